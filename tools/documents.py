@@ -1,7 +1,7 @@
 """Write the source of the documentation site: the documents, and pages that are generated from the code.
 
 ``./run docs`` calls this with the project's environment, and then builds the site from ``build/site-source`` with
-mkdocs. Generated pages are not committed: the command line from the Typer application, the limits from ``limits.py``,
+mkdocs. Generated pages are not committed: the command line from the Typer application, the limits from ``limits``,
 and one page per public module, which mkdocstrings fills from docstrings. The home page is the README.
 
 A link to a file of the repository that is not a page becomes plain text. A link to a file that does not exist is left
@@ -149,9 +149,10 @@ def _text(text: str | None) -> str:
 
 
 def limits_page() -> str:
-    """Return the table of all bounds with their reasons, from the source of ``limits.py``."""
-    path = ROOT / "src" / "antecede" / "limits.py"
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    """Return the table of all bounds with their reasons, from the source of ``limits``."""
+    folder = ROOT / "src" / "antecede" / "limits"
+    sources = [(folder / name).read_text(encoding="utf-8") for name in ("__init__.py", "log.py")]
+    nodes = [node for source in sources for node in ast.parse(source).body]
     from antecede import limits
 
     lines = ["# Limits and sizes", "", "Nothing from outside can make Antecede use memory or time without end: each of"]
@@ -160,7 +161,7 @@ def limits_page() -> str:
     ]
     lines += ["calculated in [sizes](scale.md).", "", "| bound | value | reason |", "|---|---|---|"]
     group: list[str] = []
-    for node in tree.body:
+    for node in nodes:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             group.append(node.target.id)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and group:

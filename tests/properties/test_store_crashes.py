@@ -22,6 +22,8 @@ from antecede.store.simulated import PowerCut, SimulatedDisk
 from antecede.store.walk import Walk, read_group
 
 SIZES = Sizes(segment_bytes=2048, group_bytes_max=256, pending_bytes_max=1024, log_bytes_max=7 * 2048)
+GROWING = Sizes(2048, 256, 1024, 7 * 2048, segment_bytes_first=448)
+"""From a quarter of the full size on, so that segments in advance are made longer, and many turns are taken."""
 Bug = Callable[[pytest.MonkeyPatch], type[SimulatedDisk] | None]
 
 
@@ -31,6 +33,7 @@ class Lives:
     def __init__(self, seed: int, disk: type[SimulatedDisk] = SimulatedDisk) -> None:
         self.random = Random(seed)
         self.disk = disk()
+        self.sizes = GROWING if seed % 2 else SIZES
         self.appended: list[bytes] = []
         self.promised = 0
         """Said to be durable: a kill leaves it."""
@@ -96,7 +99,7 @@ class Lives:
             log = open_log(
                 "data",
                 durability=self.durability,
-                sizes=SIZES,
+                sizes=self.sizes,
                 files=self.disk,
                 threaded=False,
                 on_durable=lambda number: self.heard(number),
@@ -207,9 +210,9 @@ def torn_group_is_kept(patch: pytest.MonkeyPatch) -> None:
 def recovery_does_not_write_again(patch: pytest.MonkeyPatch) -> None:
     """Recovery syncs what it found, which after a failed sync does nothing."""
 
-    def careless(files: Any, directory: str, judged: Judged, size: int) -> tuple[int, int]:
+    def careless(files: Any, directory: str, judged: Judged) -> tuple[int, int]:
         judged.tail.unsure = judged.tail.offset
-        return repair(files, directory, judged, size)
+        return repair(files, directory, judged)
 
     patch.setattr(opening, "repair", careless)
 
@@ -257,9 +260,9 @@ def full_disk_is_met_when_writing(patch: pytest.MonkeyPatch) -> type[SimulatedDi
 def _leave_stale_groups(patch: pytest.MonkeyPatch) -> None:
     """What is cut stays on the disk behind the last good group, as in a segment that is used again."""
 
-    def untruncated(files: Any, directory: str, judged: Judged, size: int) -> tuple[int, int]:
+    def untruncated(files: Any, directory: str, judged: Judged) -> tuple[int, int]:
         judged.tail.cut = None
-        return repair(files, directory, judged, size)
+        return repair(files, directory, judged)
 
     patch.setattr(opening, "repair", untruncated)
 

@@ -47,6 +47,41 @@ def fill(log: LogStore, size: int, together: int = 1) -> None:
             log.wait(number)
 
 
+def test_a_small_log_needs_little_space_and_segments_grow(place: str) -> None:
+    with open_log(place) as log:
+        log.wait(log.append(b"hello"))
+        assert log.log_bytes == 3 * limits.store_segment_bytes_first
+        # More than fits into the first segments is accepted at once: the segment in advance is made longer before.
+        big = [bytes(limits.store_group_bytes_max - 4), *[bytes(1 << 20)] * 12]
+        log.wait([log.append(record) for record in big][-1])
+        log.wait(log.append(b"more"))
+    segments = sorted(Path(place).glob("segment-*"))
+    sizes = [path.stat().st_size for path in segments]
+    assert sizes[0] == limits.store_segment_bytes_first
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == limits.store_segment_bytes
+    with open_log(place) as log:
+        assert [len(record) for _, record in log.recovered.records()] == [5, *map(len, big), 4]
+
+
+def test_a_full_disk_is_met_before_a_record_that_needs_a_longer_segment_is_accepted(disk: SimulatedDisk) -> None:
+    sizes = Sizes(segment_bytes=65_536, group_bytes_max=8192, pending_bytes_max=16_384, segment_bytes_first=1024)
+    with open_log("data", sizes=sizes, files=disk, threaded=False) as log:
+        disk.room = 4000
+        with pytest.raises(DiskFullError, match="no space for the next segment"):
+            log.append(bytes(5000))
+        assert log.last == 0
+        assert "no space" in log.shortage()
+        log.wait(log.append(bytes(500)))
+        disk.room = 1 << 20
+        time.sleep(limits.store_retry_seconds)
+        log.shortage()
+        log.commit()
+        log.wait(log.append(bytes(5000)))
+    with open_log("data", sizes=sizes, files=disk, threaded=False) as log:
+        assert [len(record) for _, record in log.recovered.records()] == [500, 5000]
+
+
 def test_records_come_back_with_their_numbers(place: str) -> None:
     records = [b"", b"a", bytes(5000), *(b"%d" % number for number in range(500))]
     with open_log(place) as log:

@@ -83,11 +83,24 @@ def test_a_half_written_group_is_cut(place: str, kept: int) -> None:
         assert log.recovered.cut is not None
 
 
-def test_a_file_that_ends_early_is_a_torn_group(place: str) -> None:
+@pytest.mark.parametrize("kept", [0, HEADER_BYTES, HEADER_BYTES + 7, HEADER_BYTES + 7 + HEADER_BYTES + 5, 2047])
+def test_a_segment_shorter_than_it_was_made_is_refused_and_left_alone(place: str, kept: int) -> None:
+    """Even where only zeros are missing, or where the log would end cleanly with its first group."""
     filled(place, b"one", b"second")
-    os.truncate(segment(place), HEADER_BYTES + 7 + HEADER_BYTES + 5)
-    with open_log(place) as log:
-        assert log.recovered.last == 1
+    os.truncate(segment(place), kept)
+    before = segment(place).read_bytes()
+    with pytest.raises(CorruptLogError, match=f"byte {kept}: the file ends here"):
+        open_log(place)
+    assert segment(place).read_bytes() == before
+
+
+def test_a_last_segment_that_lost_all_its_groups_is_refused(place: str) -> None:
+    """The log would end cleanly with the segment before it; but no segment is shorter than the one before it."""
+    filled(place, *[bytes(200)] * 12)
+    assert segment(place, 2).read_bytes()[:7] == b"antegrp"
+    os.truncate(segment(place, 2), 100)
+    with pytest.raises(CorruptLogError, match=r"000002\.log: byte 100: the file ends here, but it had at least 2048"):
+        open_log(place)
 
 
 def test_a_bad_group_before_a_good_one_is_refused_and_left_alone(place: str) -> None:

@@ -3,14 +3,17 @@
 All numbers are little-endian. A **group** is a header and a body; the body is the lengths of all records, then all
 records::
 
-    header   magic 8 · seal u64 · format u16 · flags u16 · records u32 · segment u64 · group u64 · first u64
-             · bytes u32 · previous u32 · checksum u32
+    header   magic 8 · seal u64 · format u16 · flags u16 · records u32 · segment u32 · allocated u32 · group u64
+             · first u64 · bytes u32 · previous u32 · checksum u32
     body     length u32 x records · the records
 
 ``checksum`` is the CRC-32 of the header before it and the body. ``previous`` is the checksum of the previous group, so
 that a group is good only at the place where it was written, after the group that it followed. The flag ``VOUCHES`` says
 that every group before this one was synced before this one was written. With this flag, a bad previous group means
 corruption and not a torn write.
+
+``allocated`` is the length that the segment got before its first group was written, in units of 64 bytes. A segment
+that is shorter has lost bytes that were durable.
 
 The **seal** is a random number that never leaves the directory. A client can put bytes into a record that look like a
 group, but not with the seal. So it cannot mislead the search for a good group after a bad one.
@@ -43,11 +46,13 @@ VOUCHES: Final = 1
 
 _identity = struct.Struct("<8sHxxQQI")
 _identity_magic = b"ANTECEDE"
-_group = struct.Struct("<8sQHHIQQQIII")
+_group = struct.Struct("<8sQHHIIIQQIII")
 _group_start = struct.Struct("<8sQH")
 _group_magic = b"antegrp\n"
 HEADER_BYTES: Final = _group.size
 LENGTH_BYTES: Final = 4
+ALLOCATION_UNIT: Final = 64
+"""Allocations are recorded in units of this many bytes, rounded down."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -72,6 +77,8 @@ class Group(msgspec.Struct, frozen=True):
     previous: int
     flags: int = 0
     checksum: int = 0
+    allocated: int = 0
+    """The length of its segment in bytes, or a few bytes less; 0 if it was not recorded."""
 
     @property
     def last(self) -> int:
@@ -116,6 +123,7 @@ def encode_group(group: Group, seal: int, records: Sequence[bytes]) -> tuple[byt
         group.flags,
         group.records,
         group.segment,
+        group.allocated // ALLOCATION_UNIT,
         group.number,
         group.first,
         len(body),
@@ -140,11 +148,11 @@ def decode_header(data: bytes, seal: int) -> Group | str:
 
 
 def _read_header(data: bytes) -> Group | str:
-    """A header of format 1 or 2."""
-    _, _, _, flags, records, segment, number, first, size, previous, checksum = _group.unpack(data)
+    """A header. Formats 1 and 2 have eight bytes for the segment, so that their allocation is read as 0."""
+    _, _, _, flags, records, segment, allocated, number, first, size, previous, checksum = _group.unpack(data)
     if records * LENGTH_BYTES > size:
         return f"a group of {records} records cannot have {size} bytes"
-    return Group(segment, number, first, records, size, previous, flags, checksum)
+    return Group(segment, number, first, records, size, previous, flags, checksum, allocated * ALLOCATION_UNIT)
 
 
 HEADERS: Final[dict[int, Callable[[bytes], Group | str]]] = {1: _read_header, 2: _read_header, 3: _read_header}

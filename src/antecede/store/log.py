@@ -12,11 +12,9 @@ cut (full segments, snapshots and a clean close are still synced). ``memory`` is
 """
 
 import logging
-from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
-from itertools import accumulate, takewhile
-from threading import Lock, Thread
+from threading import Lock, RLock, Thread
 from time import monotonic, perf_counter
 from typing import Self
 
@@ -27,6 +25,7 @@ from antecede.limits import store_commit_here_bytes_max, store_quick_sync_second
 from antecede.store.contract import Figures, OnDurable, OnFailed
 from antecede.store.directory import named
 from antecede.store.format import HEADER_BYTES, LENGTH_BYTES, VOUCHES, Group, encode_group, segment_name
+from antecede.store.pending import Pending, Waiting
 from antecede.store.recovery import Judged, Recovered
 from antecede.store.retention import Retention
 from antecede.store.segments import Segments
@@ -71,15 +70,13 @@ class LogStore:
 
         # Written by the appending thread only, without a lock: a record goes into a queue with two atomic ends. Both
         # sides count bytes from the beginning, so that neither changes the other's number.
-        self._queue: deque[bytes] = deque()
-        self._push = self._queue.append
+        self._pending = Pending(segments.sizes.group_bytes_max)
+        self._push = self._pending.push
         self._last = judged.tail.record
         self._accepted_bytes = 0
 
         # Written by the commit thread only.
         self._durable = judged.tail.record
-        self._rest: list[bytes] = []
-        """Records that were taken from the queue but did not fit into the last group."""
 
         self._lock = Lock()
         """Guards what follows; held for a few instructions only."""
@@ -91,11 +88,11 @@ class LogStore:
         self._look = False
         """Whether a record was refused, so that the commit thread must check again for the space of a segment."""
         self._look_after = 0.0
-        self._waiting: list[tuple[int, Lock]] = []
+        self._waiting = Waiting()
 
         self._wake = Lock()
         self._wake.acquire()
-        self._turn = Lock()  # Held by the thread that commits: the commit thread, or the owner's.
+        self._turn = RLock()  # Held by the thread that commits: the commit thread, or the owner's.
         self._slow_share = 0.0
         """The approximate share of slow syncs; the last ones count most."""
         self._chores = Lock()
@@ -149,8 +146,7 @@ class LogStore:
         size = len(record)
         accepted = self._accepted_bytes + size + LENGTH_BYTES
         if accepted > self._accepted_bytes_max or size > self._record_bytes_max:
-            with self._lock:
-                raise self._refusal(size)
+            self._make_room(accepted, size)
         self._accepted_bytes = accepted
         self._last = number = self._last + 1
         self._push(record)
@@ -191,13 +187,11 @@ class LogStore:
                 raise self._again(self._failure)
             if upto > self._last or self._closed:
                 raise UsageError(f"nothing makes record {upto} durable: the newest appended is {self._last}")
-            woken = Lock()
-            woken.acquire()
-            self._waiting.append((upto, woken))
+            woken = self._waiting.add(upto)
             self._rouse()
         if not woken.acquire(timeout=-1 if timeout is None else timeout):
             with self._lock:
-                self._waiting = [pair for pair in self._waiting if pair[1] is not woken]
+                self._waiting.remove(woken)
         if self._durable >= upto:
             return True
         if self._failure:
@@ -237,8 +231,7 @@ class LogStore:
                 if self._failure is None:
                     self._finish()
             finally:
-                for _, woken in self._waiting:
-                    woken.release()
+                self._waiting.wake()
                 with suppress(OSError):
                     self._segments.close()
                 self._segments.files.close(self._directory_lock)
@@ -250,10 +243,10 @@ class LogStore:
             return self._commit(tell=True)
 
     def _commit(self, *, tell: bool) -> bool:
-        taken = self._take()
-        if taken is None:
+        if self._failure or not (self._pending or self._look):
             return False
-        records, size = taken
+        # An empty list, if a record was refused.
+        records, size = self._pending.take()
         try:
             if records:
                 self._write(records, size)
@@ -273,29 +266,10 @@ class LogStore:
                 if self._closed or self._failure:
                     return
                 self._asleep = True
-                if self._queue or self._look:
+                if self._pending or self._look:
                     self._asleep = False
                     continue
             self._wake.acquire()
-
-    def _take(self) -> tuple[list[bytes], int] | None:
-        """Take all collected records, up to the size of a group; also an empty list, if a record was refused."""
-        if self._failure or not (self._queue or self._rest or self._look):
-            return None
-        pull = self._queue.popleft
-        records = [pull() for _ in range(len(self._queue))]
-        if self._rest:
-            records = self._rest + records
-            self._rest = []
-        size = sum(map(len, records)) + LENGTH_BYTES * len(records)
-        most = self._segments.sizes.group_bytes_max
-        if size > most:
-            ends = accumulate(len(record) + LENGTH_BYTES for record in records)
-            count = sum(1 for _ in takewhile(lambda end: end <= most, ends))
-            self._rest = records[count:]
-            records = records[:count]
-            size = sum(map(len, records)) + LENGTH_BYTES * len(records)
-        return records, size
 
     def _write(self, records: list[bytes], size: int) -> None:
         segments = self._segments
@@ -304,7 +278,8 @@ class LogStore:
             self._sure = True
         before = self._previous
         flags = VOUCHES if self._sure else 0
-        group = Group(segments.current, before.group + 1, before.record + 1, len(records), size, before.checksum, flags)
+        place = (segments.current, before.group + 1, before.record + 1)
+        group = Group(*place, len(records), size, before.checksum, flags, allocated=segments.end)
         header, body, checksum = encode_group(group, self._identity.seal, records)
         begun = perf_counter()
         segments.write([header, body], len(header) + len(body))
@@ -324,11 +299,7 @@ class LogStore:
             self._durable = group.last
             self.figures.durable_bytes += size
             self._admit()
-            if self._waiting:
-                for upto, woken in self._waiting:
-                    if upto <= group.last:
-                        woken.release()
-                self._waiting = [pair for pair in self._waiting if pair[0] > group.last]
+            self._waiting.wake(group.last)
 
     def _prepare(self) -> None:
         """Prepare the next segment; remember a lack of space or descriptors; after a refusal, try again."""
@@ -353,6 +324,30 @@ class LogStore:
         """Set how much more may be accepted; called with the lock held."""
         if self._accepted_bytes_max != _shut:
             self._accepted_bytes_max = self.figures.durable_bytes + self._segments.room()
+
+    def _make_room(self, accepted: int, size: int) -> None:
+        """Make the segment in advance longer, so that a record is accepted; raise the reason if that is not possible.
+
+        This waits for the disk, but only a few times until segments have their full size.
+        """
+        with self._turn:
+            pending = accepted - self.figures.durable_bytes
+            if not (self._failure or self._closed or self._full or size > self._record_bytes_max):
+                try:
+                    longer = self._segments.extend(pending)
+                except StoreFullError as error:
+                    with self._lock:
+                        self._full, self._look_after = error, monotonic() + store_retry_seconds
+                    raise
+                except OSError as error:
+                    self._fail(error)
+                    longer = False
+                if longer:
+                    with self._lock:
+                        self._admit()
+        if accepted > self._accepted_bytes_max or size > self._record_bytes_max:
+            with self._lock:
+                raise self._refusal(size)
 
     def _refusal(self, size: int) -> StoreError:
         """Return why this record is refused; called with the lock held."""
@@ -388,10 +383,8 @@ class LogStore:
                 return
             self._failure = failure
             self._accepted_bytes_max = _shut
-            self._queue.clear()
-            for _, woken in self._waiting:
-                woken.release()
-            self._rest, self._waiting = [], []
+            self._pending.clear()
+            self._waiting.wake()
         _logger.error("%s", failure)
         if self._on_failed:
             self._on_failed(failure)

@@ -36,11 +36,11 @@ def open_log(
     with named(directory):
         lock = lock_directory(files, directory)
         try:
-            identity = read_identity(files, directory) or create(files, directory, sizes.segment_bytes)
+            identity = read_identity(files, directory) or create(files, directory, sizes.first_bytes)
             judged = judge(files, directory, identity)
             adopt(files, directory, identity)
             segments = Segments(files, directory, sizes, judged.starts, judged.tail.segment)
-            file, end = repair(files, directory, judged, sizes.segment_bytes)
+            file, end = repair(files, directory, judged)
             try:
                 segments.adopt(file, judged.tail.offset, end)
                 for line in (*judged.recovered.unreadable, judged.recovered.cut):

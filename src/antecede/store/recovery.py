@@ -3,7 +3,8 @@
 1. Find the newest readable snapshot. The records after it come from the log, if the log reaches back that far.
 2. Walk the chain to its end (:mod:`antecede.store.walk`). A snapshot covers durable records only. So a log that ends
    before its snapshot has lost durable records, and is refused.
-3. Remove a torn write: later segments are unlinked, then the last one is truncated where the chain ends.
+3. Remove a torn write: later segments are unlinked, then the last one is filled with zeros where the chain ends. It
+   keeps its length, since a segment that is too short is corrupt.
 4. **Write the last groups again** and sync. After a kill they may be only in the kernel's memory; after a failed sync
    the kernel may even treat them as written. The server will act on them now, so they must be durable first.
 
@@ -85,7 +86,7 @@ def judge(files: Files, directory: str, identity: Identity) -> Judged:
     return Judged(identity, recovered, tail, starts, segments)
 
 
-def repair(files: Files, directory: str, judged: Judged, segment_bytes: int) -> tuple[int, int]:
+def repair(files: Files, directory: str, judged: Judged) -> tuple[int, int]:
     """Remove a torn write and make the rest durable; return the open last segment, and its length."""
     tail = judged.tail
     for number in reversed([number for number in judged.segments if number > tail.segment]):
@@ -96,25 +97,29 @@ def repair(files: Files, directory: str, judged: Judged, segment_bytes: int) -> 
     file = files.open(f"{directory}/{segment_name(tail.segment)}", write=True)
     try:
         if tail.cut:
-            files.truncate(file, tail.offset)
-            files.fsync(file)
+            _erase(files, file, tail.offset, tail.offset + tail.cut.bytes)
         for offset in range(tail.unsure, tail.offset, _piece_bytes):
             piece = files.read(file, min(_piece_bytes, tail.offset - offset), offset)
             files.write(file, [piece], offset)
         size = files.size(file)
         try:
             # Even if it is long enough: a copy may have holes.
-            files.allocate(file, max(size, segment_bytes))
+            files.allocate(file, size)
         except OSError as error:
             # Reading continues; the next segment will report that the disk is full.
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            files.truncate(file, size)
         files.fsync(file)
-        return file, files.size(file)
+        return file, size
     except OSError:
         files.close(file)
         raise
+
+
+def _erase(files: Files, file: int, begin: int, end: int) -> None:
+    for offset in range(begin, end, _piece_bytes):
+        files.write(file, [bytes(min(_piece_bytes, end - offset))], offset)
+    files.fsync(file)
 
 
 def _newest(files: Files, directory: str, seal: int, oldest: int) -> tuple[Snapshot | None, list[str]]:

@@ -4,10 +4,16 @@ Because of the segment in advance, a full disk is noticed *before* a record is a
 that may be pending fits into it, so accepted records can always be written. If it cannot be allocated, only records
 that fit into the rest of the current segment are accepted.
 
+The first segment is small, and each one has twice the size of the previous one, up to the full size. If more must be
+pending than fits into the segment in advance, that is made longer first; nothing was written to it yet. So a segment
+keeps its length from its first group on, and no segment is shorter than the one before it.
+
 A segment may be deleted when all its records are released and the next segment has a durable group, from which the
 chain can continue.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Lock
 
 import msgspec
@@ -18,6 +24,7 @@ from antecede.limits import (
     store_log_bytes_max,
     store_pending_bytes_max,
     store_segment_bytes,
+    store_segment_bytes_first,
 )
 from antecede.store.directory import allocate_segment
 from antecede.store.files import NO_DESCRIPTOR, NO_ROOM, Files
@@ -31,6 +38,12 @@ class Sizes(msgspec.Struct, frozen=True):
     group_bytes_max: int = store_group_bytes_max
     pending_bytes_max: int = store_pending_bytes_max
     log_bytes_max: int = store_log_bytes_max
+    segment_bytes_first: int = store_segment_bytes_first
+
+    @property
+    def first_bytes(self) -> int:
+        """The size of the first segment."""
+        return min(self.segment_bytes_first, self.segment_bytes)
 
     @property
     def headers_bytes_max(self) -> int:
@@ -68,6 +81,7 @@ class Segments:
         self._file = -1
         self._next = -1
         """The segment after the current one, if it is allocated."""
+        self._next_bytes = 0
         self._lock = Lock()
         self._starts = starts
         """The first record of each segment with a durable group, oldest first."""
@@ -88,25 +102,50 @@ class Segments:
 
     def room(self) -> int:
         """The number of further bytes of records that may be pending, without headers."""
-        if self.spare:
-            return self.sizes.pending_bytes_max
-        rest = self.end - self.offset - self.sizes.headers_bytes_max
+        rest = (self._next_bytes if self.spare else self.end - self.offset) - self.sizes.headers_bytes_max
         return min(self.sizes.pending_bytes_max, rest)
 
     def prepare(self) -> None:
         """Allocate the next segment, if there is space for it."""
         if self.spare:
             return
-        size = self.sizes.segment_bytes
-        if self.total_bytes + size > self.sizes.log_bytes_max:
+        # Twice the size of the current one, but never shorter, even if a previous process had larger segments.
+        size = max(self.end, self.sizes.first_bytes, min(2 * self.end, self.sizes.segment_bytes))
+        with self._allocating(size):
+            allocate_segment(self.files, self.directory, self.current + 1, size)
+            # Kept open from now on, so that switching to it needs no further descriptor.
+            self._next = self.files.open(self._path(self.current + 1), write=True)
+        self.spare, self._next_bytes = True, size
+
+    def extend(self, pending: int) -> bool:
+        """Make the segment in advance long enough for this many bytes of pending records, if it may be; return whether
+        it is longer now."""
+        sizes, before = self.sizes, self._next_bytes
+        needed = pending + sizes.headers_bytes_max
+        if not self.spare or pending > sizes.pending_bytes_max or not before < needed <= sizes.segment_bytes:
+            return False
+        size = min(max(2 * needed, 2 * before), sizes.segment_bytes)
+        with self._allocating(size - before):
+            try:
+                self.files.allocate(self._next, size)
+            except OSError:
+                # Otherwise the space that it got before the disk was full would be lost.
+                self.files.truncate(self._next, before)
+                raise
+            self.files.fsync(self._next)
+        self._next_bytes = size
+        return True
+
+    @contextmanager
+    def _allocating(self, more: int) -> Iterator[None]:
+        """Count this many bytes for the segment in advance; raise a typed error if there is no space for them."""
+        if self.total_bytes + more > self.sizes.log_bytes_max:
             raise StoreFullError(
                 f"{self.directory}: the log is full: {self.total_bytes} bytes in segments that are not released, "
                 f"log_bytes_max is {self.sizes.log_bytes_max}"
             )
         try:
-            allocate_segment(self.files, self.directory, self.current + 1, size)
-            # Kept open from now on, so that switching to it needs no further descriptor.
-            self._next = self.files.open(self._path(self.current + 1), write=True)
+            yield
         except OSError as error:
             if error.errno in NO_ROOM:
                 raise DiskFullError(f"{self.directory}: no space for the next segment: {error.strerror}") from error
@@ -115,9 +154,8 @@ class Segments:
                 raise NoDescriptorError(f"{self.directory}: {why}") from error
             raise
         with self._lock:
-            self._lengths[self.current + 1] = size
-            self.total_bytes += size
-        self.spare = True
+            self._lengths[self.current + 1] = self._lengths.get(self.current + 1, 0) + more
+            self.total_bytes += more
 
     def fits(self, size: int) -> bool:
         """Return whether the current segment has space for a group of that many bytes, header included."""
@@ -130,7 +168,7 @@ class Segments:
         self.files.close(self._file)
         self._file, self._next = self._next, -1
         self.current += 1
-        self.offset, self.end, self.spare = 0, self.sizes.segment_bytes, False
+        self.offset, self.end, self.spare = 0, self._next_bytes, False
 
     def write(self, buffers: list[bytes], size: int) -> None:
         """Write the next bytes of the current segment."""

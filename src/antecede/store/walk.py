@@ -10,6 +10,10 @@ checksum of the previous group all agree. If no good group follows, there are ex
 3. Nothing after the bad bytes vouches for them. Group k+1 is written only after group k is synced. So this was the last
    write of a crashed process, and it was never reported as durable: it is torn and will be removed as a whole.
 
+A segment gets its length before its first group is written, and every group records this length. A segment that is
+shorter has lost durable bytes, whatever the rest looks like: this is corruption, too. Segments only become longer: so
+a segment without groups is at least as long as the one before it.
+
 The lengths in a bad header cannot be trusted, so the search of 2. looks for the beginning of a group at every byte
 after it. Memory is bounded by one group.
 """
@@ -62,6 +66,8 @@ class Tail(msgspec.Struct):
     unsure: int = 0
     """The offset in the segment from which no group vouches that the content was synced."""
     cut: Cut | None = None
+    allocated: int = 0
+    """The length that the groups of the last segment record."""
 
 
 class Walk:
@@ -111,6 +117,8 @@ class Walk:
                     continue
                 doubted = False
                 group, body = found
+                if group.allocated > self.tail.allocated:
+                    self._check_length(file, self._path(at), group.allocated)
                 offset = self._advance(group)
                 yield offset, group, body
         finally:
@@ -141,7 +149,14 @@ class Walk:
             tail.unsure = offset
         tail.offset = offset + HEADER_BYTES + group.bytes
         tail.group, tail.record, tail.checksum = group.number, group.last, group.checksum
+        tail.allocated = group.allocated
         return offset
+
+    def _check_length(self, file: int, path: str, least: int) -> None:
+        """Refuse a segment that is shorter than it was made."""
+        size = self.files.size(file)
+        if size < least:
+            raise CorruptLogError(path, size, f"the file ends here, but it had at least {least} bytes")
 
     def _continues(self, at: int) -> bool:
         """Return whether the next group is at the beginning of that segment."""
@@ -165,6 +180,9 @@ class Walk:
         for later in range(at, len(self.segments)):
             file = self.files.open(self._path(later))
             try:
+                bad = decode_header(self.files.read(file, HEADER_BYTES, begin), self.seal)
+                recorded = 1 if isinstance(bad, str) else bad.allocated
+                self._check_length(file, self._path(later), max(self.tail.allocated, recorded))
                 last, witness = self._behind(file, begin, self.segments[later])
             finally:
                 self.files.close(file)

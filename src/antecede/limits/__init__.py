@@ -1,10 +1,13 @@
 """Every bound of the project in one table; the unit is the last part of each name.
 
 A bound exists so that nothing from outside (a stamp, a frame, a trace, a scenario) can make us use memory or time
-without end. Each has a test at the bound.
+without end. Each has a test at the bound. The bounds of the log of a server are in :mod:`antecede.limits.log`, and are
+read from here like the others.
 """
 
 from typing import Final
+
+from antecede.limits.log import *  # noqa: F403
 
 members_max: Final = 4_096
 """Members of one order (one domain): destination sets are bit masks of this width."""
@@ -321,33 +324,6 @@ request_arguments_max: Final = 8
 
 deliver_bytes_wanted: Final = 1024 * 1024
 """Letters that are pushed to a client together; a single larger letter is sent alone."""
-
-snapshot_log_bytes: Final = 128 * 1024 * 1024
-snapshot_retry_seconds: Final = 10.0
-"""The size of the log after which a server takes its next snapshot, and the pause before it repeats a failed one: a
-full disk or a lack of file descriptors usually lasts for seconds."""
-
-store_group_bytes_max: Final = 16 * 1024 * 1024
-"""One commit group of a log: its records with their lengths. This also limits one record."""
-store_segment_bytes: Final = 64 * 1024 * 1024
-"""The default size of one segment of a log; segments are allocated as a whole, one in advance."""
-store_pending_bytes_max: Final = 32 * 1024 * 1024
-"""Records that were appended to a log and are not yet written; they must fit into one segment."""
-store_log_bytes_max: Final = 16 * 1024 * 1024 * 1024
-"""All segments of one log, including the one allocated in advance."""
-store_snapshot_bytes_max: Final = 64 * 1024 * 1024 * 1024
-"""One snapshot of a log's owner, all its parts."""
-store_snapshot_part_bytes_max: Final = 1024 * 1024 * 1024
-"""One part of a snapshot, which must be in memory as a whole."""
-store_snapshot_part_bytes_wanted: Final = 64 * 1024 * 1024
-"""A state that is passed as one piece is cut into parts of this length: the size of a segment, which is well below the
-limit of a part and gives few parts."""
-store_commit_here_bytes_max: Final = 64 * 1024
-store_quick_sync_seconds: Final = 0.001
-"""Bytes that a log's owner commits in its own thread, and the longest sync for which it may wait; more, and longer
-ones, are left to the commit thread."""
-store_retry_seconds: Final = 0.1
-"""How long a log with a full disk waits before a refused append makes it check again."""
 
 trace_context_chars_max: Final = 128
 """The context of one publish: a W3C trace context has 55 characters today, and the label follows it."""

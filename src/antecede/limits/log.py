@@ -1,0 +1,32 @@
+"""The bounds of a server's log and its snapshots."""
+
+from typing import Final
+
+snapshot_log_bytes: Final = 128 * 1024 * 1024
+snapshot_retry_seconds: Final = 10.0
+"""The size of the log after which a server takes its next snapshot, and the pause before it repeats a failed one: a
+full disk or a lack of file descriptors usually lasts for seconds."""
+
+store_group_bytes_max: Final = 16 * 1024 * 1024
+"""One commit group of a log: its records with their lengths. This also limits one record."""
+store_segment_bytes: Final = 64 * 1024 * 1024
+store_segment_bytes_first: Final = 1024 * 1024
+"""The size of one segment of a log, and of the first, so that small logs stay small: each segment has twice the size of
+the previous one, up to the full size. Segments are allocated as a whole, one in advance."""
+store_pending_bytes_max: Final = 32 * 1024 * 1024
+"""Records that were appended to a log and are not yet written; they must fit into one segment."""
+store_log_bytes_max: Final = 16 * 1024 * 1024 * 1024
+"""All segments of one log, including the one allocated in advance."""
+store_snapshot_bytes_max: Final = 64 * 1024 * 1024 * 1024
+"""One snapshot of a log's owner, all its parts."""
+store_snapshot_part_bytes_max: Final = 1024 * 1024 * 1024
+"""One part of a snapshot, which must be in memory as a whole."""
+store_snapshot_part_bytes_wanted: Final = 64 * 1024 * 1024
+"""A state that is passed as one piece is cut into parts of this length: the size of a segment, which is well below the
+limit of a part and gives few parts."""
+store_commit_here_bytes_max: Final = 64 * 1024
+store_quick_sync_seconds: Final = 0.001
+"""Bytes that a log's owner commits in its own thread, and the longest sync for which it may wait; more, and longer
+ones, are left to the commit thread."""
+store_retry_seconds: Final = 0.1
+"""How long a log with a full disk waits before a refused append makes it check again."""

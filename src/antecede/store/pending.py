@@ -1,0 +1,71 @@
+"""Records that were appended and are not yet written, and threads that wait until records are durable."""
+
+from collections import deque
+from itertools import accumulate, takewhile
+from threading import Lock
+
+from antecede.store.format import LENGTH_BYTES
+
+
+class Pending:
+    """A queue with two ends: the owner's thread pushes records, the thread that commits takes groups of them."""
+
+    def __init__(self, group_bytes_max: int) -> None:
+        self._group_bytes_max = group_bytes_max
+        self._queue: deque[bytes] = deque()
+        self.push = self._queue.append
+        """Atomic, so that appending needs no lock."""
+        self._rest: list[bytes] = []
+        """Records that were taken from the queue but did not fit into the last group."""
+
+    def __bool__(self) -> bool:
+        return bool(self._queue or self._rest)
+
+    def take(self) -> tuple[list[bytes], int]:
+        """Take all records, up to the size of a group; return them and their bytes with their lengths."""
+        pull = self._queue.popleft
+        records = [pull() for _ in range(len(self._queue))]
+        if self._rest:
+            records = self._rest + records
+            self._rest = []
+        size = sum(map(len, records)) + LENGTH_BYTES * len(records)
+        most = self._group_bytes_max
+        if size > most:
+            ends = accumulate(len(record) + LENGTH_BYTES for record in records)
+            count = sum(1 for _ in takewhile(lambda end: end <= most, ends))
+            self._rest = records[count:]
+            records = records[:count]
+            size = sum(map(len, records)) + LENGTH_BYTES * len(records)
+        return records, size
+
+    def clear(self) -> None:
+        """Forget all records."""
+        self._queue.clear()
+        self._rest = []
+
+
+class Waiting:
+    """The threads that wait until all records up to a number are durable. All calls need the lock of the log."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, Lock]] = []
+
+    def add(self, upto: int) -> Lock:
+        """Return a lock that is free again when records up to this number are durable, or never will be."""
+        woken = Lock()
+        woken.acquire()
+        self._waiting.append((upto, woken))
+        return woken
+
+    def remove(self, woken: Lock) -> None:
+        """Wait no longer."""
+        self._waiting = [pair for pair in self._waiting if pair[1] is not woken]
+
+    def wake(self, upto: int | None = None) -> None:
+        """Wake the threads that wait for records up to this number; without a number, all of them."""
+        if not self._waiting:
+            return
+        for wanted, woken in self._waiting:
+            if upto is None or wanted <= upto:
+                woken.release()
+        self._waiting = [] if upto is None else [pair for pair in self._waiting if pair[0] > upto]
