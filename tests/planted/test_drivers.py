@@ -64,7 +64,7 @@ def test_records_that_nothing_waits_for_and_that_are_never_committed(monkeypatch
     real = Driver._commit
 
     def commit(self: Driver, now: float) -> Commit:
-        found = real(self, now) if len(self.gate) else Commit.LATER
+        found = real(self, now) if self.gate.waiting else Commit.LATER
         self._commit_at = None
         return found
 

@@ -28,12 +28,14 @@ def framed(items: list[tuple[int, bytes]]) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-class End(asyncio.Protocol):
-    """One end; it calls back with the items of every frame."""
+class End(asyncio.BufferedProtocol):
+    """One end; it calls back with the items of every frame. It reads into the same memory every time, as our
+    connections do."""
 
     def __init__(self, got: "Callable[[End, list[tuple[int, bytes]]], None]") -> None:
         self._got = got
         self._pending = b""
+        self._input = memoryview(bytearray(256 * 1024))
         self._room = asyncio.Event()
         self._room.set()
         self.transport: asyncio.Transport
@@ -42,8 +44,11 @@ class End(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def data_received(self, data: bytes) -> None:
-        data = self._pending + data
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._input
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data = self._pending + self._input[:nbytes]
         start, end = 0, len(data)
         while end - start >= 4:
             stop = start + 4 + int.from_bytes(data[start : start + 4], "big")

@@ -67,32 +67,35 @@ class Quotas:
 
     def taken(self, agent: str, letters: list[Letter]) -> None:
         """Letters were removed from the head of a mailbox."""
-        held = self.handed.get(agent)
-        if held is not None:
-            if held > len(letters):
-                self.handed[agent] = held - len(letters)
+        if agent in self.handed:
+            left = self.handed[agent] - len(letters)
+            if left > 0:
+                self.handed[agent] = left
             else:
                 del self.handed[agent]
-        size = self._sizes.get(agent)
-        if size is not None:
+        if agent in self._sizes:
+            size = self._sizes[agent]
             counted = letters[: size.letters]
             size.letters -= len(counted)
             size.bytes -= sum([len(letter.body) for letter in counted])
-        runs = self.ages.get(agent)
-        count = len(letters)
-        while runs and count:
-            part = min(count, runs[0][1])
-            runs[0][1] -= part
-            count -= part
-            if not runs[0][1]:
-                runs.popleft()
+        if agent in self.ages:
+            runs, count = self.ages[agent], len(letters)
+            while runs and count:
+                part = min(count, runs[0][1])
+                runs[0][1] -= part
+                count -= part
+                if not runs[0][1]:
+                    runs.popleft()
 
     def emptied(self, agent: str) -> None:
         """A mailbox has no letters any more."""
-        self._sizes.pop(agent, None)
-        self._quotas.pop(agent, None)
-        self.ages.pop(agent, None)
-        self.crowded.discard(agent)
+        # This runs at every reaction: most mailboxes are empty again before anything looks at their quota.
+        if agent in self._quotas:
+            del self._quotas[agent]
+            self._sizes.pop(agent, None)
+            self.crowded.discard(agent)
+        if agent in self.ages:
+            del self.ages[agent]
 
     def seen(self, agent: str, letters: int, clock_ms: int) -> None:
         """The letters of a mailbox that came since the last time were there at this time."""

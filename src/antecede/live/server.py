@@ -327,8 +327,8 @@ class ServerRuntime:
                     store.commit_soon()
                 self._became_durable(store.durable)
             driver.committed(monotonic())
-            alarm = self.machine.alarm_ms()
             early = self._timer is not None and self._timer_at <= driver.now + _soon_seconds
+            alarm = self.machine.alarm_ms() if early else None
             if not early or (alarm is not None and (alarm - clock_ms) / 1000 < _soon_seconds):
                 # Otherwise the timer is early enough: setting it after every turn would cost more than the turn itself.
                 self.set_timer()

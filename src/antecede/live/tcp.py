@@ -11,6 +11,7 @@ counted.
 import asyncio
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from errno import EADDRINUSE, EMFILE, ENFILE
@@ -23,7 +24,7 @@ from antecede.server.connections import Receiver, serials
 from antecede.wire import VERSION_OLDEST, Bye, Part, Unframer, frames
 
 
-class TcpConnection(asyncio.Protocol):
+class TcpConnection(asyncio.BufferedProtocol):
     """One end of a TCP connection; see :class:`antecede.server.connections.Connection`."""
 
     def __init__(self, opened: "Callable[[TcpConnection], Receiver]", guest: Guest | None = None) -> None:
@@ -37,6 +38,7 @@ class TcpConnection(asyncio.Protocol):
         self._opened = opened
         self._unframer = Unframer()
         self._loop = asyncio.get_running_loop()
+        self._input = _input_buffer()
         self._heard = self.spoke = self._loop.time()
         self._version = VERSION_OLDEST
         self._held = self._busy = False
@@ -59,7 +61,14 @@ class TcpConnection(asyncio.Protocol):
             self._guest.drop = self._drop
         self._receiver = self._opened(self)
 
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._input
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self._input[:nbytes]))
+
     def data_received(self, data: bytes) -> None:
+        """Take bytes of the other end."""
         self._heard = self._loop.time()
         if self._closing:
             return
@@ -332,10 +341,21 @@ def tls_identity(connected: ssl.SSLObject | None) -> tuple[bytes, tuple[str, ...
     return connected.get_channel_binding("tls-unique") or b"", tuple(str(name[1]) for name in names)
 
 
+def _input_buffer() -> memoryview:
+    """Return the memory into which all connections of this thread read. The bytes of one read are copied before the
+    next read begins, and the event loop would allocate as much for every single read."""
+    found: memoryview | None = getattr(_of_thread, "input", None)
+    if found is None:
+        found = _of_thread.input = memoryview(bytearray(_read_bytes))
+    return found
+
+
 def _shown(peer: object) -> str:
     return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "?"
 
 
+_of_thread = threading.local()
+_read_bytes = 256 * 1024
 _linger_seconds = 1.0
 _backlog = 256
 _accepted_together = 64

@@ -173,7 +173,7 @@ class AgentServer:
     def alarm_ms(self) -> int | None:
         """The wall clock at which the next timer is due."""
         timer = self.timers.alarms[0][0] if self.timers.alarms else None
-        call = self.calls.alarm_ms()
+        call = None if self.calls.site is None else self.calls.alarm_ms()
         return timer if call is None else call if timer is None else min(timer, call)
 
     # Inputs.
@@ -268,7 +268,7 @@ class AgentServer:
         return to
 
     def _expire(self, items: list[Item], now: float, clock_ms: int) -> None:
-        if (self.calls.alarm_ms() or clock_ms + 1) <= clock_ms:
+        if self.calls.site is not None and (self.calls.alarm_ms() or clock_ms + 1) <= clock_ms:
             items.append(Expired(clock_ms))
             self._apply(items[-1], now)
 

@@ -25,6 +25,15 @@ class Company:
     def __bool__(self) -> bool:
         return self.leave_at is not None
 
+    def is_for(self, frames: list[Outgoing], replies: _Replies) -> bool:
+        """Return whether the output of a step must be given to ``gather``. Most output leaves alone and at once; its
+        first frame and reply show that."""
+        return (
+            self.leave_at is not None
+            or (frames != [] and frames[0].unhurried)
+            or (replies != [] and _is_unhurried(replies[0]))
+        )
+
     def gather(
         self, frames: list[Outgoing], replies: _Replies, letters: bool, now: float
     ) -> tuple[list[Outgoing], _Replies]:
@@ -37,13 +46,17 @@ class Company:
             frames, self._frames = (self._frames, []) if urgent else ([], self._frames)
         if replies or self._replies:
             self._replies += replies
-            urgent = due or letters or not all(isinstance(one, Accepted) and one.unhurried for one in replies)
+            urgent = due or letters or not all(map(_is_unhurried, replies))
             replies, self._replies = (self._replies, []) if urgent else ([], self._replies)
         if not (self._frames or self._replies):
             self.leave_at = None
         elif self.leave_at is None:
             self.leave_at = now + _company_seconds
         return frames, replies
+
+
+def _is_unhurried(reply: Accepted | Refused) -> bool:
+    return isinstance(reply, Accepted) and reply.unhurried
 
 
 _company_seconds: Final = 0.004

@@ -203,7 +203,7 @@ class Driver:
     def busy(self) -> bool:
         """Whether there is pending work for this server's agents or its disk."""
         waits = any(self._lives(agent) for agent in self.machine.engine.mailboxes)
-        return bool(self.inputs or self._records or len(self.gate) or self._company or waits)
+        return bool(self.inputs or self._records or self.gate.waiting or self._company or waits)
 
     @property
     def behind(self) -> bool:
@@ -260,11 +260,11 @@ class Driver:
             records.extend(pieces_of(step.record))
             self.gate.last += len(records)
         outgoing, replies = step.outgoing, step.replies
-        if outgoing or replies or self._company:
+        if self._company.is_for(outgoing, replies):
             letters = not all(self._lives(due.agent) for due in step.due)
             outgoing, replies = self._company.gather(outgoing, replies, letters, now)
-            if outgoing or replies:
-                self.gate.put(outgoing, replies)
+        if outgoing or replies:
+            self.gate.put(outgoing, replies)
         for due in step.due:
             if not self._lives(due.agent):
                 self._outputs.deliver(due)
@@ -321,7 +321,7 @@ class Driver:
         """Return when to commit. A record that lets nothing leave need not be durable at once: it shares the sync of
         the next one that does, or of the acknowledgement of its frames."""
         gate = self.gate
-        if not len(gate):
+        if not gate.waiting:
             if gate.last == gate.durable:
                 self._commit_at = None
                 return Commit.LATER

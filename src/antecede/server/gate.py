@@ -33,26 +33,24 @@ class Gate:
         """All records up to this number are durable."""
         self._send = send
         self._reply = reply
-        self._waiting: deque[_Waiting] = deque()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
+        self.waiting: deque[_Waiting] = deque()
+        """The output that has not left yet."""
 
     def put(self, outgoing: list[Outgoing], replies: list[Reply]) -> None:
         """Let this output leave when everything recorded so far is durable; replies leave before frames."""
-        self._waiting.append((self.last, outgoing, replies, None))
+        self.waiting.append((self.last, outgoing, replies, None))
 
     def call(self, call: Callable[[], None]) -> bool:
         """Call when everything recorded so far is durable, in sequence with everything that waits for that. Return
         whether something may leave now."""
-        self._waiting.append((self.last, [], [], call))
-        return self._waiting[0][0] <= self.durable
+        self.waiting.append((self.last, [], [], call))
+        return self.waiting[0][0] <= self.durable
 
     def open(self, durable: int) -> None:
         """All records up to ``durable`` are durable: let everything leave that waited for them, in sequence."""
         if durable > self.durable:
             self.durable = durable
-        durable, waiting = self.durable, self._waiting
+        durable, waiting = self.durable, self.waiting
         while waiting and waiting[0][0] <= durable:
             _, frames, told, call = waiting.popleft()
             outgoing, replies = [*frames], [*told]
