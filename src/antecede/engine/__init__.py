@@ -30,6 +30,7 @@ from antecede.engine.counting import Counting
 from antecede.engine.dead import Choice, Dead, Page, Range, page_of
 from antecede.engine.following import Following, SavedFollowing
 from antecede.engine.quotas import EXPIRED, Quotas
+from antecede.engine.tries import SavedTries, Tries
 from antecede.errors import AgentError, MailboxFullError, UsageError
 from antecede.topology import Mailboxes
 from antecede.whereabouts import writable
@@ -123,6 +124,7 @@ class SavedEngine(msgspec.Struct, frozen=True, array_like=True):
     clock_ms: int = 0
     ages: dict[str, list[tuple[int, int]]] = {}
     following: SavedFollowing = SavedFollowing()
+    tries: SavedTries = SavedTries()
 
 
 _no_settings = Mailboxes()
@@ -156,6 +158,7 @@ class Engine:
         """The memory of dead letters."""
         self.quotas = Quotas(settings, lambda address: address in homes or address in self.born)
         self.following = Following()
+        self.tries = Tries()
         self._reacting: set[str] = set()
         self.ready: dict[str, None] = {}
         """Agents that have letters and are not reacting."""
@@ -280,7 +283,7 @@ class Engine:
             handlers = (self._handler(letter, set()),) if letter.answers else _by_type
             return React(agent, (letter,), handlers, self.states.get(agent))
         # Behind a letter that dies, others may have to be held: they are handed out one at a time.
-        most = 1 if agent in self.following.agents else limits.reactions_together_max
+        most = 1 if agent in self.following.agents else self.tries.together(agent, mailbox)
         letters = tuple(islice(mailbox, most))
         settled: set[str] = set()
         if any(letter.answers for letter in letters):
@@ -334,6 +337,9 @@ class Engine:
         if agent in self._counting.runs:
             self._counting.taken(agent, letters)
         self.quotas.taken(agent, letters)
+        if self.tries.any:
+            for letter in letters:
+                self.tries.settled(agent, letter.id)
         for key, letter in died:
             self._block(agent, key, letter, mailbox or deque())
         if state is not None:
@@ -360,13 +366,14 @@ class Engine:
     def dump(self) -> SavedEngine:
         """Return the durable state."""
         mailboxes = {agent: list(mailbox) for agent, mailbox in self.mailboxes.items()}
-        rest = (self.deaths, self.clock_ms, self.quotas.dump(), self.following.dump())
+        rest = (self.deaths, self.clock_ms, self.quotas.dump(), self.following.dump(), self.tries.dump())
         return SavedEngine(mailboxes, self.states, self.born, self.dead, self.asks, *rest)
 
     def load(self, saved: SavedEngine) -> None:
         """Load the state from ``dump`` into a new engine."""
         self.states, self.born, self.asks = saved.states, saved.born, saved.asks
         self.quotas.load(saved.ages)
+        self.tries.load(saved.tries)
         self.dead, self.deaths, self.clock_ms = saved.dead, saved.deaths, saved.clock_ms
         for dead in saved.dead.values():
             self.dead_footprint.add(dead.letter)

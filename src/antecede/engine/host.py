@@ -13,18 +13,20 @@ A letter that an agent cannot understand is *dead* at once, since another try wo
 notification, or its bytes do not fit the notification's fields.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import partial
 from inspect import isawaitable
 from typing import Any, Protocol
 
 import msgspec
 
+from antecede import limits
 from antecede.channel.letters import Letter
 from antecede.durations import Durations
 from antecede.engine import STALE, React, Reaction, died
 from antecede.engine.agents import Agent, Handler, Timeout, Unanswered, handlers_of, name_of
 from antecede.engine.context import Context
-from antecede.engine.state import check, comes_back, encode, unfit
+from antecede.engine.state import check, comes_back, encode, too_large, unfit
 from antecede.errors import AgentError
 from antecede.interrupts import is_ctrl_c
 from antecede.whereabouts import text_of
@@ -39,6 +41,9 @@ class Outcome(msgspec.Struct):
     """The agent's new state; ``None``: unchanged."""
     failure: BaseException | None = None
     """The error of the reaction after the last committed one."""
+    ended_at: int | None = None
+    """The position of the letter whose handler call ended its worker process. Nothing of the batch is kept, and the rest
+    of it runs again without counting as a try."""
 
 
 class Watch(Protocol):
@@ -53,6 +58,26 @@ class Watch(Protocol):
         ...
 
 
+class Progress(Protocol):
+    """Names the calls in progress, batch by batch, for the next life (:mod:`antecede.server.progress`)."""
+
+    @property
+    def running(self) -> tuple[str, str] | None: ...
+
+    @property
+    def number(self) -> int: ...
+
+    def begin(self, agent: str) -> int: ...
+
+    def at(self, slot: int, letter: str) -> None: ...
+
+    def on(self, slot: int) -> None: ...
+
+    def off(self) -> None: ...
+
+    def end(self, slot: int) -> None: ...
+
+
 class Host:
     """The agents of one server in memory."""
 
@@ -60,6 +85,9 @@ class Host:
         self.server = server
         self.check = check
         self.watches: list[Watch] = []
+        self.progress: Progress | None = None
+        self.each: Callable[[str], None] | None = None
+        """Called with the agent before each letter of a batch that may have to be awaited."""
         self._timed: tuple[Callable[[], float], Durations] | None = None
         self._kinds: dict[str, type[Agent]] = {}
         self._alive: dict[str, tuple[Agent, bytes]] = {}
@@ -90,63 +118,99 @@ class Host:
         """From now on, record how long each reaction takes by this clock, which is read once per reaction."""
         self._timed = (clock, durations)
 
+    def time_run(self, marks: list[float]) -> None:
+        """Record the times of a batch that ran elsewhere, if reactions are timed."""
+        if self._timed is not None:
+            self._timed[1].add_run(marks)
+
     def react(self, due: React) -> Outcome:
         """React to a batch whose handlers are all plain functions."""
+        progress = self.progress
+        if progress is None:
+            return self._timed_run(due, -1)
+        slot = progress.begin(due.agent)
+        progress.at(slot, due.letters[0].id)
+        progress.on(slot)
+        try:
+            return self._timed_run(due, slot)
+        finally:
+            progress.off()
+            progress.end(slot)
+
+    def _timed_run(self, due: React, slot: int) -> Outcome:
         if self._timed is None:
-            return self._react(due, None, [])
+            return self._react(due, slot, None, [])
         clock, durations = self._timed
         marks = [clock()]
-        outcome = self._react(due, clock, marks)
+        outcome = self._react(due, slot, clock, marks)
         if outcome.failure is not None:
             marks.append(clock())
         durations.add_run(marks)
         return outcome
 
     def _react(
-        self, due: React, clock: Callable[[], float] | None, marks: list[float], singly: bool = False
+        self, due: React, slot: int, clock: Callable[[], float] | None, marks: list[float], singly: bool = False
     ) -> Outcome:
         agent, saved = self._wake(due)
         outcome = Outcome(due.agent, [], None)
-        name, server, check, watches = due.agent, self.server, self.check, self.watches
+        name, server, check, watches, progress = due.agent, self.server, self.check, self.watches, self.progress
         note, call = self._note, self._call
         for letter, named in zip(due.letters, due.handlers, strict=True):
+            if progress is not None:
+                progress.at(slot, letter.id)
             context = Context(name, server, letter, check)
             begun = [watch.begin(context) for watch in watches] if watches else _nobody
             try:
                 dead = call(agent, letter, named, context)
-                note(outcome, agent, letter, context, begun, dead if isinstance(dead, str) else "", singly)
+                note(outcome, agent, letter, context, begun, dead if isinstance(dead, str) else "", singly, saved)
             except BaseException as error:
                 self._failed(outcome, begun, error)
                 break
             if clock is not None:
                 marks.append(clock())
-        return outcome if self._done(outcome, agent, saved, singly) else self._react(due, clock, marks, True)
+        return outcome if self._done(outcome, agent, saved, singly) else self._react(due, slot, clock, marks, True)
 
     async def react_async(self, due: React) -> Outcome:
         """React to a batch whose handlers may have to be awaited."""
+        progress = self.progress
+        if progress is None:
+            return await self._timed_run_async(due, -1)
+        slot = progress.begin(due.agent)
+        progress.at(slot, due.letters[0].id)
+        try:
+            return await _Stepwise(self._timed_run_async(due, slot), progress, slot)
+        finally:
+            progress.end(slot)
+
+    async def _timed_run_async(self, due: React, slot: int) -> Outcome:
         if self._timed is None:
-            return await self._react_async(due, None, [])
+            return await self._react_async(due, slot, None, [])
         clock, durations = self._timed
         marks = [clock()]
-        outcome = await self._react_async(due, clock, marks)
+        outcome = await self._react_async(due, slot, clock, marks)
         if outcome.failure is not None:
             marks.append(clock())
         durations.add_run(marks)
         return outcome
 
     async def _react_async(
-        self, due: React, clock: Callable[[], float] | None, marks: list[float], singly: bool = False
+        self, due: React, slot: int, clock: Callable[[], float] | None, marks: list[float], singly: bool = False
     ) -> Outcome:
         agent, saved = self._wake(due)
         outcome = Outcome(due.agent, [], None)
         for letter, named in zip(due.letters, due.handlers, strict=True):
+            if self.progress is not None:
+                self.progress.at(slot, letter.id)
+            if self.each is not None:
+                self.each(due.agent)
             context = Context(due.agent, self.server, letter, self.check)
             begun = [watch.begin(context) for watch in self.watches] if self.watches else _nobody
             try:
                 dead = self._call(agent, letter, named, context)
                 if isawaitable(dead):
                     dead = await dead
-                self._note(outcome, agent, letter, context, begun, dead if isinstance(dead, str) else "", singly)
+                reason = dead if isinstance(dead, str) else ""
+                self._note(outcome, agent, letter, context, begun, reason, singly, saved)
             except BaseException as error:
                 self._failed(outcome, begun, error)
                 break
@@ -154,7 +218,7 @@ class Host:
                 marks.append(clock())
         if self._done(outcome, agent, saved, singly):
             return outcome
-        return await self._react_async(due, clock, marks, True)
+        return await self._react_async(due, slot, clock, marks, True)
 
     def forget(self, agent: str) -> None:
         """Drop the agent from memory; it is loaded from its saved state next time."""
@@ -231,6 +295,7 @@ class Host:
         begun: list[Any],
         dead: str,
         checked: bool,
+        saved: bytes,
     ) -> None:
         # A state that cannot be saved fails like its handler: before anything is recorded.
         state = None
@@ -239,6 +304,10 @@ class Host:
                 state = encode(agent)
             except BaseException as error:
                 raise unfit(outcome.agent, agent, error) from error
+            if len(state) > limits.agent_state_bytes_max:
+                fault = too_large(outcome.agent, agent, state, saved)
+                if fault is not None:
+                    raise fault
             if checked and state != outcome.state:
                 check(outcome.agent, agent, state)
         if begun:
@@ -283,6 +352,32 @@ class Host:
                 return False
         self._alive[outcome.agent] = (agent, state)
         return True
+
+
+class _Stepwise:
+    """Awaits a batch, and reports whenever it has the event loop."""
+
+    def __init__(self, batch: Coroutine[Any, Any, Outcome], progress: Progress, slot: int) -> None:
+        self._batch = batch
+        self._progress = progress
+        self._slot = slot
+
+    def __await__(self) -> Generator[Any, Any, Outcome]:
+        batch, progress, slot = self._batch, self._progress, self._slot
+        go_on: Callable[[], Any] = partial(batch.send, None)
+        while True:
+            progress.on(slot)
+            try:
+                awaited = go_on()
+            except StopIteration as end:
+                outcome: Outcome = end.value
+                return outcome
+            finally:
+                progress.off()
+            try:
+                go_on = partial(batch.send, (yield awaited))
+            except BaseException as error:
+                go_on = partial(batch.throw, error)
 
 
 _timeout, _unanswered = name_of(Timeout), name_of(Unanswered)

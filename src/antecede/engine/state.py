@@ -5,6 +5,8 @@ but not read: the agent would work until the next restart and then be lost. So a
 committed. A state that does not decode to the same agent is an error that names the agent and the field:
 
 - a value that cannot be encoded, or has the wrong type for its field;
+- a state of more than ``agent_state_bytes_max`` bytes that has grown (topics, whose changes alone are logged, have no
+  such limit);
 - a struct that comes back as another class (an instance of a subclass, or a struct in a field without a type), because
   its methods and perhaps some of its fields would be lost.
 
@@ -17,12 +19,15 @@ from typing import Any
 
 import msgspec
 
+from antecede import limits
 from antecede.engine.agents import Agent
 from antecede.errors import AgentError
 from antecede.interrupts import is_ctrl_c
 from antecede.whereabouts import text_of
 
 encode = msgspec.msgpack.Encoder().encode
+UNLIMITED = "_unlimited"
+"""The attribute of a class of agents whose states may have any size."""
 
 
 def check(name: str, agent: Agent, state: bytes) -> None:
@@ -43,6 +48,15 @@ def check(name: str, agent: Agent, state: bytes) -> None:
         raise AgentError(f"agent {name}: field {field} of {kind.__qualname__} would not come back: {became}")
 
 
+def too_large(name: str, agent: Agent, state: bytes, saved: bytes) -> AgentError | None:
+    """Return the error of a state that has grown beyond the limit, or None. A state that an older version saved may
+    stay as large as it is."""
+    most = limits.agent_state_bytes_max
+    if len(state) <= max(most, len(saved)) or getattr(agent, UNLIMITED, False):
+        return None
+    return AgentError(f"agent {name}: the state of {type(agent).__qualname__} has {len(state)} bytes: at most {most}")
+
+
 def comes_back(kind: type[Agent], state: bytes) -> bool:
     """Return whether an agent decoded from these bytes encodes to the same bytes. False is only a hint, not an error:
     the same state may be encoded in several ways."""
@@ -60,6 +74,9 @@ def encoded(name: str, agent: Agent) -> bytes:
         state = encode(agent)
     except BaseException as error:
         raise unfit(name, agent, error) from error
+    fault = too_large(name, agent, state, b"")
+    if fault is not None:
+        raise fault
     check(name, agent, state)
     return state
 

@@ -5,6 +5,8 @@ other, so it is ordered like any other: a publication that causally precedes a s
 subscriber.
 """
 
+from typing import ClassVar
+
 from antecede.channel.letters import Letter
 from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
@@ -20,6 +22,8 @@ class Unsubscribe(Notification):
 
 class Topic(Agent):
     """Keeps its subscribers and multicasts to them."""
+
+    _unlimited: ClassVar = True
 
     subscribers: tuple[str, ...] = ()
 

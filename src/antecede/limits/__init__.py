@@ -17,7 +17,6 @@ stamp_bytes_max: Final = 4 * 1024 * 1024
 
 counter_max: Final = 2**63 - 1
 """Any message counter."""
-
 counter_jump_max: Final = 2**32
 """How far one stamp may move a counter beyond the known value: four thousand million unseen messages."""
 
@@ -26,13 +25,10 @@ snapshot_bytes_max: Final = 1024 * 1024 * 1024
 
 link_window_frames_max: Final = 65_536
 """Frames beyond the first missing one that a link remembers, received or not yet acknowledged."""
-
 link_resend_first_seconds: Final = 0.2
 """How long a link waits before it resends a frame for the first time; each wait after that is twice as long."""
-
 link_resend_seconds_max: Final = 10.0
 """The longest that a link waits between two resends of a frame."""
-
 link_resend_frames_max: Final = 1_024
 """Frames that one tick of a link may resend."""
 
@@ -149,24 +145,19 @@ timers_together_max: Final = 1_024
 
 frame_bytes_max: Final = 64 * 1024 * 1024
 """One frame between two authenticated servers; a train of letters, its stamp and its envelope fit easily."""
-
 client_frame_bytes_max: Final = 10 * 1024 * 1024
 """One frame from a client. The longest that a client library sends is a batch of 1 MiB whose last notification has
 8 MiB, with its envelopes and ``publish_to_max`` addresses: less than 10 MiB."""
-
 frame_parts_max: Final = 65_536
 """Parts of one frame. Senders fill a frame up to 1 MiB, and a publish or an acknowledgement has more than 16 bytes."""
-
 frame_entries_max: Final = 131_072
 """Packets in one part of a frame between servers. Senders fill a part up to 1 MiB; a packet has more than 8 bytes."""
-
 frame_bytes_wanted: Final = 1024 * 1024
 """Parts that are ready at the same time share frames of about this length."""
 
 hello_bytes_max: Final = 16 * 1024
 """The longest frame before the hello was accepted. A hello has a token, three names and, for servers, less than 160
 bytes per shared domain; a request of an operator has two short arguments."""
-
 token_bytes_max: Final = 4 * 1024
 """One token: a quarter of the longest hello."""
 token_chars_min: Final = 32
@@ -193,15 +184,12 @@ audit_refusals_per_second: Final = 20.0
 
 hello_seconds_max: Final = 10.0
 """How long a new connection may take to identify itself."""
-
 connections_max: Final = 4_096
 """Incoming connections of one server at one time, if there are enough file descriptors."""
-
 strangers_max: Final = 512
 """Incoming connections without a hello yet, TLS handshakes included; above this, the oldest one is closed for each new
 one. Correct programs send their hello at once. So even if thousands reconnect together, few are without one at any
 time."""
-
 strangers_address_max: Final = 256
 """The limit of these connections from one address: half of all, so that one host cannot use up all places."""
 
@@ -223,7 +211,6 @@ accept_retry_seconds: Final = 0.5
 
 write_buffer_bytes_max: Final = 8 * 1024 * 1024
 """Bytes that may wait in one connection; above it nothing more is written until the other end has read."""
-
 heartbeat_seconds: Final = 5.0
 """An end sends a keep-alive after this time without output; after three times this without input, the peer is lost."""
 
@@ -239,6 +226,19 @@ peer_resend_seconds: Final = 5.0
 reaction_tries_max: Final = 5
 reaction_pause_seconds: Final = 0.1
 """Tries of a reaction before its letter is dead; the pause before the second, each after that is twice as long."""
+tried_letters_max: Final = 1_000
+calls_named_max: Final = 65_536
+"""Letters whose tries ended the process and that have not come again; the oldest is forgotten. Handler calls in
+progress that are named for the next life, with 1 KiB each; only ``async`` handlers can be that many."""
+reaction_slow_seconds: Final = 5.0
+reaction_seconds_max: Final = 300.0
+reaction_seconds_limit: Final = 86_400.0
+"""A handler that has the event loop for this long is logged with its stack. The default limit of one reaction, ten
+times ``live_seconds_max``, after which its process ends; and the most that a topology may allow."""
+agent_state_bytes_max: Final = 32 * 1024 * 1024
+"""The state of one agent, which each reaction may write as a whole; a reaction that exceeds this fails."""
+worker_start_seconds_max: Final = 60.0
+"""How long the worker process of an isolated agent may take to import its class."""
 
 step_bytes_max: Final = 4 * 1024 * 1024
 """The input that one step of a server takes, except for a single larger input."""
@@ -257,7 +257,6 @@ backlog_bytes_max: Final = 256 * 1024 * 1024
 backlog_letters_max: Final = 200_000
 """Letters in mailboxes. Above this limit clients' publishes are refused and nothing more is read from peers. Then the
 peers also fill up and refuse the letters of their clients."""
-
 backlog_letter_bytes_max: Final = 256 * 1024 * 1024
 """The limit in bytes of memory for letters in mailboxes and timers: a quarter of a machine with 1 GiB. A multicast
 counts once, with its destinations."""
@@ -268,7 +267,6 @@ mailbox_clients_share_max: Final = 0.5
 """Letters in the mailbox of one client, by default, and the bytes of their notifications: a quarter of what all
 mailboxes may hold. The share of all that clients' mailboxes may hold together, so that absent clients alone never fill
 a server. Above these, the oldest letters expire."""
-
 client_return_seconds: Final = 60.0
 """Letters that were handed to a client expire only if the client reports none for this time: longer than a broken
 connection takes to be noticed and made again."""

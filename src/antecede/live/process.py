@@ -30,6 +30,7 @@ from antecede.live.descriptors import raise_limit
 from antecede.live.metrics import MetricsPage
 from antecede.live.notifying import ServiceManager
 from antecede.live.server import ServerRuntime
+from antecede.live.watchdog import WatchdogThread
 from antecede.topology import Address, TopologyFile
 
 
@@ -121,6 +122,8 @@ async def serve(
     settle_memory()
     manager = ServiceManager()
     manager.ready(runtime.pulse)
+    watchdog = WatchdogThread(runtime)
+    watchdog.start()
     waiting = loop.create_task(told.wait())
     awaited: list[asyncio.Future[Any]] = [waiting, runtime.failed]
     await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
@@ -131,6 +134,7 @@ async def serve(
     manager.stopping("stopping")
     runtime.log.info("stopping")
     await runtime.stop()
+    watchdog.stop()
     if page is not None:
         await page.stop()
     return 0

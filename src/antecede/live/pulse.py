@@ -52,7 +52,8 @@ class Pulse:
         if tripped:
             return tripped
         if now - self._turned > limits.live_seconds_max:
-            agent = runtime.reactions.reacting
+            progress = runtime.reactions.host.progress
+            agent = runtime.reactions.reacting or ((progress and progress.running) or ("",))[0]
             blocks = f": a handler of agent {agent} blocks it" if agent else ""
             return f"the event loop has not turned for {now - self._turned:.0f} s{blocks}"
         if now - self._stepped > limits.live_seconds_max:

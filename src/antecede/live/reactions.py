@@ -1,25 +1,37 @@
 """Runs the reactions that are due, and reports their outcomes to the driver.
 
 A batch of plain handlers runs at once, between two steps of the machine. A batch with an ``async`` handler becomes a
-task; its agent's mailbox waits for it while all others continue. Any exception of a handler is a failed try;
+task; its agent's mailbox waits for it while all others continue. If one of its reactions takes too long, it is
+cancelled. A batch of an isolated agent goes to its worker process. Any exception of a handler is a failed try;
 :mod:`antecede.server.retries` decides when it is tried again.
 """
 
 import asyncio
+from collections.abc import Callable, Coroutine, Mapping
 from time import monotonic, time
+from typing import Any
 
 from antecede import telemetry
 from antecede.engine import React
 from antecede.engine.host import Host, Outcome
+from antecede.errors import AgentError
 from antecede.interrupts import is_ctrl_c
+from antecede.live.isolation import Isolated
 from antecede.server.driver import Driver
 
 
 class Reactions:
     """The running reactions of one server."""
 
-    def __init__(self, host: Host, driver: Driver) -> None:
+    def __init__(
+        self, host: Host, driver: Driver, limit: Callable[[str], float], isolated: Mapping[str, Isolated]
+    ) -> None:
+        """``limit``: how many seconds one reaction of an agent may take. ``isolated``: agents with worker processes."""
         self.host = host
+        host.each = self._begins
+        self._limit = limit
+        self.isolated = isolated
+        self._timeouts: dict[str, asyncio.Timeout] = {}
         spans = telemetry.spans(host.server)
         if spans is not None:
             host.watches.append(spans)
@@ -31,13 +43,15 @@ class Reactions:
 
     def run(self, due: React) -> None:
         """React to a batch; its outcome is reported now or later."""
+        isolated = self.isolated.get(due.agent)
+        if isolated is not None:
+            self._begin(due, isolated.react(due))
+            return
         is_async = self._async.get(due.agent)
         if is_async is None:
             is_async = self._async[due.agent] = self.host.is_async(due.agent)
         if is_async:
-            task = asyncio.get_running_loop().create_task(self._await(due))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._begin(due, self._bounded(due))
             return
         self.reacting = due.agent
         try:
@@ -47,14 +61,37 @@ class Reactions:
         self.reacting = ""
         self._driver.reacted(due, outcome, monotonic(), int(time() * 1000))
 
-    async def _await(self, due: React) -> None:
+    def _begin(self, due: React, reacting: Coroutine[Any, Any, Outcome]) -> None:
+        task = asyncio.get_running_loop().create_task(self._await(due, reacting))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _await(self, due: React, reacting: Coroutine[Any, Any, Outcome]) -> None:
         try:
             # If it is cancelled because the server stops, it fails as well; its outcome is then ignored.
-            outcome = await self.host.react_async(due)
+            outcome = await reacting
         except BaseException as error:
             outcome = self._broken(due, error)
         if not self._driver.stopping:
             self._driver.reacted(due, outcome, monotonic(), int(time() * 1000))
+
+    async def _bounded(self, due: React) -> Outcome:
+        """React to a batch in this process; cancel a reaction that takes too long."""
+        limit = self._limit(due.agent)
+        async with asyncio.timeout(limit) as timeout:
+            self._timeouts[due.agent] = timeout
+            try:
+                outcome = await self.host.react_async(due)
+            finally:
+                del self._timeouts[due.agent]
+        if timeout.expired() and outcome.failure is not None:
+            outcome.failure = AgentError(f"agent {due.agent}: a reaction took longer than {limit:g} s")
+        return outcome
+
+    def _begins(self, agent: str) -> None:
+        timeout = self._timeouts.get(agent)
+        if timeout is not None and not timeout.expired():
+            timeout.reschedule(asyncio.get_running_loop().time() + self._limit(agent))
 
     def _broken(self, due: React, error: BaseException) -> Outcome:
         """Return the outcome of a batch without any effect: the agent could not be loaded, or a watch raised."""
@@ -67,3 +104,5 @@ class Reactions:
         """Cancel reactions in progress; they run again after the next start."""
         for task in self._tasks:
             task.cancel()
+        for isolated in self.isolated.values():
+            isolated.close()

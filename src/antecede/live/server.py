@@ -18,9 +18,11 @@ from antecede.errors import AntecedeError, BrokenStepError, StoreError, StoreFai
 from antecede.interrupts import is_ctrl_c
 from antecede.live.application import Classes, load_class, run_by
 from antecede.live.audit import AuditFile
+from antecede.live.calls import CallsFile
 from antecede.live.client import Bus
 from antecede.live.descriptors import connections_possible
 from antecede.live.housekeeping import Housekeeping
+from antecede.live.isolation import Isolated, isolated_agents
 from antecede.live.local import LocalSession
 from antecede.live.logs import ServerLog
 from antecede.live.pulse import Pulse
@@ -102,6 +104,8 @@ class ServerRuntime:
         shared = [plan.topology.domains[domain].servers for domain in plan.topology.domains_of(server)]
         neighbours = len({member for members in shared for member in members} - {server})
         connections = connections_possible(neighbours)
+        self.reaction_limit = topology.reactions.limit
+        """``reaction_limit(agent)``: how many seconds one of its reactions may take."""
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[StoreFailedError | BrokenStepError] = self._loop.create_future()
         """Done when the disk has failed, or a step: the server must end."""
@@ -120,8 +124,13 @@ class ServerRuntime:
             found = self.store.recovered
             snapshot = None if found.snapshot is None else found.snapshot.data()
             stored = (record for _, record in found.records())
-            first = recover(self.machine, snapshot, stored, self.epoch, monotonic())
+            self.calls = CallsFile(data if durability != "memory" else None, self.log)
+            ended = self.calls.ended()
+            first = recover(self.machine, snapshot, stored, self.epoch, monotonic(), ended=ended)
             self.machine.begin_life(randbits(63) + 1)
+            for agent, letter in ended.calls:
+                tries = self.machine.engine.tries.of(agent, letter)
+                self.log.warning("ended-in-reaction", agent=agent, letter=letter, tries=tries)
             host_ = Host(server, self.machine.channel.check)
             for name, kind in classes.items():
                 host_.declare(name, kind)
@@ -158,7 +167,9 @@ class ServerRuntime:
         self.operations = self.core.operations
         if self.recorder is not None:
             self.operations.trace = self.recorder.status
-        self.reactions = Reactions(host_, self.driver)
+        self.isolated: dict[str, Isolated] = isolated_agents(topology, host_, self.log)
+        self.reactions = Reactions(host_, self.driver, self.reaction_limit, self.isolated)
+        self.driver.when_durable(self._name_calls)
         self._listener: Listener | None = None
         self.unready = "the server is starting"
         """The reason why clients and peers should not come yet, or any more; empty: the server has recovered and
@@ -168,6 +179,10 @@ class ServerRuntime:
         self.house = Housekeeping(self)
         self.pulse = Pulse(self)
         self._born = True
+
+    def _name_calls(self) -> None:
+        """Name handler calls in progress, now that the calls of the last life are in the log."""
+        self.reactions.host.progress = self.calls.begin(randbits(63) + 1)
 
     def _audit(self, path: str | None) -> Audit | None:
         if self._security is None or path is None:
@@ -238,6 +253,7 @@ class ServerRuntime:
         await asyncio.sleep(0)
         self._ended = True
         await asyncio.to_thread(self.store.close)
+        self.calls.close()
         self.pulse.end()
         self.log.info("stopped", records=self.store.last)
 
@@ -249,6 +265,7 @@ class ServerRuntime:
         self.house.end()
         self.core.leave(reason)
         self._cancel()
+        self.calls.close()
         self.pulse.end()
         await asyncio.sleep(0)
 

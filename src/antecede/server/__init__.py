@@ -52,10 +52,12 @@ from antecede.server.items import (
     Resumed,
     Ruled,
     Seen,
+    Tried,
     decode_record,
     enacted_items,
     encode_record,
 )
+from antecede.server.progress import ENDED_WELL, Interrupted
 from antecede.server.requests import REQUESTS, Request, settings_items
 from antecede.server.snapshots import State, check_origin, decode_state, encode_state
 from antecede.server.timers import Timers
@@ -132,12 +134,13 @@ class AgentServer:
         """The record to begin an empty log with."""
         return self._note([Began(self.name, epoch), Formatted(newest)], newest)
 
-    def resume(self, newest: int = LOG_FORMAT) -> bytes:
-        """The record to continue a log with, after the last one was replayed."""
-        return self._note([Formatted(max(newest, self.log_format)), Resumed()], max(newest, self.log_format))
+    def resume(self, newest: int = LOG_FORMAT, ended: Interrupted = ENDED_WELL) -> bytes:
+        """The record to continue a log with, after the last one was replayed; ``ended``: how the last life ended."""
+        newest = max(newest, self.log_format)
+        return self._note([Formatted(newest), Resumed()], newest, ended)
 
-    def _note(self, items: list[Item], newest: int) -> bytes:
-        items += settings_items(self.plan, self.name, self.engine, newest)
+    def _note(self, items: list[Item], newest: int, ended: Interrupted = ENDED_WELL) -> bytes:
+        items += settings_items(self.plan, self.name, self.engine, newest, ended)
         for item in items:
             self._apply(item, 0.0)
         return encode_record(items)
@@ -189,9 +192,8 @@ class AgentServer:
         elif kind in REQUESTS:
             self._request(given, items, now, clock_ms)
         elif kind is not Reacted or self.engine.expects(given.agent, given.reactions):  # type: ignore[union-attr]
-            if kind is Reacted:
-                if not given.clock_ms:  # type: ignore[union-attr]
-                    given = msgspec.structs.replace(given, clock_ms=clock_ms)
+            if kind is Reacted and not given.clock_ms:  # type: ignore[union-attr]
+                given = msgspec.structs.replace(given, clock_ms=clock_ms)
             elif kind is Forgot:
                 # Acknowledgements are not in the log, so the record contains what was not acknowledged.
                 again = self.channel.consumers[given.domain].unsettled()  # type: ignore[union-attr]
@@ -239,8 +241,8 @@ class AgentServer:
         try:
             to = self._reachable(given.to, given.type, bodies)
         except (OverloadError, UsageError) as refusal:
-            later = isinstance(refusal, OverloadError)
-            self._replies.append(Refused(given.client, given.number, str(refusal), len(bodies), later, refusal.code))
+            how = (str(refusal), len(bodies), isinstance(refusal, OverloadError), refusal.code)
+            self._replies.append(Refused(given.client, given.number, *how))
             return
         if to is not given.to:
             given = msgspec.structs.replace(given, to=to)
@@ -258,8 +260,7 @@ class AgentServer:
         """Return the addresses of a publish; raise an error if it cannot be sent, or if there are too many."""
         if self.overloaded:
             raise OverloadError(self.overload)
-        fault = body_fault(max(map(len, bodies))) or envelope_fault(to, kind)
-        if fault:
+        if fault := body_fault(max(map(len, bodies))) or envelope_fault(to, kind):
             raise UsageError(fault)
         to = self.channel.check(to)
         refusal = self.calls.refusal(bodies) if is_call(to) else self.engine.refusal(to)
@@ -273,8 +274,7 @@ class AgentServer:
             self._apply(items[-1], now)
 
     def _fire(self, items: list[Item], now: float, clock_ms: int) -> None:
-        due = self.timers.due(clock_ms)
-        if due:
+        if due := self.timers.due(clock_ms):
             items.append(Fired(due))
             self._apply(items[-1], now)
 
@@ -323,6 +323,9 @@ class AgentServer:
             self._use_format(item.format)
         elif isinstance(item, Resumed):
             self._numbers = item.numbers_after(self._numbers)
+            self.engine.tries.resumed()
+        elif isinstance(item, Tried):
+            self.engine.tries.ended(item.life, item.calls)
         if self.channel.arrived or self.calls.site is not None:
             self._collect()
 
@@ -334,8 +337,7 @@ class AgentServer:
         last = item.number + len(item.bodies) - 1
         self.clients[item.client] = last
         source, to = f"{item.client}@{self.name}", self.channel.destinations.shared(item.to)
-        if len(to) > 1:
-            self._multicasts += 1
+        self._multicasts += len(to) > 1
         self.channel.send_many(to, item.letters(self._prefix, self._numbers + 1, source, to))
         self._numbers += len(item.bodies)
         self._replies.append(Accepted(item.client, last))
@@ -439,12 +441,10 @@ class AgentServer:
             check_origin(self.name, state.server, state.epoch, epoch)
         if (state.server, state.incarnation) != (self.name, self.incarnation):
             raise SnapshotError(f"snapshot of server {state.server} ({state.incarnation:016x}): expected {self.name}")
-        self.epoch = state.epoch
-        self._numbers = state.numbers
+        self.epoch, self._numbers, self.clients = state.epoch, state.numbers, state.clients
         self.channel.load(state.channel, now)
         self.engine.load(state.engine)
         self.channel.hold_for(self.engine.following.agents, self.engine.following.pasts)
-        self.clients = state.clients
         self.timers.load(state.timers)
         self.stopped = {(domain, peer): reason for domain, peer, reason in state.stopped}
         self._use_format(state.log_format)

@@ -22,6 +22,7 @@ and calls ``turn`` again when ``wake`` was called or ``deadline`` has come.
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -108,7 +109,7 @@ class Driver:
         self.gate = Gate(last, durable, outputs.send, outputs.reply)
         self.durable = self.gate.open
         """``durable(number)``: all records up to this number are durable. Output that waited for them then leaves."""
-        self.retries = Retries(machine.channel.check, log)
+        self.retries = Retries(machine.engine, machine.channel.check, log)
         self.acknowledgements = Acknowledgements()
         self.stopping = False
         """No new reactions begin."""
@@ -132,7 +133,9 @@ class Driver:
         self.taken = 0
         """Number of inputs that steps have taken."""
         self._when_taken: deque[tuple[int, Callable[[], None]]] = deque()
-        """Pairs (inputs taken, call): the call is made when that many inputs have been taken."""
+        """(inputs taken, call): the call is made when that many inputs have been taken."""
+        self._careful: list[React] = []
+        """Batches of careful agents whose letters are durable."""
         self._deferred: list[Callable[[], None]] = []
         """Functions to call at the beginning of the next turn."""
         self.awake = False
@@ -236,7 +239,9 @@ class Driver:
             self._calm = now - self._let_leave > _calm_seconds
         self._steps += 1
         retries, acknowledgements = self.retries, self.acknowledgements
-        reactions = retries.due(now) if retries.waiting else []
+        reactions = retries.due(now) if retries.pending else []
+        if self._careful:
+            reactions += self._admitted(now, clock_ms)
         if len(queue) <= _inputs_few:
             inputs = list(queue)
             queue.clear()
@@ -268,17 +273,32 @@ class Driver:
         for due in step.due:
             if not self._lives(due.agent):
                 self._outputs.deliver(due)
-            elif not retries.tries or retries.admit(due, now):
+            elif retries.idle:
                 reactions.append(due)
-        if self._when_taken:
-            self._call_when_taken()
+            elif retries.is_careful(due):
+                self.when_durable(partial(self._is_durable, due))
+            elif retries.admit(due, now):
+                reactions.append(due)
+        while self._when_taken and self._when_taken[0][0] <= self.taken:
+            self._when_taken.popleft()[1]()
         for domain, peer, reason in step.faults:
             self._outputs.fault(domain, peer, reason)
         return Turn(list(records) if records else [], [] if self.stopping else reactions)
 
-    def _call_when_taken(self) -> None:
-        while self._when_taken and self._when_taken[0][0] <= self.taken:
-            self._when_taken.popleft()[1]()
+    def _is_durable(self, due: React) -> None:
+        self._careful.append(due)
+        self.poke()
+
+    def _admitted(self, now: float, clock_ms: int) -> list[React]:
+        """Return the batches with durable letters that may run now; a suspect that has had all its tries is dead."""
+        careful, self._careful, admitted = self._careful, [], list[React]()
+        for due in careful:
+            dead = self.retries.exhausted(due)
+            if dead is not None:
+                self.feed(Reacted(due.agent, (dead,), None, clock_ms))
+            elif self.retries.admit(due, now):
+                admitted.append(due)
+        return admitted
 
     def appended(self, count: int, reason: str = "") -> None:
         """Report how many of the turn's records the log has taken, and why not all. Until the rest has space, no step
@@ -415,8 +435,7 @@ def _size(given: Any) -> int:
 
 _copy_bytes: Final = limits.step_bytes_max // limits.step_letters_max
 """The size that a copy of a letter counts besides its body."""
-_inputs_few: Final = 2
-_full_seconds: Final = 0.1
+_inputs_few, _full_seconds = 2, 0.1
 """How long to wait before a record without space is tried again."""
 _calm_seconds: Final = 0.00005
 """After this time without a step the server is idle: input need not wait for more."""

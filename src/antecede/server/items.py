@@ -194,6 +194,13 @@ class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
     agents: list[str]
 
 
+class Tried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=30):
+    """A life ended while these handler calls, (agent, letter), were in progress: each counts as one try."""
+
+    life: int
+    calls: tuple[tuple[str, str], ...]
+
+
 Item = (
     Taken
     | Published
@@ -215,6 +222,7 @@ Item = (
     | BuriedMany
     | Seen
     | Holding
+    | Tried
 )
 LOG_FORMAT: Final = 3
 """The rules that are in force in a new log."""

@@ -13,6 +13,7 @@ from antecede.channel.consumer import Traffic
 from antecede.errors import StoreError
 from antecede.server import AgentServer
 from antecede.server.items import LOG_FORMAT, Began, decode_record, joined
+from antecede.server.progress import ENDED_WELL, Interrupted
 from antecede.server.snapshots import check_origin
 
 
@@ -23,9 +24,11 @@ def recover(
     epoch: str,
     now: float,
     newest: int = LOG_FORMAT,
+    ended: Interrupted = ENDED_WELL,
 ) -> bytes:
     """Bring a new machine to the end of its log: a snapshot, and all that was stored after it. ``newest``: the newest
-    log format of this server. Return the record that must be appended before any input."""
+    log format of this server. ``ended``: the handler calls that were in progress when the last life ended. Return the
+    record that must be appended before any input."""
     if snapshot is not None:
         machine.restore(snapshot, now, epoch)
     first = snapshot is None
@@ -39,7 +42,7 @@ def recover(
     for consumer in machine.channel.consumers.values():
         # Operators see only counts from now on.
         consumer.traffic = Traffic()
-    return machine.resume(newest)
+    return machine.resume(newest, ended)
 
 
 def _check_first(machine: AgentServer, record: bytes, epoch: str) -> None:

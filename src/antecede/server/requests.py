@@ -21,8 +21,10 @@ from antecede.server.items import (
     Published,
     Reacted,
     Seen,
+    Tried,
     sent_again,
 )
+from antecede.server.progress import Interrupted
 from antecede.server.words import Drop, Look, OnBehalf, Plan, Replay, ReplayMany
 
 Request = Replay | ReplayMany | Drop | Look | OnBehalf
@@ -99,10 +101,14 @@ def _too_many(engine: Engine) -> list[str]:
     return keys
 
 
-def settings_items(plan: Plan, server: str, engine: Engine, newest: int) -> list[Item]:
-    """Return the items for the settings that a log must contain, if they have changed; ``newest``: the log format."""
+def settings_items(plan: Plan, server: str, engine: Engine, newest: int, ended: Interrupted) -> list[Item]:
+    """Return the items at the beginning of a life: the settings that a log must contain, if they have changed, and the
+    handler calls that were in progress when the last life ended. ``newest``: the log format."""
     holding = plan.holding(server) if newest >= FORMAT_WITH_LISTS else []
-    return [Holding(holding)] if holding != sorted(engine.following.agents) else []
+    items: list[Item] = [Holding(holding)] if holding != sorted(engine.following.agents) else []
+    if ended.calls and ended.life != engine.tries.life and newest >= FORMAT_WITH_LISTS:
+        items.append(Tried(ended.life, ended.calls))
+    return items
 
 
 REQUESTS: dict[type, Callable[[Any, Any, int], Iterator[Item]]] = {

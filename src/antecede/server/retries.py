@@ -2,14 +2,19 @@
 
 A reaction that fails is tried again after a pause, then after a longer one; its agent reacts to nothing else meanwhile.
 After the last try the letter is dead, with the reason. The reactions of the batch before the failing letter are kept.
-Tries are counted in memory: a restart begins counting again.
+These tries are counted in memory: a restart begins counting again.
+
+A handler call that ended the process, or a worker process, counts as a try of its letter alone; the rest of its batch
+runs again and is not counted. The letter is now a *suspect* (:mod:`antecede.engine.tries`): it runs alone, after its
+pause, and at most one suspect runs at a time. Tries that ended the process are in the log.
 """
 
+from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 
 from antecede import limits
-from antecede.engine import React, Reaction, died
+from antecede.engine import Engine, React, Reaction, died
 from antecede.engine.host import Outcome
 from antecede.server.words import Log
 from antecede.whereabouts import described
@@ -18,35 +23,80 @@ from antecede.whereabouts import described
 class Retries:
     """The agents of one server with failed reactions, and when they try again."""
 
-    def __init__(self, check: Callable[[tuple[str, ...]], object], log: Log) -> None:
+    def __init__(self, engine: Engine, check: Callable[[tuple[str, ...]], object], log: Log) -> None:
+        self._engine = engine
+        self._suspects = engine.tries
         self._check = check
         self._log = log
         self.tries: dict[str, tuple[str, int]] = {}
         """Agent → the letter that failed, and how often it was tried."""
         self.waiting: list[tuple[float, int, React]] = []
         """(when, number, batch), as a heap."""
+        self._queue: deque[React] = deque()
+        """Suspects whose pause is over."""
+        self._running = ""
+        """The agent whose suspect is running; empty: none."""
         self._number = 0
         self.done = 0
         """Number of reactions that succeeded."""
         self.failed = 0
-        """Number of tries that raised an exception."""
+        """Number of tries that failed."""
         self.dead = 0
         """Number of letters that became dead."""
 
+    @property
+    def idle(self) -> bool:
+        """Whether every batch may run at once."""
+        return not self.tries and not self._suspects.any
+
+    @property
+    def pending(self) -> bool:
+        """Whether any batch waits."""
+        return bool(self.waiting or self._queue)
+
+    def is_careful(self, due: React) -> bool:
+        """Whether a batch may run only when its letters are durable."""
+        return self._suspects.is_careful(due.agent, due.letters[0].id)
+
     def admit(self, due: React, now: float) -> bool:
-        """Return whether a batch may run now. If its first letter has just failed, it waits."""
+        """Return whether a batch may run now. If its first letter has just failed, or is a suspect, it waits."""
+        letter = due.letters[0].id
         trouble = self.tries.get(due.agent)
-        if trouble is None or trouble[0] != due.letters[0].id:
-            return True
+        if trouble is None or trouble[0] != letter:
+            tries = self._suspects.of(due.agent, letter)
+            if not tries:
+                return True
+            trouble = self.tries[due.agent] = (letter, tries)
         self._wait(due, trouble[1], now)
         return False
 
+    def exhausted(self, due: React) -> Reaction | None:
+        """Return the reaction of a suspect that has had all its tries: it is dead, and is not tried again."""
+        letter = due.letters[0]
+        tries = self._suspects.of(due.agent, letter.id)
+        if tries < limits.reaction_tries_max:
+            return None
+        self.tries.pop(due.agent, None)
+        reaction = died(letter, f"the process ended {tries} times while it was handled", self._check)
+        self._died(due, [reaction])
+        return reaction
+
     def due(self, now: float) -> list[React]:
-        """Take the batches whose pause is over."""
+        """Take the batches whose pause is over; of suspects, one at a time."""
         waiting, found = self.waiting, []
         while waiting and waiting[0][0] <= now:
-            found.append(heappop(waiting)[2])
+            batch = heappop(waiting)[2]
+            if self._is_suspect(batch):
+                self._queue.append(batch)
+            else:
+                found.append(batch)
+        if self._queue and not self._running:
+            found.append(self._queue.popleft())
+            self._running = found[-1].agent
         return found
+
+    def _is_suspect(self, due: React) -> bool:
+        return self._suspects.is_suspect(due.agent, due.letters[0].id)
 
     def deadline(self) -> float | None:
         """The time of the next retry."""
@@ -54,25 +104,35 @@ class Retries:
 
     def settle(self, due: React, outcome: Outcome, now: float) -> list[Reaction]:
         """Return the part of a batch to commit; if it is empty, the batch waits for its next try."""
+        if self._running == due.agent:
+            self._running = ""
         reactions = outcome.reactions
         self.done += len(reactions)
         if outcome.failure is not None:
             self._failed(due, outcome, outcome.failure)
-        elif due.agent in self.tries:
+        elif due.agent in self.tries and self.tries[due.agent][0] in {reaction.letter for reaction in reactions}:
             del self.tries[due.agent]
         if not reactions:
-            self._wait(due, self.tries[due.agent][1], now)
+            if outcome.ended_at is not None and len(due.letters) > 1:
+                self._suspects.suspect(due.agent, due.letters[outcome.ended_at].id)
+                self._engine.abandon(due.agent)
+            else:
+                self._wait(due, self.tries[due.agent][1], now)
             return reactions
+        self._died(due, reactions)
+        return reactions
+
+    def _died(self, due: React, reactions: list[Reaction]) -> None:
         for reaction in reactions:
             if reaction.dead:
                 self.dead += 1
                 self._log.warning("dead-letter", agent=due.agent, letter=reaction.letter, reason=reaction.dead)
-        return reactions
 
     def _failed(self, due: React, outcome: Outcome, failure: BaseException) -> None:
-        letter = due.letters[len(outcome.reactions)]
+        alone = outcome.ended_at is None or len(due.letters) == 1
+        letter = due.letters[len(outcome.reactions) if outcome.ended_at is None else outcome.ended_at]
         before = self.tries.get(due.agent, ("", 0))
-        tries = before[1] + 1 if before[0] == letter.id else 1
+        tries = before[1] + 1 if before[0] == letter.id else 1 + self._suspects.of(due.agent, letter.id)
         self.failed += 1
         reason = described(failure)
         self._log.warning(
@@ -84,7 +144,7 @@ class Retries:
             tries=tries,
             reason=reason,
         )
-        if tries >= limits.reaction_tries_max:
+        if tries >= limits.reaction_tries_max and alone:
             self.tries.pop(due.agent, None)
             outcome.reactions.append(died(letter, reason[:_reason_chars], self._check))
         else:

@@ -14,6 +14,7 @@ from antecede.channel.letter_table import LetterTable, Position, SavedLetters
 from antecede.channel.letters import Destinations
 from antecede.engine import Dead, Question, SavedEngine
 from antecede.engine.following import SavedFollowing
+from antecede.engine.tries import SavedTries
 from antecede.errors import SnapshotError, StoreError, TopologyError
 from antecede.server.items import FORMAT_OLDEST
 
@@ -74,6 +75,9 @@ class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     held: dict[str, list[Position]] = {}
     numbers_held: dict[str, int] = {}
     newest_held: int = 0
+    tries: dict[str, int] = {}
+    """How often a process ended while a letter was handled, by letter and agent."""
+    tried_life: int = 0
 
 
 def check_origin(me: str, server: str, epoch: str, expected: str) -> None:
@@ -121,6 +125,8 @@ def encode_state(state: State) -> bytes:
         newest_held=engine.following.newest,
         blocks=engine.following.blocks,
         held={agent: list(table.positions(letters)) for agent, letters in engine.following.held.items()},
+        tries=engine.tries.counts,
+        tried_life=engine.tries.life,
         # The table is written last, when all letters have their numbers.
         letters=table.saved(),
     )
@@ -171,7 +177,7 @@ def _state(saved: _Snapshot) -> State:
         SavedChannel(saved.consumers, returns),
         SavedEngine(
             *(mailboxes, saved.states, saved.born, {one.key: one for one in dead}, saved.asks),
-            *(deaths, saved.clock_ms, saved.ages, following),
+            *(deaths, saved.clock_ms, saved.ages, following, SavedTries(saved.tries, saved.tried_life)),
         ),
         saved.clients,
         {place: (when, agent, letters[position]) for place, when, agent, position in saved.timers},

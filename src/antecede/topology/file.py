@@ -22,8 +22,8 @@ line.
 **Canonical form.** The sequence in the file does not matter: names are sorted in natural order (``s2`` before ``s10``)
 everywhere, also within a domain, where the position is the member number in the order's stamps. So two servers whose
 files differ only in layout agree on everything. The **epoch**, a hash of the canonical form, shows this: any other
-difference gives another epoch. The addresses of metrics pages and the settings of mailboxes
-(:mod:`antecede.topology.mailboxes`) are not part of the epoch: they may differ and change.
+difference gives another epoch. The addresses of metrics pages and the settings of mailboxes and reactions
+(:mod:`antecede.topology.mailboxes`, :mod:`antecede.topology.reactions`) are not part of it: they may differ and change.
 """
 
 import hashlib
@@ -40,6 +40,7 @@ from antecede import limits
 from antecede.errors import TopologyError
 from antecede.topology.graph import Domain, Topology
 from antecede.topology.mailboxes import DEAD_FOLLOW, FULL, Mailboxes, Quota
+from antecede.topology.reactions import KEYS, ReactionSettings, read_reactions
 
 GUARANTEES = ("causal", "fifo", "none")
 """The guarantees that a file may declare, strongest first."""
@@ -108,6 +109,8 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
     """Replicated objects."""
     mailboxes: Mailboxes = Mailboxes()
     """The settings of mailboxes; not part of the epoch."""
+    reactions: ReactionSettings = ReactionSettings()
+    """The limits of reactions, and isolated agents; not part of the epoch."""
 
     @cached_property
     def organisation(self) -> Topology:
@@ -144,12 +147,16 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
         for domain in self.domains:
             members = ", ".join(f'"{server}"' for server in domain.servers)
             lines.append(f"{_key(domain.name)} = {{ servers = [{members}], order = {json.dumps(domain.order)} }}")
-        if self.module is not None:
-            lines += ["", "[application]", f'module = "{self.module}"']
+        seconds, plain = self.reactions.seconds, limits.reaction_seconds_max
+        if self.module is not None or seconds != plain:
+            lines += ["", "[application]"]
+            lines += [] if self.module is None else [f'module = "{self.module}"']
+            lines += [] if seconds == plain else [f"reaction_seconds_max = {seconds:g}"]
         if self.agents or self.objects:
             lines += ["", "[agents]"]
         for agent in self.agents:
             hold = ', dead_follow = "hold"' if agent.name in self.mailboxes.hold else ""
+            hold += self.reactions.keys(agent.name)
             lines.append(f'{_key(agent.name)} = {{ server = "{agent.server}", class = "{agent.kind}"{hold} }}')
         for one in self.objects:
             holders = ", ".join(f'"{server}"' for server in one.servers)
@@ -212,6 +219,7 @@ class _Reader:
             self.file,
             objects,
             self._mailboxes(document, {agent.name for agent in agents}, servers),
+            read_reactions(document, self.error),
         )
 
     def _bad_toml(self, said: str) -> TopologyError:
@@ -277,7 +285,7 @@ class _Reader:
         for name in sorted(table, key=natural):
             at, entry = ("agents", name), table[name]
             self._named("agent", name, *at)
-            self._entry(entry, f"agent {name}", ("server", "class", "servers", "dead_follow"), *at)
+            self._entry(entry, f"agent {name}", ("server", "class", "servers", "dead_follow", *KEYS), *at)
             server, kind = entry.get("server"), entry.get("class")
             if "servers" in entry and "server" in entry:
                 raise self.error(
@@ -306,7 +314,7 @@ class _Reader:
 
     def _application(self, document: dict[str, Any]) -> str | None:
         table = self._table(document, "application")
-        self._known(table, ("module",), "application")
+        self._known(table, ("module", KEYS[1]), "application")
         module = table.get("module")
         if module is not None and (not isinstance(module, str) or not _module.fullmatch(module)):
             raise self.error(f"module = {brief(module)}: expected a module's name", "application", "module")

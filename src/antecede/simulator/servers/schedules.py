@@ -22,6 +22,7 @@ from antecede.simulator.servers.faults import NONE, ROUGH, Faults
 from antecede.simulator.servers.intruders import IdentifiedWorld, Intruded, intruded
 from antecede.simulator.servers.judgement import expired, findings
 from antecede.simulator.servers.losses import lost_data
+from antecede.simulator.servers.poison import Poisoning, tried, unlucky
 from antecede.simulator.servers.workers import Dice, Enquiry, Riddle, Work, Worker
 from antecede.simulator.servers.world import Logs, ServerWorld
 from antecede.topology import Domain, Topology
@@ -80,6 +81,7 @@ def play(
         world.work = lambda: Work(id=dice.id(), depth=0)
     _workload(world, random, dice)
     crowd.join(world, dice)
+    Poisoning(seed, rough).join(world, dice)
     if watch:
         watch(world)
     copied: list[dict[str, bytes]] = []
@@ -102,7 +104,7 @@ def play(
         logs = world.logs()
         found = findings(world, logs, promised, None, replayed=seed % 4 == 0)
         found += early(logs) if "causal" in promised else ()
-        found += _dead(world, logs) + _asked(world) + _states(world, logs, crowd.agents)
+        found += [*_dead(world, logs), *tried(world, logs), *_asked(world), *_states(world, logs, crowd.agents)]
         found += world.trespasses() if isinstance(world, IdentifiedWorld) else []
         if not found and copied and watch is None and not crowd.hold:
             # A world that is watched keeps its logs.
@@ -279,8 +281,8 @@ def _probe(world: ServerWorld, dice: Dice) -> Callable[[], int]:
 
 
 def _dead(world: ServerWorld, logs: Logs) -> list[str]:
-    """Check that riddles are dead, and nothing else. A replayed one is dead again, and the first is no longer counted;
-    one that an operator took off the list is not kept."""
+    """Check that riddles and poison are dead, and nothing else. A replayed one is dead again, and the first is no
+    longer counted; one that an operator took off the list is not kept."""
     # A letter may be handed out by a step that is lost in a crash; then it was never sent.
     sent = {row.message for row in logs.rows if row.kind == SEND}
     gone = expired(logs)
@@ -288,7 +290,7 @@ def _dead(world: ServerWorld, logs: Logs) -> list[str]:
     riddles = [
         letter
         for letter in world.letters.values()
-        if letter.type == "Riddle" and letter.id in sent and letter.id not in ids
+        if letter.type in ("Riddle", "Poison") and letter.id in sent and letter.id not in ids
     ]
     dead = sum(
         bool(row.dead) and not wire.is_temporary(row.process) and (row.message, row.process) not in gone
@@ -308,6 +310,9 @@ def _dead(world: ServerWorld, logs: Logs) -> list[str]:
     # What one operator wanted to bury, another may have sent again.
     quotas |= {f"{letter.replays} {agent}" for letter in riddles for agent in letter.to}
     buried = sum(place not in kept and place[1] not in quotas for place in world.operators.buried)
+    if unlucky(logs, {letter.id for letter in riddles}):
+        # Other letters were in progress at every end of their server, and died like poison.
+        return found
     if dead != len(riddles) or len(kept) + buried != expected:
         found.append(f"{len(kept)} dead letters are kept, {buried} buried and {dead} died: expected {len(riddles)}")
     return found

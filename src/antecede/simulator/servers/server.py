@@ -23,6 +23,7 @@ from antecede.server.items import FORMAT_OLDEST, LOG_FORMAT, joined
 from antecede.server.recovery import recover
 from antecede.server.upkeep import Snapshot
 from antecede.simulator.servers.network import End
+from antecede.simulator.servers.shared import SharedMemory
 from antecede.simulator.servers.surroundings import Surroundings
 from antecede.simulator.servers.watched import WatchedCore, WatchedLog, WorldLog, over_quota, react_at_once, unreadable
 from antecede.store import LogStore, Sizes, open_log, read_records
@@ -51,6 +52,7 @@ class SimulatedServer:
         self.durability = durability
         self.disk = SimulatedDisk(random=world.random)
         self.disk.script = self._disk_effect
+        self.shared = SharedMemory()
         self.up, self.life = False, 0
         self.machine: AgentServer
         self.core: ServerCore
@@ -65,6 +67,8 @@ class SimulatedServer:
         """Whether the log has no space for more records."""
         self.crowded = False
         """Whether the server is above its high-water mark."""
+        self.isolated: set[str] = set()
+        """Agents whose handlers run in worker processes."""
         self.archived: list[bytes] = []
         """Records that were copied before the log removed them."""
         self.reactions = 0
@@ -132,6 +136,7 @@ class SimulatedServer:
 
     def crash(self) -> None:
         """Crash the server: it loses everything that its disk did not keep."""
+        self.shared.gone(self.how if not self._failed else "sync")
         self._go()
         self.disk.script = None
         if self.how == "power":
@@ -155,6 +160,7 @@ class SimulatedServer:
         """End this life at the end of a graceful stop."""
         self.store.close()
         self._stopped_at = self.store.last
+        self.shared.gone("stop")
         self._go()
         self.world.went(self)
 
@@ -184,7 +190,8 @@ class SimulatedServer:
         # A server with an old wire version begins its log by the old rules, too.
         self.speaks = world.version()
         newest = LOG_FORMAT if self.speaks == wire.VERSION else FORMAT_OLDEST
-        first = recover(machine, snapshot, (record for _, record in found.records()), "", world.now, newest)
+        stored = (record for _, record in found.records())
+        first = recover(machine, snapshot, stored, "", world.now, newest, self.shared.ended())
         machine.begin_life(self.life + 1)
         self.host = self.host_class(self.name, machine.channel.check)
         for agent, kind in self.agents.items():
@@ -202,8 +209,12 @@ class SimulatedServer:
         core.upkeep.snapshot_bytes = _snapshot_bytes
         core.marks.watch(stopping=False)
         core.peering.start(world.now + draw() * 0.01)
+        core.driver.when_durable(self._name_calls)
         core.driver.poke()
         self._set_alarm()
+
+    def _name_calls(self) -> None:
+        self.host.progress = self.shared.begin(self.life)
 
     # Connections.
 
@@ -364,17 +375,21 @@ class SimulatedServer:
                     raise
                 self.host.forget(due.agent)
                 outcome = Outcome(due.agent, [], None, error)
+            outcome = self.shared.survived(due, outcome, self)
         for reaction in outcome.reactions:
             for birth in reaction.births:
                 self.world.born(birth.kind, self.host.kind_of(f"{birth.name}@{self.name}"))
+        slot = self.shared.waits(due, self)
         self.effect()
         if self.world.random.random() < 0.3:
-            self._reacted(due, outcome)
+            self._reacted(due, outcome, slot)
         else:
-            self.later(self.world.random.random() * 0.002, self._reacted, due, outcome)
+            self.later(self.world.random.random() * 0.002, self._reacted, due, outcome, slot)
 
-    def _reacted(self, due: React, outcome: Outcome) -> None:
+    def _reacted(self, due: React, outcome: Outcome, slot: int) -> None:
+        self.shared.goes_on(slot)
         self.core.driver.reacted(due, outcome, self.world.now, self.clock_ms)
+        self.shared.settled(due.agent, self)
 
     # The log.
 
@@ -418,6 +433,7 @@ class SimulatedServer:
         """Stop the server, replace all its files by an older copy or by nothing, and start it again."""
         self.how = "kill"
         self.crash()
+        self.shared.replaced()
         self.disk.replace(contents)
         self.archived = []
         self.start()

@@ -3,6 +3,7 @@
 A reaction that runs again after a crash acts differently, so the effects of its earlier run must be gone.
 """
 
+from collections.abc import Callable
 from random import Random
 from typing import ClassVar
 
@@ -45,6 +46,12 @@ class Riddle(Notification):
     id: int
 
 
+class Poison(Notification):
+    """A notification whose handler ends its process."""
+
+    id: int
+
+
 class Dice:
     """The shared data of the agents of one world: the random generator, and the known addresses."""
 
@@ -54,6 +61,8 @@ class Dice:
         self.topics = topics
         self.clients = clients
         self.ids = 0
+        self.strike: Callable[[Context], None] | None = None
+        """Ends the process of a handler."""
 
     def id(self) -> int:
         self.ids += 1
@@ -120,6 +129,10 @@ class Worker(Agent):
 
     def on_timeout(self, timeout: Timeout, ctx: Context) -> None:
         self.settled += 1
+
+    def on_poison(self, poison: Poison, ctx: Context) -> None:
+        if self.dice.strike is not None:
+            self.dice.strike(ctx)
 
     def on_ring(self, ring: Ring, ctx: Context) -> None:
         self.rung += 1

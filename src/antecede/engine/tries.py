@@ -1,0 +1,114 @@
+"""Tries that survive a crash: letters whose handlers were in progress when the process ended.
+
+An exception of a handler is counted in memory (:mod:`antecede.server.retries`). A handler that ends the process
+(``os._exit``, a fault in a C library, lack of memory, a loop that the watchdog ends) leaves no exception. So each
+handler call in progress is named in shared memory (:mod:`antecede.server.progress`), and after an unclean end the first
+record of the next life counts one try for each of these letters, and for no other.
+
+Such a letter is a **suspect**: it is handed out alone, so that the rest of its batch does not suffer, and only one
+suspect runs at a time, so that the next unclean end names the guilty one.
+
+A handler may run before the record that has its letter is durable. If the process then ends, the letter comes again:
+from a peer under its old id, from a client of this server under a new one. So an agent that was named is **careful** in
+the next life: its letters are handed out one at a time, and handled only when they are durable.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
+
+import msgspec
+
+from antecede import limits
+from antecede.channel.letters import Letter
+
+
+class SavedTries(msgspec.Struct, frozen=True, array_like=True):
+    """The durable state of :class:`Tries`; see there."""
+
+    counts: dict[str, int] = {}
+    life: int = 0
+
+
+class Tries:
+    """The suspects of one server."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        """How often the process ended during a call, by letter and agent. The letter may not have come again yet."""
+        self.life = 0
+        """The life whose unclean end was counted last, so that it is not counted twice."""
+        self._careful: set[str] = set()
+        """The agents that were named after the last life."""
+        self._suspects: dict[str, dict[str, None]] = {}
+        """For each agent the letters that run alone."""
+
+    def ended(self, life: int, calls: Iterable[tuple[str, str]]) -> None:
+        """A life ended while these calls, (agent, letter), were in progress."""
+        self.life = life
+        for agent, letter in calls:
+            key = f"{letter} {agent}"
+            self.counts[key] = self.counts.pop(key, 0) + 1
+            self._careful.add(agent)
+            self.suspect(agent, letter)
+        while len(self.counts) > limits.tried_letters_max:
+            # Most of these letters never came again: their senders gave them other ids.
+            letter, _, agent = next(iter(self.counts)).partition(" ")
+            self.settled(agent, letter)
+
+    def resumed(self) -> None:
+        """A life begins: only the agents that its first record names are careful."""
+        self._careful.clear()
+
+    def suspect(self, agent: str, letter: str) -> None:
+        """Hand out this letter alone from now on."""
+        self._suspects.setdefault(agent, {})[letter] = None
+
+    def settled(self, agent: str, letter: str) -> None:
+        """A letter was handled, or is dead."""
+        letters = self._suspects.get(agent)
+        if letters is not None and letter in letters:
+            del letters[letter]
+            self.counts.pop(f"{letter} {agent}", None)
+            if not letters:
+                del self._suspects[agent]
+
+    def of(self, agent: str, letter: str) -> int:
+        """Return how often the process ended during a call for this letter."""
+        return self.counts.get(f"{letter} {agent}", 0)
+
+    def is_suspect(self, agent: str, letter: str) -> bool:
+        """Whether this letter runs alone."""
+        return letter in self._suspects.get(agent, ())
+
+    def is_careful(self, agent: str, letter: str) -> bool:
+        """Whether this letter is handled only when it is durable."""
+        return agent in self._careful or self.is_suspect(agent, letter)
+
+    @property
+    def any(self) -> bool:
+        """Whether any agent has suspects, or is careful."""
+        return bool(self._careful or self._suspects)
+
+    def together(self, agent: str, mailbox: deque[Letter]) -> int:
+        """Return how many letters of this agent may be handed out together."""
+        if agent in self._careful:
+            return 1
+        suspects = self._suspects.get(agent)
+        if suspects is None:
+            return limits.reactions_together_max
+        for place, letter in enumerate(islice(mailbox, limits.reactions_together_max)):
+            if letter.id in suspects:
+                return max(place, 1)
+        return limits.reactions_together_max
+
+    def dump(self) -> SavedTries:
+        """Return the durable state."""
+        return SavedTries(dict(self.counts), self.life)
+
+    def load(self, saved: SavedTries) -> None:
+        """Load the durable state."""
+        self.counts, self.life = dict(saved.counts), saved.life
+        for key in self.counts:
+            letter, _, agent = key.partition(" ")
+            self.suspect(agent, letter)

@@ -1,0 +1,85 @@
+"""The file in a data directory that names the handler calls in progress (:mod:`antecede.server.progress`).
+
+It is mapped into memory and never synced, so naming a call costs no I/O. Its space is allocated before it is used: a
+mapped file without space on the disk would end the process. Without such a file (no data directory, no space, another
+kind of file system) the server works, and an unclean end counts no tries.
+"""
+
+import mmap
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from antecede.server.progress import ENDED_WELL, Interrupted, Memory, Progress, interrupted, size_of
+from antecede.server.words import Log
+
+
+class CallsFile:
+    """The calls in progress of one server."""
+
+    def __init__(self, directory: str | None, log: Log) -> None:
+        self._path = directory and f"{directory}/{NAME}"
+        self._log = log
+        self._boot = boot_id()
+        self._file = -1
+        self._progress: Progress | None = None
+
+    def ended(self) -> Interrupted:
+        """Return the calls that were in progress when the last life ended."""
+        if self._path is None:
+            return ENDED_WELL
+        try:
+            return interrupted(Path(self._path).read_bytes(), self._boot)
+        except OSError:
+            return ENDED_WELL
+
+    def begin(self, life: int) -> Progress:
+        """Name the calls of this life from now on. The calls of the last one must be in the log."""
+        memory: Memory | None = None
+        if self._path is not None:
+            with suppress(OSError):
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+                memory = self._grow(size_of(_slots))
+            if memory is None:
+                self._log.warning("calls-not-named", reason=f"{self._path} cannot be used")
+        self._progress = Progress(memory or bytearray(size_of(_slots)), self._boot, life, self._grow)
+        return self._progress
+
+    def _grow(self, size: int) -> Memory | None:
+        if self._file < 0:
+            return None
+        try:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self._file, 0, size)
+            else:
+                os.pwrite(self._file, bytes(size - os.fstat(self._file).st_size), os.fstat(self._file).st_size)
+            return mmap.mmap(self._file, size)
+        except (OSError, ValueError):
+            return None
+
+    def close(self) -> None:
+        """The life ends for another reason than its calls: none of them counts."""
+        if self._progress is not None:
+            self._progress.clear()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+            with suppress(OSError):
+                os.unlink(str(self._path))
+
+
+def boot_id() -> str:
+    """Return the identity of the machine's boot; empty if the system has none."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    if sys.platform == "darwin":
+        with suppress(OSError, subprocess.SubprocessError):
+            asked = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
+            return subprocess.run(asked, capture_output=True, text=True, timeout=5, check=False).stdout.strip()
+    return ""
+
+
+NAME = "calls"
+_slots = 16

@@ -1,0 +1,184 @@
+"""Isolated agents: each has a worker process that runs its handlers (:mod:`antecede.live.worker`).
+
+A worker starts with the first letter. One that exceeds the limit of a reaction is killed; one that ends by itself is
+replaced at the next try. In both cases the letter whose handler was called last has a failed try, and the rest of the
+batch runs again (:mod:`antecede.server.retries`). All other agents, and the server, go on.
+"""
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+from time import perf_counter
+
+from antecede import limits
+from antecede.engine import React
+from antecede.engine.host import Host, Outcome
+from antecede.errors import AgentError
+from antecede.live.application import load_class
+from antecede.live.worker_messages import LENGTH, At, Batch, Done, FromWorker, Ready, Setup, decode_from_worker, framed
+from antecede.server.words import Log
+from antecede.topology import TopologyFile
+
+_program = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from antecede.live.worker import main; main(int(sys.argv[2]))"
+)
+
+
+class WorkerError(AgentError):
+    """A handler failed in a worker process; the text is the described exception there."""
+
+    code = "worker"
+
+    def __init__(self, text: str, traceback: str = "") -> None:
+        super().__init__(text)
+        if traceback:
+            self.add_note(traceback)
+
+
+class Isolated:
+    """One isolated agent."""
+
+    def __init__(self, host: Host, setup: Setup, limit: float, log: Log) -> None:
+        """``limit``: the seconds that one reaction may take."""
+        self._host = host
+        self._setup = setup
+        self._limit = limit
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._loaded = False
+        """Whether the worker has the agent in its saved state."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process of the worker, if there is one."""
+        return None if self._process is None else self._process.pid
+
+    async def react(self, due: React) -> Outcome:
+        """Let the worker react to a batch."""
+        try:
+            await self._start()
+        except AgentError as error:
+            self.close()
+            return Outcome(due.agent, [], None, error)
+        places = {letter.id: place for place, letter in enumerate(due.letters)}
+        marks, place = [perf_counter()], 0
+        try:
+            self._send(due)
+            while True:
+                async with asyncio.timeout(self._limit):
+                    message = await self._read()
+                if isinstance(message, Done):
+                    marks.append(perf_counter())
+                    self._host.time_run(marks)
+                    return self._outcome(due, message)
+                if isinstance(message, At):
+                    if places[message.letter] > place:
+                        marks.append(perf_counter())
+                    place = places[message.letter]
+        except TimeoutError:
+            reason = f"a reaction took longer than {self._limit:g} s: its worker process was killed"
+        except (asyncio.IncompleteReadError, ConnectionError):
+            reason = f"its worker process ended: {self._end()}"
+        self.close()
+        self._log.warning("worker-ended", agent=due.agent, letter=due.letters[place].id, reason=reason)
+        return Outcome(due.agent, [], None, AgentError(f"agent {due.agent}: {reason}"), place)
+
+    def _send(self, due: React) -> None:
+        assert self._streams is not None
+        batch = Batch(due.letters, due.handlers, not self._loaded, None if self._loaded else due.state)
+        self._streams[1].write(framed(batch))
+        self._loaded = True
+
+    def _outcome(self, due: React, done: Done) -> Outcome:
+        outcome = Outcome(due.agent, done.reactions, done.state)
+        try:
+            for reaction in done.reactions:
+                for birth in reaction.births:
+                    self._host.declare(f"{birth.name}@{self._host.server}", load_class(birth.kind))
+        except AgentError as error:
+            self._loaded = False
+            return Outcome(due.agent, [], None, error)
+        if done.failure:
+            outcome.failure = WorkerError(done.failure, done.traceback)
+            self._loaded = False
+        return outcome
+
+    async def _start(self) -> None:
+        if self._streams is not None and self._process is not None and self._process.poll() is None:
+            return
+        self.close()
+        ours, theirs = socket.socketpair()
+        try:
+            command = [sys.executable, "-P", "-c", _program, json.dumps(sys.path), str(theirs.fileno())]
+            self._process = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        except OSError as error:
+            ours.close()
+            raise AgentError(f"agent {self._setup.agent}: its worker process cannot start: {error}") from None
+        finally:
+            theirs.close()
+        self._streams = await asyncio.open_connection(sock=ours)
+        self._streams[1].write(framed(self._setup))
+        failure = ""
+        try:
+            async with asyncio.timeout(limits.worker_start_seconds_max):
+                ready = await self._read()
+            failure = ready.failure if isinstance(ready, Ready) else "an unexpected answer"
+        except TimeoutError:
+            failure = f"no answer within {limits.worker_start_seconds_max:g} s"
+        except (asyncio.IncompleteReadError, ConnectionError):
+            failure = self._end()
+        if failure:
+            raise AgentError(f"agent {self._setup.agent}: its worker process did not start: {failure}")
+        self._log.info("worker-started", agent=self._setup.agent, pid=self._process.pid)
+
+    async def _read(self) -> FromWorker:
+        assert self._streams is not None
+        reader = self._streams[0]
+        (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+        message: FromWorker = decode_from_worker(await reader.readexactly(length))
+        return message
+
+    def _end(self) -> str:
+        """Return how the worker ended."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(_end_seconds)
+        except subprocess.TimeoutExpired:
+            return "it closed its connection"
+        if code < 0:
+            known = {one.value: one.name for one in signal.Signals}
+            return f"signal {known.get(-code, -code)}"
+        return f"exit code {code}"
+
+    def close(self) -> None:
+        """Kill the worker, if there is one; the next batch starts another."""
+        self._loaded = False
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+def isolated_agents(topology: TopologyFile, host: Host, log: Log) -> dict[str, Isolated]:
+    """Return the isolated agents among those of a host. Their classes must be those of the topology, because a worker
+    process imports them."""
+    text = topology.text()
+    found = {}
+    for agent in topology.agents:
+        if agent.name in topology.reactions.isolated and host.lives(agent.name):
+            setup = Setup(host.server, agent.name, agent.kind, text)
+            found[agent.name] = Isolated(host, setup, topology.reactions.limit(agent.name), log)
+    return found
+
+
+_end_seconds = 0.2

@@ -1,0 +1,90 @@
+"""The watchdog thread of a server process: an adapter around :class:`antecede.server.watchdog.Watchdog`.
+
+A handler that calls C code without releasing the interpreter stops this thread as well. So while the thread works, it
+postpones an alarm of ``faulthandler``, whose own thread needs no interpreter: if the alarm is not postponed in time,
+it writes the stacks of all threads and ends the process.
+"""
+
+import faulthandler
+import os
+import sys
+from collections.abc import Callable
+from threading import Event, Thread, main_thread
+from time import monotonic
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING
+
+from antecede.server.watchdog import Slow, Watchdog
+
+if TYPE_CHECKING:
+    from antecede.live.server import ServerRuntime
+
+
+class TooLong(Exception):
+    """A handler runs too long; its traceback is where it is."""
+
+
+class WatchdogThread:
+    """Watches the handlers of the server of this process."""
+
+    def __init__(self, runtime: "ServerRuntime", end: Callable[[], None] = lambda: os._exit(2)) -> None:
+        """``end``: ends the process."""
+        self._runtime = runtime
+        self._end = end
+        self._rule = Watchdog(runtime.reaction_limit)
+        self._stopped = Event()
+        self._thread = Thread(target=self._watch, name="watchdog", daemon=True)
+        self._watched = main_thread().ident or 0
+        self._postponed = 0.0
+
+    def start(self) -> None:
+        """Start watching."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop watching: the server is about to end."""
+        self._stopped.set()
+        faulthandler.cancel_dump_traceback_later()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(_look_seconds):
+            now, progress = monotonic(), self._runtime.reactions.host.progress
+            if now - self._postponed > _postpone_seconds:
+                self._postponed = now
+                self._postpone()
+            if progress is not None:
+                slow = self._rule.look(progress.running, progress.number, now)
+                if slow is not None:
+                    self._report(slow)
+
+    def _postpone(self) -> None:
+        try:
+            seconds = self._runtime.reaction_limit("") + _grace_seconds
+            faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__ or sys.stderr)
+        except (OSError, ValueError, AttributeError):
+            # Standard error is not a file.
+            return
+
+    def _report(self, slow: Slow) -> None:
+        frame = sys._current_frames().get(self._watched)
+        raised = TooLong(f"a handler of {slow.agent} runs for {slow.seconds:.0f} s").with_traceback(_traceback(frame))
+        fields = {"agent": slow.agent, "letter": slow.letter, "seconds": round(slow.seconds, 1)}
+        self._runtime.log.warning("reaction-slow", raised=raised, **fields)
+        if slow.ends:
+            self._runtime.log.error(
+                "reaction-too-long", **fields, reason="the process ends, and the letter gains a try"
+            )
+            self._end()
+
+
+def _traceback(frame: FrameType | None) -> TracebackType | None:
+    found = None
+    while frame is not None:
+        found = TracebackType(found, frame, frame.f_lasti, frame.f_lineno)
+        frame = frame.f_back
+    return found
+
+
+_look_seconds = 0.25
+_postpone_seconds = 2.0
+_grace_seconds = 10.0

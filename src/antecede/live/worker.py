@@ -1,0 +1,157 @@
+"""The worker process of an isolated agent: it runs the agent's handlers, and nothing else.
+
+The server sends batches of letters, and the worker sends the outcome of each batch. Before each handler call it names
+the letter, so that the server knows which call was in progress if the worker ends. The worker keeps the agent in
+memory between batches; the server has the saved state.
+
+The worker ends when its server does, however that ends: a thread notices that the server's end of the connection is
+gone, and Linux kills the worker as well, in case a handler holds the interpreter. If memory runs out, the kernel should
+choose the worker first.
+"""
+
+import asyncio
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+
+from antecede import telemetry
+from antecede.channel import Channel
+from antecede.engine import React
+from antecede.engine.host import Host, Outcome
+from antecede.errors import AntecedeError
+from antecede.live.application import load_class, plan_of
+from antecede.live.worker_messages import LENGTH, At, Batch, Done, Ready, Setup, decode_to_worker, framed
+from antecede.topology import parse_topology
+from antecede.whereabouts import described
+
+
+class _Named:
+    """Sends the name of each letter before its handler is called."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._letter = ""
+        self.running, self.number = None, 0
+
+    def begin(self, agent: str) -> int:
+        self._letter = ""
+        return 0
+
+    def at(self, slot: int, letter: str) -> None:
+        if letter != self._letter:
+            self._letter = letter
+            self._connection.sendall(framed(At(letter)))
+
+    def on(self, slot: int) -> None: ...
+
+    def off(self) -> None: ...
+
+    def end(self, slot: int) -> None: ...
+
+
+class Worker:
+    """One worker."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._host: Host
+        self._agent = ""
+
+    def run(self) -> None:
+        """Work until the server closes the connection."""
+        setup = decode_to_worker(self._read())
+        assert isinstance(setup, Setup)
+        try:
+            self._load(setup)
+        except BaseException as error:
+            self._send(Ready(str(error) if isinstance(error, AntecedeError) else described(error)))
+            return
+        self._send(Ready())
+        with asyncio.Runner() as runner:
+            while True:
+                batch = decode_to_worker(self._read())
+                assert isinstance(batch, Batch)
+                self._send(self._react(batch, runner))
+
+    def _load(self, setup: Setup) -> None:
+        plan = plan_of(parse_topology(setup.topology))
+        channel = Channel(setup.server, plan.topology, plan.orders, plan.homes, 1)
+        self._agent = setup.agent
+        self._host = host = Host(setup.server, channel.check)
+        host.declare(setup.agent, load_class(setup.kind))
+        host.progress = _Named(self._connection)
+        spans = telemetry.spans(setup.server)
+        if spans is not None:
+            host.watches.append(spans)
+
+    def _react(self, batch: Batch, runner: asyncio.Runner) -> Done:
+        host, agent = self._host, self._agent
+        if batch.load:
+            host.forget(agent)
+        due = React(agent, batch.letters, batch.handlers, batch.state)
+        try:
+            outcome = runner.run(host.react_async(due)) if host.is_async(agent) else host.react(due)
+        except BaseException as error:
+            host.forget(agent)
+            outcome = Outcome(agent, [], None, error)
+        failure = outcome.failure
+        if failure is None:
+            return Done(outcome.reactions, outcome.state)
+        lines = "".join(traceback.format_exception(failure))
+        return Done(outcome.reactions, outcome.state, described(failure), lines[-_traceback_chars:])
+
+    def _send(self, message: Ready | Done) -> None:
+        self._connection.sendall(framed(message))
+
+    def _read(self) -> bytes:
+        (length,) = LENGTH.unpack(self._exactly(LENGTH.size))
+        return self._exactly(length)
+
+    def _exactly(self, count: int) -> bytes:
+        pieces = []
+        while count:
+            piece = self._connection.recv(min(count, 1 << 20))
+            if not piece:
+                # The server is gone, or needs this worker no more.
+                os._exit(0)
+            pieces.append(piece)
+            count -= len(piece)
+        return b"".join(pieces)
+
+
+def main(descriptor: int) -> None:
+    """Run the worker on an inherited socket."""
+    connection = socket.socket(fileno=descriptor)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _die_with_parent()
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    Thread(target=_await_end, args=(descriptor,), name="server", daemon=True).start()
+    Worker(connection).run()
+
+
+def _await_end(descriptor: int) -> None:
+    """End the process when the server's end of the connection is closed."""
+    poll = select.poll()
+    poll.register(descriptor, getattr(select, "POLLRDHUP", 0))
+    while not poll.poll():
+        pass
+    os._exit(0)
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            import ctypes
+
+            ctypes.CDLL(None).prctl(_pr_set_pdeathsig, signal.SIGKILL)
+
+
+_pr_set_pdeathsig = 1
+_traceback_chars = 20_000

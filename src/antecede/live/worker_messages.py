@@ -1,0 +1,69 @@
+"""The messages between a server and the worker process of an isolated agent: four bytes of length, then MessagePack.
+
+Both ends are the same program, so there are no versions.
+"""
+
+import struct
+from typing import Final
+
+import msgspec
+
+from antecede.channel.letters import Letter
+from antecede.engine import Reaction
+
+
+class Setup(msgspec.Struct, frozen=True, tag=True):
+    """The first message to a worker."""
+
+    server: str
+    agent: str
+    kind: str
+    """``module:Class``."""
+    topology: str
+    """The text of the topology file."""
+
+
+class Batch(msgspec.Struct, frozen=True, tag=True):
+    """Letters to react to."""
+
+    letters: tuple[Letter, ...]
+    handlers: tuple[str, ...]
+    load: bool
+    """Whether the agent must be loaded from ``state`` first."""
+    state: bytes | None
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """The worker has loaded its class, or could not, for this reason."""
+
+    failure: str = ""
+
+
+class At(msgspec.Struct, frozen=True, tag=True):
+    """The handler of this letter of the batch is called next."""
+
+    letter: str
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """The outcome of a batch."""
+
+    reactions: list[Reaction]
+    state: bytes | None
+    failure: str = ""
+    """The described exception of the first failed reaction."""
+    traceback: str = ""
+
+
+ToWorker = Setup | Batch
+FromWorker = Ready | At | Done
+LENGTH: Final = struct.Struct("<I")
+encode = msgspec.msgpack.Encoder().encode
+decode_to_worker: Final = msgspec.msgpack.Decoder(ToWorker).decode
+decode_from_worker: Final = msgspec.msgpack.Decoder(FromWorker).decode
+
+
+def framed(message: ToWorker | FromWorker) -> bytes:
+    """Return a message as a frame."""
+    body = encode(message)
+    return LENGTH.pack(len(body)) + body

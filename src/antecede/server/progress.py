@@ -1,0 +1,166 @@
+"""The handler calls in progress, as bytes in shared memory, so that the next life of the server can read their names.
+
+The memory is a file that is mapped and never synced. When a process ends, however it ends, the operating system keeps
+what it wrote. A power cut may keep any old state of the file, so it **counts nothing**: the file has the identity of
+the machine's boot (``boot``), and after another boot its calls are ignored.
+
+The file also has the number of its life. The first record of the next life contains that number with the calls, so a
+crash between that record and the next use of the file counts nothing twice.
+
+A plain handler has the event loop until it ends. An ``async`` handler may wait while others run. If the process ends
+while a handler has the event loop, only that call is counted; otherwise all calls in progress are, because one of them
+may have done it in a thread.
+
+This module knows the layout only: a head, and slots of equal size. A slot's letter is written before its length, so a
+kill between the two leaves no wrong name.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from antecede import limits
+
+
+class Memory(Protocol):
+    """Shared memory that can be written: a mapped file, or a bytearray."""
+
+    def __len__(self) -> int: ...
+
+    def __setitem__(self, place: slice, content: bytes, /) -> None: ...
+
+
+class Interrupted(msgspec.Struct, frozen=True):
+    """The calls that were in progress when a life ended."""
+
+    life: int = 0
+    calls: tuple[tuple[str, str], ...] = ()
+    """(agent, letter)."""
+
+
+ENDED_WELL: Final = Interrupted()
+
+
+class Progress:
+    """The calls in progress of one life."""
+
+    def __init__(self, memory: Memory, boot: str, life: int, grow: Callable[[int], Memory | None]) -> None:
+        """``memory``: at least ``size_of(1)`` bytes, all zero. ``grow``: returns the same memory with more bytes, or
+        None if there is no space; further calls are then not named."""
+        self._memory = memory
+        self._grow = grow
+        self._slots = (len(memory) - _head_bytes) // _slot_bytes
+        self._free = list(range(self._slots - 1, -1, -1))
+        self._agents: dict[int, str] = {}
+        self.number = 0
+        """Changes with each call that begins or continues; a watchdog that sees the same number twice sees the same
+        call."""
+        self.running: tuple[str, str] | None = None
+        """The agent and the letter of the call that has the event loop."""
+        self._letters: dict[int, str] = {}
+        memory[0:_head_bytes] = _head.pack(_magic, life, 0, boot.encode()[:_boot_bytes])
+
+    def begin(self, agent: str) -> int:
+        """A batch of calls begins; return its slot, or -1 if there is none."""
+        if not self._free:
+            self._more()
+        name = agent.encode()
+        if not self._free or len(name) > _agent_bytes:
+            return -1
+        slot = self._free.pop()
+        start = _head_bytes + slot * _slot_bytes
+        self._memory[start : start + 4] = _lengths.pack(len(name), 0)
+        self._memory[start + 4 : start + 4 + len(name)] = name
+        self._agents[slot] = agent
+        return slot
+
+    def at(self, slot: int, letter: str) -> None:
+        """The handler of this letter is called next."""
+        self.number += 1
+        if slot < 0:
+            return
+        name = letter.encode()
+        if len(name) > _letter_bytes:
+            name = b""
+        start = _head_bytes + slot * _slot_bytes + 2
+        memory = self._memory
+        memory[start : start + 2] = _none
+        memory[start + _letter_at : start + _letter_at + len(name)] = name
+        memory[start : start + 2] = _length.pack(len(name))
+        self._letters[slot] = letter
+        if self.running is not None:
+            self.running = (self._agents[slot], letter)
+
+    def on(self, slot: int) -> None:
+        """This batch has the event loop from now on."""
+        self.number += 1
+        if slot >= 0:
+            self._memory[_running_at : _running_at + 4] = _running.pack(slot + 1)
+            self.running = (self._agents[slot], self._letters.get(slot, ""))
+
+    def off(self) -> None:
+        """No batch has the event loop."""
+        self.running = None
+        self._memory[_running_at : _running_at + 4] = _nothing
+
+    def end(self, slot: int) -> None:
+        """A batch has ended."""
+        if slot >= 0:
+            start = _head_bytes + slot * _slot_bytes
+            self._memory[start : start + 4] = _nothing
+            self._letters.pop(slot, None)
+            self._free.append(slot)
+
+    def clear(self) -> None:
+        """The life ends for another reason than its calls: none of them counts."""
+        self._memory[0:_head_bytes] = bytes(_head_bytes)
+
+    def _more(self) -> None:
+        slots = min(2 * self._slots, limits.calls_named_max)
+        memory = self._grow(size_of(slots)) if slots > self._slots else None
+        if memory is not None:
+            self._memory = memory
+            self._free = list(range(slots - 1, self._slots - 1, -1))
+            self._slots = slots
+
+
+def size_of(slots: int) -> int:
+    """Return the bytes for this number of calls."""
+    return _head_bytes + slots * _slot_bytes
+
+
+def interrupted(content: bytes, boot: str) -> Interrupted:
+    """Return the calls that were in progress when the life that wrote this ended: none after another boot."""
+    if len(content) < _head_bytes:
+        return Interrupted()
+    magic, life, running, booted = _head.unpack(content[:_head_bytes])
+    if magic != _magic or not boot or booted.rstrip(b"\0") != boot.encode()[:_boot_bytes]:
+        return Interrupted()
+    slots = (len(content) - _head_bytes) // _slot_bytes
+    chosen = range(running - 1, running) if 0 < running <= slots else range(slots)
+    calls = []
+    for slot in chosen:
+        start = _head_bytes + slot * _slot_bytes
+        agent, letter = _lengths.unpack(content[start : start + 4])
+        if 0 < agent <= _agent_bytes and 0 < letter <= _letter_bytes:
+            names = (content[start + 4 : start + 4 + agent], content[start + 2 + _letter_at :][:letter])
+            calls.append((names[0].decode(errors="replace"), names[1].decode(errors="replace")))
+    return Interrupted(life, tuple(calls))
+
+
+_magic: Final = b"acalls01"
+_boot_bytes: Final = 40
+_head: Final = struct.Struct(f"<8sQI4x{_boot_bytes}s")
+_head_bytes: Final = _head.size
+_running_at: Final = 16
+_running: Final = struct.Struct("<I")
+_lengths: Final = struct.Struct("<HH")
+_length: Final = struct.Struct("<H")
+_none, _nothing = bytes(2), bytes(4)
+_slot_bytes: Final = 1_024
+_letter_bytes: Final = 4 * 50
+"""The id of a letter is the name of a server, up to 64 characters, and two numbers."""
+_letter_at: Final = _slot_bytes - 2 - _letter_bytes - 4
+_agent_bytes: Final = _letter_at - 2

@@ -1,0 +1,51 @@
+"""The watchdog's rule: what to do about a handler that does not return.
+
+A plain handler, or a step of an ``async`` one, has the event loop: while it runs, nothing else of the server does. The
+watchdog looks from another thread. It sees which call runs, and a number that changes with each call. The same number
+again means that the same call is still running.
+
+A call that runs too long is logged with its stack: after ``reaction_slow_seconds``, then each time its age has doubled.
+After its limit the process must end, since a thread cannot be stopped from outside. The letter is named in shared
+memory (:mod:`antecede.server.progress`), so the next life counts a try.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from antecede import limits
+
+
+class Slow(msgspec.Struct, frozen=True):
+    """A call that runs too long."""
+
+    agent: str
+    letter: str
+    seconds: float
+    ends: bool
+    """Whether the process must end now."""
+
+
+class Watchdog:
+    """Watches the calls of one server."""
+
+    def __init__(self, limit: Callable[[str], float]) -> None:
+        """``limit``: how many seconds a call of an agent may take."""
+        self._limit = limit
+        self._number = -1
+        self._since = 0.0
+        self._log_at = 0.0
+
+    def look(self, running: tuple[str, str] | None, number: int, now: float) -> Slow | None:
+        """Return the running call if it must be logged now, or must end. ``running``: its agent and letter."""
+        if running is None or number != self._number:
+            self._number, self._since = number, now
+            self._log_at = limits.reaction_slow_seconds
+            return None
+        seconds = now - self._since
+        ends = seconds >= self._limit(running[0])
+        if seconds < self._log_at and not ends:
+            return None
+        while self._log_at <= seconds:
+            self._log_at *= 2
+        return Slow(*running, seconds, ends)

@@ -1,0 +1,113 @@
+"""Letters whose handlers end their process, in a random world, and the check of their tries.
+
+Such a letter must be dead after its tries, whether its handler runs in the server's process or in a worker process,
+and no other letter may suffer. After each unclean end exactly the calls in progress gain a try in the log;
+a power cut counts nothing.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+
+from antecede import limits
+from antecede.engine.context import Context
+from antecede.server.items import Reacted, Tried, decode_record
+from antecede.simulator.servers.faults import NONE, Faults
+from antecede.simulator.servers.workers import Dice, Poison, Work
+from antecede.simulator.servers.world import Logs, ServerWorld
+
+_share = 0.2
+_strikes_max = 100
+"""More than any server has to bear: each letter has its tries, and an operator may send it again."""
+
+
+class Poisoned(Faults, frozen=True, kw_only=True):
+    """Faults with poison."""
+
+    poisons: int = 2
+    """Letters whose handlers end their process."""
+    isolated: str = ""
+    """The agent that has a worker process, and gets all poison; empty: the seed decides."""
+
+
+class Poisoning:
+    """The poison of one world."""
+
+    def __init__(self, seed: int, faults: Faults) -> None:
+        self._random = random = Random(f"{seed}/poison")
+        self._letters = 1 + int(random.random() * 2) if random.random() < _share and faults != NONE else 0
+        self._target = ""
+        if isinstance(faults, Poisoned):
+            self._letters, self._target = faults.poisons, faults.isolated
+        drawn = "a0" if random.random() < 0.3 else "a9" if random.random() < 0.3 else ""
+        self._isolated = {self._target or drawn} - {""}
+
+    def join(self, world: ServerWorld, dice: Dice) -> None:
+        """Let clients send poison to agents, among other letters."""
+        if not self._letters:
+            return
+        for server in world.servers.values():
+            server.isolated = self._isolated
+        dice.strike = lambda ctx: _strike(world, ctx)
+        random, seconds = self._random, world.faults.seconds
+        for _ in range(self._letters):
+            agent = self._target or dice.agents[int(random.random() * len(dice.agents))]
+            source = dice.clients[int(random.random() * len(dice.clients))]
+            when = random.random() * seconds
+            for place in range(4):
+                world.later(when, world.send, source, agent, Work(id=dice.id(), depth=0))
+                if place == 1:
+                    world.later(when, world.send, source, agent, Poison(id=dice.id()))
+
+
+def _strike(world: ServerWorld, ctx: Context) -> None:
+    server = world.servers[ctx.server]
+    if sum(server.shared.strikes.values()) < _strikes_max:
+        server.shared.strike(ctx.agent, ctx.letter.id)
+    elif not world.wrongs:
+        world.wrong(ctx.server, "handlers end its process again and again")
+
+
+def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:
+    """Yield what is wrong with the tries in the logs."""
+    for name, server in world.servers.items():
+        found: Counter[tuple[int, frozenset[tuple[str, str]]]] = Counter()
+        tries: Counter[str] = Counter()
+        died: set[str] = set()
+        for item in (item for record in logs.records[name] for item in decode_record(record)):
+            if isinstance(item, Tried):
+                found[item.life, frozenset(item.calls)] += 1
+                tries.update(f"{letter} {agent}" for agent, letter in item.calls)
+            elif isinstance(item, Reacted):
+                died |= {f"{one.letter} {item.agent}" for one in item.reactions if one.dead.startswith(ENDED)}
+        if world.faults.old_versions:
+            # The oldest log format has no place for tries.
+            continue
+        for end in server.shared.ends:
+            count = found.pop((end.life, end.calls), 0)
+            if count != 1 and not (end.lost and count == 0):
+                yield f"{name}: the calls {sorted(end.calls)} were in progress at an end, and counted {count} times"
+        for life, calls in found:
+            yield f"{name}: the calls {sorted(calls)} of life {life} were counted, and were not in progress"
+        most = limits.reaction_tries_max
+        lost = sum(end.lost for end in server.shared.ends)
+        for key, count in server.shared.strikes.items():
+            if key.split(" ")[1] not in server.isolated and count > most + lost:
+                yield f"{name}: {key} ended the process {count} times"
+        yield from (f"{name}: {key} died after {tries[key]} ends" for key in sorted(died) if tries[key] < most)
+
+
+def unlucky(logs: Logs, poison: set[str]) -> bool:
+    """Return whether a letter died that was only in progress whenever its server ended."""
+    return any(
+        reaction.dead.startswith(ENDED) and reaction.letter not in poison
+        for records in logs.records.values()
+        for record in records
+        for item in decode_record(record)
+        if isinstance(item, Reacted)
+        for reaction in item.reactions
+    )
+
+
+ENDED = "the process ended"
+"""The reasons of letters that ended their process begin with this."""

@@ -1,0 +1,135 @@
+"""The shared memory of a simulated server, in which its handler calls in progress are named.
+
+A kill keeps it. A power cut keeps it too, as it may happen on a real disk, but the machine has another boot then. The
+shipped :class:`antecede.server.progress.Progress` writes it; what it should say after each end is noted here as well,
+so that the logs can be judged.
+"""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from antecede.engine import React
+from antecede.engine.host import Outcome
+from antecede.errors import AgentError
+from antecede.server.progress import Interrupted, Progress, interrupted, size_of
+from antecede.store.simulated import PowerCut
+
+if TYPE_CHECKING:
+    from antecede.simulator.servers.server import SimulatedServer
+
+Call = tuple[str, str]
+
+
+class Ended(BaseException):
+    """Ends a handler that has ended its process; nothing sees it."""
+
+
+class End(msgspec.Struct):
+    """The unclean end of a life with calls in progress."""
+
+    life: int
+    calls: frozenset[Call]
+    """(agent, letter): those that gain a try."""
+    lost: bool = False
+    """A power cut came before the next life had counted it: it may be counted or not."""
+
+
+class SharedMemory:
+    """One server's shared memory, through all its lives."""
+
+    def __init__(self) -> None:
+        self._content = bytearray()
+        self._boot = 1
+        self._life = 0
+        self.progress: Progress | None = None
+        self._calls: dict[int, Call] = {}
+        self._struck: tuple[Call, bytes] | None = None
+        self._spared: dict[str, str] = {}
+        """For each isolated agent the letter that has just ended its worker process."""
+        self.ends: list[End] = []
+        self.strikes: dict[str, int] = {}
+        """How often each letter ended a process, a worker process included, by letter and agent."""
+
+    def ended(self) -> Interrupted:
+        """Return what a new life finds."""
+        return interrupted(bytes(self._content), str(self._boot))
+
+    def begin(self, life: int) -> Progress:
+        """Name the calls of this life from now on."""
+        self._content = bytearray(size_of(1))
+        self.progress = Progress(self._content, str(self._boot), life, self._grow)
+        self._life = life
+        return self.progress
+
+    def _grow(self, size: int) -> bytearray:
+        self._content += bytes(size - len(self._content))
+        return self._content
+
+    def waits(self, due: React, server: "SimulatedServer") -> int:
+        """A call waits for something while others run; return its slot."""
+        assert self.progress is not None
+        suspects = server.machine.engine.tries
+        slot, letter = self.progress.begin(due.agent), due.letters[-1].id
+        both = [call for call in (*self._calls.values(), (due.agent, letter)) if suspects.is_suspect(*call)]
+        if suspects.is_suspect(due.agent, letter) and len(both) > 1:
+            server.world.wrong(server.name, f"two suspects run at the same time: {both}")
+        self.progress.at(slot, letter)
+        self._calls[slot] = (due.agent, letter)
+        return slot
+
+    def goes_on(self, slot: int) -> None:
+        """A call that waited has ended."""
+        assert self.progress is not None
+        self.progress.end(slot)
+        del self._calls[slot]
+
+    def strike(self, agent: str, letter: str) -> None:
+        """A handler ends its process at this moment."""
+        key = f"{letter} {agent}"
+        self.strikes[key] = self.strikes.get(key, 0) + 1
+        self._struck = ((agent, letter), bytes(self._content))
+        raise Ended
+
+    def survived(self, due: React, outcome: Outcome, server: "SimulatedServer") -> Outcome:
+        """Return the outcome of a batch, unless one of its handlers ended the server's process. If it ended only a
+        worker process, nothing of the batch is kept."""
+        struck, self._struck = self._struck, None
+        if struck is None:
+            return outcome
+        call, content = struck
+        if due.agent not in server.isolated:
+            self._content = bytearray(content)
+            self._calls = {0: call}
+            server.how = "kill"
+            raise PowerCut
+        server.host.forget(due.agent)
+        self._spared[due.agent] = call[1]
+        place = [letter.id for letter in due.letters].index(call[1])
+        return Outcome(due.agent, [], None, AgentError("the worker process ended"), place)
+
+    def settled(self, agent: str, server: "SimulatedServer") -> None:
+        """The outcome of a batch was reported: if it ended a worker process, only the letter that did it has a try."""
+        letter = self._spared.pop(agent, None)
+        tried = server.core.driver.retries.tries.get(agent)
+        if letter is not None and tried is not None and tried[0] != letter:
+            server.world.wrong(server.name, f"{letter} ended the worker process of {agent}, and {tried[0]} has a try")
+
+    def gone(self, how: str) -> None:
+        """The process has ended: by a kill, a power cut, a failed disk (``sync``) or a graceful stop."""
+        calls, progress = frozenset(self._calls.values()), self.progress
+        self._calls, self._spared, self.progress = {}, {}, None
+        if how == "power":
+            self._boot += 1
+            for end in self.ends if progress is None else ():
+                end.lost = True
+        elif how == "kill":
+            if calls:
+                self.ends.append(End(self._life, calls))
+        elif progress is not None:
+            progress.clear()
+
+    def replaced(self) -> None:
+        """The data directory was replaced, and this file with it."""
+        self._content = bytearray()
+        self.ends.clear()

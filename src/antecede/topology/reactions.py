@@ -1,0 +1,74 @@
+"""How long reactions may take, and which agents have a separate process: part of a topology file.
+
+::
+
+    [application]
+    reaction_seconds_max = 60                                            # of every agent (default 300)
+    [agents]
+    resize = { server = "s1", class = "shop:Resize", isolate = "process", reaction_seconds_max = 5 }
+
+A plain handler that exceeds the limit ends its server's process, because nothing else can stop it; the letter gains a
+try. An ``async`` handler is cancelled: a failed try. The handlers of an agent with ``isolate = "process"`` run in a
+worker process, which is killed at the limit; its server and all other agents go on. These settings are not part of the
+epoch: they may change from one start of a server to the next.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from antecede import limits
+
+ISOLATE: Final = ("none", "process")
+KEYS: Final = ("isolate", "reaction_seconds_max")
+
+
+class ReactionSettings(msgspec.Struct, frozen=True):
+    """The settings of all reactions."""
+
+    seconds: float = limits.reaction_seconds_max
+    """The limit of agents without a separate one."""
+    named: dict[str, float] = {}
+    """The limits of single agents."""
+    isolated: frozenset[str] = frozenset()
+    """Agents whose handlers run in a worker process."""
+
+    def limit(self, agent: str) -> float:
+        """Return how long one reaction of this agent may take."""
+        return self.named.get(agent, self.seconds)
+
+    def keys(self, agent: str) -> str:
+        """Return the settings of an agent as further keys of its entry in a topology file."""
+        seconds = f", reaction_seconds_max = {self.named[agent]:g}" if agent in self.named else ""
+        return (', isolate = "process"' if agent in self.isolated else "") + seconds
+
+
+def read_reactions(document: dict[str, Any], error: Callable[..., Exception]) -> ReactionSettings:
+    """Read the settings from a topology document whose tables have been checked; ``error(reason, *path)``: returns the
+    error to raise."""
+
+    def seconds_in(entry: dict[str, Any], what: str, *path: str) -> float | None:
+        value = entry.get("reaction_seconds_max")
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (number and 0 < value <= limits.reaction_seconds_limit):
+            expected = f"expected seconds, more than 0 and at most {limits.reaction_seconds_limit:g}"
+            raise error(f"{what}reaction_seconds_max = {value!r}: {expected}", *path)
+        return None if value is None else float(value)
+
+    named: dict[str, float] = {}
+    isolated: set[str] = set()
+    for name, entry in document.get("agents", {}).items():
+        isolate = entry.get("isolate", ISOLATE[0])
+        given = [key for key in KEYS if key in entry]
+        if given and "servers" in entry:
+            raise error(f"object {name}: {given[0]}: expected it only for agents, not for objects", "agents", name)
+        if isolate not in ISOLATE:
+            raise error(f"agent {name}: isolate = {isolate!r}: expected {' or '.join(ISOLATE)}", "agents", name)
+        if isolate == "process":
+            isolated.add(name)
+        seconds = seconds_in(entry, f"agent {name}: ", "agents", name)
+        if seconds is not None:
+            named[name] = seconds
+    application = seconds_in(document.get("application", {}), "", "application", "reaction_seconds_max")
+    return ReactionSettings(application or limits.reaction_seconds_max, named, frozenset(isolated))
