@@ -33,6 +33,7 @@ from antecede.simulator.bare import BareWorld
 from antecede.simulator.kernel import World
 
 names = ["anna", "ben", "carla", "dora"]
+servers = ["tcp://127.0.0.1:7401", "tcp://127.0.0.1:7402", "tcp://127.0.0.1:7403"]
 sort_of = {"remark": "remarks", "deposit": "moves of money", "withdraw": "moves of money", "audit": "audits"}
 sorts = list(dict.fromkeys(sort_of.values()))
 
@@ -218,7 +219,7 @@ def main() -> None:
     parser.add_argument("--branches", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="The comparison as JSON.")
-    parser.add_argument("--servers", nargs="*", default=[f"tcp://127.0.0.1:{port}" for port in (7401, 7402, 7403)])
+    parser.add_argument("--servers", nargs="*", default=servers)
     given = parser.parse_args()
     if given.mode == "live":
         try:

@@ -38,7 +38,8 @@ def test_the_example_runs_as_printed(root: Path, cluster: Callable[..., Any], tm
             stderr=log,
         )
     try:
-        _until(lambda: errors.read_text().count("peer-connected") == 2, f"both servers talk: {errors.read_text()}")
+        _until(lambda: "antecede: ready: s1, s2\n" in errors.read_text(), f"both servers talk: {errors.read_text()}")
+        assert errors.read_text().count("peer-connected") == 2
         answer = world.command("send", str(file), "greeter", "Hello", '{"name": "Ada"}', "--ask")
         assert json.loads(answer.stdout)["fields"] == {"text": "Hello Ada, you are number 1."}
         assert world.command("send", str(file), "nobody", "Hello", "{}").returncode == 2
@@ -55,7 +56,9 @@ def test_the_example_runs_as_printed(root: Path, cluster: Callable[..., Any], tm
         assert up.wait(30) == 0
     said = errors.read_text()
     assert said.count(" stopped ") == 2
-    assert all(line.startswith(("s1 | ", "s2 | ")) for line in said.splitlines())
+    assert [line for line in said.splitlines() if not line.startswith(("s1 | ", "s2 | "))] == [
+        "antecede: ready: s1, s2"
+    ]
     assert world.command("status", str(file)).returncode == 1
 
 
@@ -64,6 +67,11 @@ def test_up_ends_when_a_server_cannot_start(cluster: Callable[..., Any]) -> None
     answer = world.command("up", str(world.file))
     assert answer.returncode == 2
     assert "s2 | antecede: agent class nowhere:X: cannot import nowhere" in answer.stderr
+    assert answer.stderr.splitlines()[-1].startswith("antecede: s2 ended (exit code 2): agent class nowhere:X: cannot ")
+    answer = world.command("up", str(world.file), "--log", "json")
+    last = json.loads(answer.stderr.splitlines()[-1])
+    assert (last["event"], last["level"]) == ("failed", "error")
+    assert "cannot import nowhere" in last["text"]
 
 
 def test_log_as_json(cluster: Callable[..., Any]) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -43,27 +42,6 @@ def _up(world: Any, *arguments: str) -> None:
 def _down(world: Any) -> None:
     world.processes["up"].send_signal(signal.SIGTERM)
     assert world.processes["up"].wait(30) == 0, world.log("up")
-
-
-def test_the_readme_runs_as_printed(place: Any) -> None:
-    readme = (_root / "README.md").read_text()
-    section = readme[readme.index("### Agents") :]
-    code, commands = re.findall(r"```(?:python)?\n(.*?)```", section, re.S)[:2]
-    # Twenty lines that are the example, but for its docstring.
-    assert (_root / "examples" / "hello.py").read_text().endswith(code)
-    assert len(code.splitlines()) <= 20
-    up, send, printed, verify = commands.splitlines()
-    lines = [shlex.split(line, comments=True) for line in (up, send, verify)]
-    assert all(line[:2] == ["./run", "antecede"] for line in lines)
-    _up(place, *lines[0][2:])
-    answer = place.until(
-        lambda: (done := place.command(*lines[1][2:])).returncode == 0 and done.stdout, f"an answer: {place.log('up')}"
-    )
-    assert answer.strip() == printed
-    done = place.command(*lines[2][2:])
-    assert done.returncode == 0, done.stderr
-    assert "causal       holds" in done.stdout
-    _down(place)
 
 
 def test_the_bank_agrees_under_three_orders(place: Any) -> None:

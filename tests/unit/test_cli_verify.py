@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -133,14 +132,6 @@ def test_report_for_a_person(run: Callable[..., Said]) -> None:
 )
 def test_exit_codes(run: Callable[..., Said], line: str, code: int) -> None:
     assert run(line)[0] == code
-
-
-def test_the_guide_to_recording_runs_as_printed(run: Callable[..., Said]) -> None:
-    guide = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "trace.md").read_text(encoding="utf-8")
-    code, printed = re.findall(r"```(?:python)?\n(.*?)```", guide, re.S)[:2]
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-    said = printed.split("$ antecede verify chat\n")[1].split("$")[0]
-    assert run("chat")[1].startswith(said)
 
 
 def test_strict_minds_rows_set_aside_but_not_gaps(run: Callable[..., Said]) -> None:

@@ -75,11 +75,6 @@ def _world(**given: Any) -> World:
     return World(_topology, agents={"adder": Adder, "thinker": Thinker}, **given)
 
 
-def test_the_guide_runs_as_printed() -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", _guide.read_text(encoding="utf-8"), re.DOTALL)
-    exec(compile(example, str(_guide), "exec"), {"__name__": "guide"})
-
-
 def test_the_guide_names_every_fault() -> None:
     named = re.search(r"`Faults\((.*?)\)`", _guide.read_text(), re.DOTALL)
     assert named is not None

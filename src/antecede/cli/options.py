@@ -1,4 +1,5 @@
-"""Options that several commands share: how a command identifies itself to servers."""
+"""Options that several commands share: how a command identifies itself to servers, and what the commands that start
+servers have in common."""
 
 import typer
 
@@ -12,3 +13,14 @@ CREDENTIALS = typer.Option(
     metavar="DIR",
     help="A folder of antecede credentials. Default: credentials/ beside the topology, if access.toml is there too.",
 )
+
+SERVERS_TOKEN = typer.Option(None, "--token-file", metavar="FILE", help="A token that clients and peers must present.")
+SERVERS_KEY = typer.Option(None, "--key", metavar="FILE", help="TLS: its key (PEM).")
+ACCESS = typer.Option(
+    None,
+    "--access",
+    metavar="FILE",
+    help="Who may do what. Default: access.toml beside the topology, if there is one. SIGHUP: read it again.",
+)
+INSECURE = typer.Option(False, "--insecure", help="Allow connections from other machines in plain text, without TLS.")
+TRACE = typer.Option(False, "--trace", help="Record a trace; check it with antecede verify DIR.")

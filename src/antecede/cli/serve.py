@@ -2,6 +2,8 @@
 
 import typer
 
+from antecede.cli.options import ACCESS, AUTHORITY, INSECURE, SERVERS_KEY, SERVERS_TOKEN, TRACE
+
 
 def register(app: typer.Typer) -> None:
     @app.command("serve")
@@ -10,32 +12,22 @@ def register(app: typer.Typer) -> None:
         server: str = typer.Option(..., metavar="NAME", help="The server to run."),
         data: str | None = typer.Option(None, metavar="DIR", help="The data directory; created if it does not exist."),
         durability: str = typer.Option("disk", help="disk (survives a power cut), os (a kill) or memory (nothing)."),
-        token_file: str | None = typer.Option(
-            None, metavar="FILE", help="A token that clients and peers must present."
-        ),
+        token_file: str | None = SERVERS_TOKEN,
         host: str | None = typer.Option(None, help="The address to listen on, instead of the one in the topology."),
         certificate: str | None = typer.Option(None, metavar="FILE", help="TLS: this server's certificate (PEM)."),
-        key: str | None = typer.Option(None, metavar="FILE", help="TLS: its key (PEM)."),
-        authority: str | None = typer.Option(
-            None, metavar="FILE", help="TLS: the authority that signs the servers' certificates."
-        ),
+        key: str | None = SERVERS_KEY,
+        authority: str | None = AUTHORITY,
         credentials: str | None = typer.Option(
             None,
             metavar="DIR",
             help="This server's credentials (antecede credentials). Default: those beside the topology.",
         ),
-        access: str | None = typer.Option(
-            None,
-            metavar="FILE",
-            help="Who may do what. Default: access.toml beside the topology, if there is one. SIGHUP: read it again.",
-        ),
+        access: str | None = ACCESS,
         audit: str | None = typer.Option(
             None, metavar="FILE", help="The audit log, with an access file. Default: audit.jsonl in the data directory."
         ),
-        insecure: bool = typer.Option(
-            False, "--insecure", help="Allow connections from other machines in plain text, without TLS."
-        ),
-        trace: bool = typer.Option(False, "--trace", help="Record a trace; check it with antecede verify DIR."),
+        insecure: bool = INSECURE,
+        trace: bool = TRACE,
         metrics: str | None = typer.Option(
             None,
             metavar="HOST:PORT",

@@ -2,13 +2,21 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
+
+from antecede.cli.options import ACCESS, AUTHORITY, INSECURE, SERVERS_KEY, SERVERS_TOKEN, TRACE
+
+if TYPE_CHECKING:
+    from antecede.topology import TopologyFile
 
 
 def register(app: typer.Typer) -> None:
@@ -17,42 +25,37 @@ def register(app: typer.Typer) -> None:
         topology: str = typer.Argument(..., metavar="TOPOLOGY", help="A topology file (TOML)."),
         data: str | None = typer.Option(None, metavar="DIR", help="The folder of the servers' data directories."),
         durability: str = typer.Option("disk", help="disk, os or memory."),
-        token_file: str | None = typer.Option(
-            None, metavar="FILE", help="A token that clients and peers must present."
-        ),
+        token_file: str | None = SERVERS_TOKEN,
         certificate: str | None = typer.Option(None, metavar="FILE", help="TLS: the certificate of all servers (PEM)."),
-        key: str | None = typer.Option(None, metavar="FILE", help="TLS: its key (PEM)."),
-        authority: str | None = typer.Option(
-            None, metavar="FILE", help="TLS: the authority that signs the servers' certificates."
-        ),
+        key: str | None = SERVERS_KEY,
+        authority: str | None = AUTHORITY,
         credentials: str | None = typer.Option(
             None,
             metavar="DIR",
             help="The folder that antecede credentials wrote. Default: credentials/ beside access.toml.",
         ),
-        access: str | None = typer.Option(
-            None, metavar="FILE", help="Who may do what. Default: access.toml beside the topology, if there is one."
-        ),
-        insecure: bool = typer.Option(
-            False, "--insecure", help="Allow connections from other machines in plain text, without TLS."
-        ),
-        trace: bool = typer.Option(False, "--trace", help="Record a trace; check it with antecede verify DIR."),
+        access: str | None = ACCESS,
+        insecure: bool = INSECURE,
+        trace: bool = TRACE,
         metrics_base_port: int | None = typer.Option(
             None,
             metavar="PORT",
             help="Serve /metrics, /health, /live and /ready: the first server on this port, others on the next.",
         ),
-        log: str = typer.Option("text", help="text or json."),
+        log: str = typer.Option("text", help="text or json, one line per event, on standard error."),
     ) -> int:
         """Run all servers of a topology on this machine, one process each, until Ctrl-C.
 
-        Without --data all data is lost when the servers stop. With access.toml, SIGHUP makes all servers read it
-        again. Exit code 0 if all stopped gracefully.
+        The line "ready" comes when all servers are started and connected. If a server cannot start or fails, all are
+        stopped, and the last line names the cause. Without --data all data is lost when the servers stop. With
+        access.toml, SIGHUP makes all servers read it again. Exit code 0 if all stopped gracefully.
         """
         from antecede.cli.live import check_folder
         from antecede.cli.organisation import usable_topology
         from antecede.errors import UsageError
 
+        if log not in ("text", "json"):
+            raise UsageError(f"--log {log}: expected text or json")
         file = usable_topology(topology)
         check_folder(data)
         options = ["--durability", durability, "--log", log]
@@ -75,12 +78,13 @@ def register(app: typer.Typer) -> None:
             Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
             kept = data is not None and durability != "memory"
             reloads = access is not None or (Path(topology).parent / "access.toml").exists()
-            return asyncio.run(_run(topology, list(file.servers), folder, options, metrics_base_port, kept, reloads))
+            console = _Console(file, log)
+            return asyncio.run(_run(topology, console, folder, options, metrics_base_port, kept, reloads))
 
 
 async def _run(
     topology: str,
-    servers: list[str],
+    console: "_Console",
     folder: str,
     options: list[str],
     metrics_base_port: int | None,
@@ -89,6 +93,7 @@ async def _run(
 ) -> int:
     from antecede.live.process import stopping_signals
 
+    servers = console.servers
     processes: dict[str, asyncio.subprocess.Process] = {}
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -103,7 +108,7 @@ async def _run(
         loop.add_signal_handler(number, stop)
     if reloads:
         loop.add_signal_handler(signal.SIGHUP, lambda: _tell(processes, signal.SIGHUP))
-        print(f"antecede: to read access.toml again: kill -HUP {os.getpid()}", file=sys.stderr, flush=True)
+        console.say("reloads", f"to read access.toml again: kill -HUP {os.getpid()}")
     for place, server in enumerate(servers):
         command = [sys.executable, "-m", "antecede", "serve", topology, "--server", server]
         if metrics_base_port is not None:
@@ -120,9 +125,7 @@ async def _run(
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
-    width = max(map(len, servers))
-    last: dict[str, str] = {}
-    printing = {server: loop.create_task(_print(server, width, processes[server], last)) for server in servers}
+    printing = {server: loop.create_task(console.follow(server, processes[server])) for server in servers}
     ending = [loop.create_task(process.wait()) for process in processes.values()]
     watching = loop.create_task(stopped.wait())
     # If one server cannot start or fails, all are stopped, so that the user sees the reason.
@@ -133,16 +136,16 @@ async def _run(
         # Print their last log lines first.
         await asyncio.wait([printing[server] for server in ended], timeout=_last_words_seconds)
         if len(ended) < len(processes):
-            print(f"antecede: {', '.join(ended)} ended; stopping the others", file=sys.stderr, flush=True)
-        reasons = [last[server].removeprefix("antecede: ") for server in ended if server in last and ended[server] > 0]
-        cause = _told(ended, reasons[0] if reasons else "", kept)
+            console.say("stopping", f"{', '.join(ended)} ended; stopping the others")
+        reasons = [console.last[server] for server in ended if server in console.last and ended[server] > 0]
+        cause = _told(ended, reasons[0].removeprefix("antecede: ") if reasons else "", kept)
     _tell(processes, signal.SIGTERM)
     codes = await asyncio.gather(*ending)
     await asyncio.gather(*printing.values())
     watching.cancel()
     if cause:
         # Last, below what the other servers print while they stop.
-        print(f"antecede: {cause}", file=sys.stderr, flush=True)
+        console.say("failed", cause)
     return 0 if not any(codes) else 2
 
 
@@ -169,10 +172,60 @@ def _tell(processes: dict[str, asyncio.subprocess.Process], number: int) -> None
             process.send_signal(number)
 
 
-async def _print(server: str, width: int, process: asyncio.subprocess.Process, last: dict[str, str]) -> None:
-    """Print the log of a server, and keep its last line: if the server ends, that is the reason."""
-    assert process.stderr is not None
-    while line := await process.stderr.readline():
-        text = line.decode(errors="replace").rstrip()
-        last[server] = text
-        print(f"{server.ljust(width)} | {text}", file=sys.stderr, flush=True)
+class _Console:
+    """The log of all servers on standard error, and the line that reports that all of them are ready."""
+
+    def __init__(self, file: "TopologyFile", style: str) -> None:
+        self.servers = list(file.servers)
+        self.last: dict[str, str] = {}
+        """The last line of each server: if the server ends, that is the reason."""
+        self._style = style
+        self._width = max(map(len, self.servers))
+        # A server is ready when it listens and is connected to every server with which it shares a domain.
+        pairs = {
+            (one, two) for domain in file.domains for one in domain.servers for two in domain.servers if one != two
+        }
+        self._awaited = pairs | {(server, "") for server in self.servers}
+
+    def say(self, event: str, text: str) -> None:
+        """Print a line of ``antecede up`` itself."""
+        self._print("", event, text, f"antecede: {text}")
+
+    def _print(self, server: str, event: str, text: str, line: str) -> None:
+        if self._style == "json":
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            level = "info" if event in ("ready", "reloads", "stopping") else "error"
+            line = json.dumps({"time": now, "level": level, "server": server, "event": event, "text": text})
+        print(line, file=sys.stderr, flush=True)
+
+    async def follow(self, server: str, process: asyncio.subprocess.Process) -> None:
+        """Print the log of a server until it ends."""
+        assert process.stderr is not None
+        while line := await process.stderr.readline():
+            text = line.decode(errors="replace").rstrip()
+            self.last[server] = text
+            if self._style == "json" and text.startswith("{"):
+                # It names its server.
+                print(text, file=sys.stderr, flush=True)
+            else:
+                self._print(server, "output", text, f"{server.ljust(self._width)} | {text}")
+            if self._awaited:
+                self._awaited.discard(_connected(server, text))
+                if not self._awaited:
+                    self.say("ready", f"ready: {', '.join(self.servers)}")
+
+
+def _connected(server: str, line: str) -> tuple[str, str]:
+    """Return the server and the peer that a line reports as connected; no peer: the server itself has started."""
+    if line.startswith("{"):
+        with contextlib.suppress(ValueError):
+            document = json.loads(line)
+            if document.get("event") in ("started", "peer-connected"):
+                return server, document.get("peer", "")
+        return "", ""
+    words = line.split()
+    if words[1:3] == [server, "started"]:
+        return server, ""
+    if words[1:3] == [server, "peer-connected"]:
+        return server, words[3].removeprefix("peer=")
+    return "", ""
