@@ -43,8 +43,10 @@ def test_the_example_runs_as_printed(root: Path, cluster: Callable[..., Any], tm
         answer = world.command("send", str(file), "greeter", "Hello", '{"name": "Ada"}', "--ask")
         assert json.loads(answer.stdout)["fields"] == {"text": "Hello Ada, you are number 1."}
         assert world.command("send", str(file), "nobody", "Hello", "{}").returncode == 2
+        sent = json.loads(world.command("send", str(file), "greeter", "Hello", '{"name": "Al"}', "--json").stdout)
+        assert sent == {"to": ["greeter"], "type": "Hello", "accepted_by": "s1", "answer": None}
         answer = world.command("send", str(file), "greeter@s2", "Hello", '{"name": "Bea"}', "--ask")
-        assert json.loads(answer.stdout)["fields"] == {"text": "Hello Bea, you are number 2."}
+        assert json.loads(answer.stdout)["fields"] == {"text": "Hello Bea, you are number 3."}
         refused = world.command("send", str(file), "greeter", "Nonsense", "--ask", "--timeout", "60")
         assert refused.returncode == 2
         assert refused.stderr == "antecede: greeter cannot answer: Greeter has no handler for Nonsense: it has Hello\n"

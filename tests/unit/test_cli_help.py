@@ -51,7 +51,8 @@ def test_every_example_is_a_command_line_that_is_understood(commands: dict[str, 
 
 def test_reports_have_json(commands: dict[str, Any]) -> None:
     without = {name for name, one in commands.items() if not any("--json" in option.opts for option in one.params)}
-    assert without == {"help", "objects call", "send", "serve", "topology make", "topology show", "up"}
+    # These two run until they are stopped, and have --log json.
+    assert without == {"serve", "up"}
 
 
 @pytest.mark.parametrize(

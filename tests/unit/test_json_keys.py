@@ -48,6 +48,8 @@ def _documented(section: str) -> set[str]:
         "report late.jsonl",
         "simulate --messages 20",
         "topology check snowflake.toml",
+        "topology show snowflake.toml",
+        "topology make bus --servers 4",
     ],
 )
 def test_keys_are_documented(

@@ -1,10 +1,11 @@
 """``antecede version`` and ``antecede help``."""
 
+import inspect
 import json
 import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,6 +31,7 @@ def register(app: typer.Typer) -> None:
     def help_(
         context: typer.Context,
         command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="A command, as words.")] = None,
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> None:
         """Show the help of a command; without one, the list of all commands."""
         at = context.parent
@@ -39,7 +41,22 @@ def register(app: typer.Typer) -> None:
             if word not in known:
                 raise UsageError(f"no command {word!r} in {at.command_path}{similar(word, known)}")
             at = type(at)(known[word], info_name=word, parent=at)
-        sys.stdout.write(at.get_help() + "\n")
+        if as_json:
+            print(json.dumps(_described(at), indent=2))
+        else:
+            sys.stdout.write(at.get_help() + "\n")
+
+
+def _described(at: Any) -> dict[str, Any]:
+    """Return a command with its arguments, options and the commands below it."""
+    parameters = [
+        {"names": [*one.opts], "required": one.required, "help": getattr(one, "help", None) or ""}
+        for one in at.command.params
+        if not getattr(one, "hidden", False)
+    ]
+    below = {name: one.get_short_help_str(200) for name, one in getattr(at.command, "commands", {}).items()}
+    text = inspect.cleandoc(at.command.help or "")
+    return {"command": at.command_path, "help": text, "parameters": parameters, "commands": below}
 
 
 def _installed(package: str) -> str | None:

@@ -45,6 +45,7 @@ def register(app: typer.Typer) -> None:
         token_file: str | None = TOKEN,
         authority: str | None = AUTHORITY,
         credentials: str | None = CREDENTIALS,
+        as_json: bool = _json,
     ) -> int:
         """Call one operation at all replicas and print its answer as JSON.
 
@@ -59,7 +60,8 @@ def register(app: typer.Typer) -> None:
         given = [_value(text) for text in arguments or ()]
         access = Access(topology, "client", token_file, authority, credentials)
         answer = asyncio.run(_call(address, access, client, object_, operation, given, timeout))
-        print(json.dumps(answer, default=str))
+        report = {"object": object_, "operation": operation, "arguments": given, "answer": answer}
+        print(json.dumps(report, indent=2, default=str) if as_json else json.dumps(answer, default=str))
         return 0
 
     @group.command("conflicts")

@@ -36,6 +36,7 @@ def register(app: typer.Typer) -> None:
         token_file: str | None = TOKEN,
         authority: str | None = AUTHORITY,
         credentials: str | None = CREDENTIALS,
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
         """Send one notification and wait until the server has it on disk. With --ask, print the answer.
 
@@ -58,10 +59,15 @@ def register(app: typer.Typer) -> None:
         _warn_of_mistyped(topology, to)
         access = Access(topology, "client", token_file, authority, credentials)
         line = command_line(address, access, client, timeout)
-        if ask:
-            return asyncio.run(_ask(line, to, kind, document, timeout))
-        entry = asyncio.run(_send(line, to, kind, document))
-        print(f"accepted by {entry}; to see whether {to} failed to handle it: antecede dead list {topology}")
+        sending = _ask(line, to, kind, document, timeout) if ask else _send(line, to, kind, document)
+        entry, answer = asyncio.run(sending)
+        if as_json:
+            report = {"to": to.split(","), "type": kind, "accepted_by": entry, "answer": answer}
+            print(json.dumps(report, indent=2, default=str))
+        elif ask:
+            print(json.dumps(answer, default=str))
+        else:
+            print(f"accepted by {entry}; to see whether {to} failed to handle it: antecede dead list {topology}")
         return 0
 
 
@@ -82,14 +88,15 @@ def _warn_of_mistyped(topology: str, to: str) -> None:
             print_error(f"{target} is not an agent: this waits for a client of that name. Did you mean {close[0]}?")
 
 
-async def _send(line: "Line", to: str, kind: str, fields: dict[str, Any]) -> str:
+async def _send(line: "Line", to: str, kind: str, fields: dict[str, Any]) -> tuple[str, None]:
     """Return the name of the server that the bus is connected to, as soon as it has the notification."""
     async with line as bus:
         await bus.post(to.split(","), kind, fields)
-        return bus.address.rpartition("@")[2]
+        return bus.address.rpartition("@")[2], None
 
 
-async def _ask(line: "Line", to: str, kind: str, fields: dict[str, Any], timeout: float) -> int:
+async def _ask(line: "Line", to: str, kind: str, fields: dict[str, Any], timeout: float) -> tuple[str, dict[str, Any]]:
+    """Return the name of the server that the bus is connected to, and the answer."""
     from antecede.errors import ClosedError
 
     async with line as bus:
@@ -97,5 +104,5 @@ async def _ask(line: "Line", to: str, kind: str, fields: dict[str, Any], timeout
             answer = await bus.inquire(to, kind, fields, timeout=timeout)
         except TimeoutError:
             raise ClosedError(f"no answer from {to} within {timeout} s") from None
-        print(json.dumps({"type": answer.type, "from": answer.sender, "fields": answer.fields}, default=str))
-    return 0
+        entry = bus.address.rpartition("@")[2]
+    return entry, {"type": answer.type, "from": answer.sender, "fields": answer.fields}

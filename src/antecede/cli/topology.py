@@ -17,6 +17,9 @@ _pairs_shown_max = 400
 ``--json`` has all pairs."""
 
 
+_json = typer.Option(False, "--json", help="One JSON document on standard output.")
+
+
 def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Check, show or generate a topology: servers grouped into domains.")
     app.add_typer(group, name="topology")
@@ -25,7 +28,7 @@ def register(app: typer.Typer) -> None:
     def check(
         file: str = typer.Argument(..., metavar="FILE", help="A topology file (TOML)."),
         classes: bool = typer.Option(False, "--classes", help="Also import the classes of agents and objects."),
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = _json,
     ) -> int:
         """Check that a topology is a forest, and print its guarantee between each two domains.
 
@@ -50,6 +53,7 @@ def register(app: typer.Typer) -> None:
     def show(
         file: str = typer.Argument(..., metavar="FILE", help="A topology file (TOML)."),
         svg: str | None = typer.Option(None, metavar="FILE", help="Draw it into this SVG file instead."),
+        as_json: bool = _json,
     ) -> None:
         """Draw the domains as a tree. A star marks a router, a server of several domains."""
         from antecede.cli.organisation import read_topology
@@ -63,7 +67,9 @@ def register(app: typer.Typer) -> None:
             print(f"antecede: not a forest: {shown(cycle)}", file=sys.stderr)
         if svg is not None:
             _write(svg, draw(topology))
-        else:
+        if as_json:
+            print(json.dumps({**_layout(topology), "svg": svg}, indent=2))
+        elif svg is None:
             unicode = "utf" in (sys.stdout.encoding or "ascii").lower()
             print(outline(topology, unicode=unicode), end="")
 
@@ -108,6 +114,7 @@ def register(app: typer.Typer) -> None:
         output: str | None = typer.Option(
             None, "-o", "--output", metavar="FILE", help="The file to write. Default: standard output."
         ),
+        as_json: bool = _json,
     ) -> None:
         """Write a topology file: a bus, a daisy, a tree or a star of domains, or one flat domain."""
         from antecede.cli.organisation import check_topology
@@ -118,10 +125,13 @@ def register(app: typer.Typer) -> None:
         refusals = check_topology(topology).refusals
         if refusals:
             raise UsageError(refusals[0])
-        if output is None:
-            print(topology.text(), end="")
-        else:
+        if output is not None:
             _write(output, topology.text())
+        if as_json:
+            text = topology.text() if output is None else None
+            print(json.dumps({**_layout(topology), "file": output, "text": text}, indent=2))
+        elif output is None:
+            print(topology.text(), end="")
 
 
 def _classes(topology: "TopologyFile", path: str) -> dict[str, dict[str, Any]]:
@@ -147,6 +157,25 @@ def _write(path: str, text: str) -> None:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _layout(topology: "TopologyFile") -> dict[str, Any]:
+    """Return the servers and domains of a topology, without a verdict."""
+    from antecede.topology import shown
+
+    organisation = topology.organisation
+    cycle = organisation.cycle
+    return {
+        "file": topology.name,
+        "epoch": topology.epoch,
+        "cycle": None if cycle is None else shown(cycle),
+        "trees": len(organisation.trees),
+        "servers": {name: str(address) for name, address in topology.servers.items()},
+        "routers": [name for name in topology.servers if organisation.is_router(name)],
+        "domains": [
+            {"name": domain.name, "order": domain.order, "servers": list(domain.servers)} for domain in topology.domains
+        ],
+    }
 
 
 def _document(topology: "TopologyFile", verdict: "Check") -> dict[str, Any]:
