@@ -3,6 +3,7 @@
 import importlib.util
 import re
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -53,7 +54,11 @@ def test_every_page_is_in_the_menu_and_the_menu_has_no_other(site: Path) -> None
 
 def test_every_limit_is_listed_with_its_reason(site: Path) -> None:
     page = (site / "limits.md").read_text(encoding="utf-8")
-    names = [name for name in vars(limits) if not name.startswith("_") and name != "Final"]
+    names = [
+        name
+        for name, value in vars(limits).items()
+        if not name.startswith("_") and name != "Final" and not isinstance(value, ModuleType)
+    ]
     assert len(names) > 100
     for name in names:
         row = re.search(rf"^\| `{name}` \| ([\w.,+ -]+) \| (.+) \|$", page, re.MULTILINE)
