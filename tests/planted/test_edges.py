@@ -14,6 +14,7 @@ from antecede import limits, wire
 from antecede.channel.letters import Letter, couple
 from antecede.engine import Engine, Page, Range, Reaction
 from antecede.engine.following import Following, SavedFollowing
+from antecede.engine.quotas import Quotas
 from antecede.link import Link
 from antecede.orders.pruned import Pruned
 from antecede.server import AgentServer, client, dead_letters, entry, peering, requests
@@ -199,6 +200,11 @@ def test_letters_that_expire_without_a_trace(monkeypatch: Patch) -> None:
     real = REQUESTS[Look]
     monkeypatch.setitem(REQUESTS, Look, look)
     caught(300, "were never delivered")
+
+
+def test_held_letters_that_no_quota_counts(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Quotas, "look_held", lambda *given: iter(()))
+    caught(300, "is above its quota, and nothing expired")
 
 
 def test_letters_that_expire_as_if_they_were_handled(monkeypatch: Patch) -> None:

@@ -10,8 +10,8 @@ from antecede.orders import parse
 from antecede.server import AgentServer, FromPeer, Plan
 from antecede.server.dead_letters import DeadLetters
 from antecede.server.items import Buried, Published, Reacted
-from antecede.server.words import Replay
-from antecede.topology import Domain, Mailboxes, Topology
+from antecede.server.words import Look, Replay
+from antecede.topology import Domain, Mailboxes, Quota, Topology
 
 _names = ("s1", "s2", "s3")
 
@@ -19,8 +19,9 @@ _names = ("s1", "s2", "s3")
 class World:
     """Three servers of one domain; agent a lives on s3 and holds what follows from its dead letters."""
 
-    def __init__(self, order: str = "pruned", hold: bool = True) -> None:
-        mailboxes = Mailboxes(hold=frozenset({"a"} if hold else ()))
+    def __init__(self, order: str = "pruned", hold: bool = True, quota: Quota | None = None) -> None:
+        named = {} if quota is None else {"a": quota}
+        mailboxes = Mailboxes(named=named, hold=frozenset({"a"} if hold else ()))
         homes = {"a": "s3", "b": "s2", "c": "s3"}
         self.plan = Plan(Topology([Domain("A", _names)]), {"A": parse(order)}, homes, mailboxes=mailboxes)
         self.servers = {name: AgentServer(name, self.plan, place + 1) for place, name in enumerate(_names)}
@@ -184,3 +185,58 @@ def test_held_letters_count_as_waiting() -> None:
     while world.waiting:
         world.react("a")
     assert server.engine.count().bytes == 0
+
+
+def test_held_letters_are_within_the_quota_of_their_mailbox() -> None:
+    world = World(quota=Quota(letters=3))
+    world.send("x@s1", "a")
+    world.react("a", dead="no")
+    for _ in range(4):
+        world.send("x@s1", "a")
+    world.send("y@s2", "a")
+    assert (world.held, world.waiting) == (["x@s12", "x@s13", "x@s14", "x@s15"], ["y@s21"])
+    engine = world.servers["s3"].engine
+    before = engine.footprint.entries
+    world.step("s3", Look())
+    assert (world.held, world.waiting) == (["x@s14", "x@s15"], ["y@s21"]), "the oldest expire, and nobody waits for it"
+    assert [one.reason for one in engine.dead.values()][1:] == ["expired: more than 3 letters in the mailbox"] * 2
+    assert engine.footprint.entries == before - 2
+    assert engine.is_reacting("a"), "the agent keeps the letter that it handles"
+    world.step("s3", Look())
+    assert len(world.held) == 2, "exactly the quota"
+    world.check_replay()
+    world.step("s3", Buried(next(iter(engine.following.blocks["a"]))))
+    assert world.react("a") == "y@s21"
+    assert (world.react("a"), world.react("a")) == ("x@s14", "x@s15"), "the others come after the decision"
+
+
+def test_the_age_and_the_bytes_of_held_letters_count() -> None:
+    world = World(quota=Quota(seconds=10))
+    world.send("x@s1", "a")
+    world.react("a", dead="no")
+    world.send("x@s1", "a")
+    server = world.servers["s3"]
+    for clock_ms in (1_000, 10_999):
+        server.step([Look()], 0.0, clock_ms)
+        assert world.held == ["x@s12"]
+    server.step([Look()], 0.0, 11_000)
+    assert world.held == []
+    assert list(server.engine.dead.values())[1].reason == "expired: more than 10 s in the mailbox"
+    assert not server.engine.following.since
+    world = World(quota=Quota(bytes=10))
+    world.send("x@s1", "a")
+    world.react("a", dead="no")
+    for _ in range(3):
+        world.send("x@s1", "a")
+    world.step("s3", Look())
+    assert world.held == ["x@s13", "x@s14"], "of five bytes each"
+
+
+def test_a_full_mailbox_refuses_although_all_its_letters_are_held() -> None:
+    world = World(quota=Quota(letters=1, full="refuse"))
+    world.send("x@s3", "a")
+    world.react("a", dead="no")
+    world.send("x@s3", "a")
+    assert world.held == ["x@s32"]
+    step = world.servers["s3"].step([Published("x", 3, ("a",), "T", b"")], 0.0, 0)
+    assert [reply.reason for reply in step.replies] == ["the mailbox of a is full, with 1 letter: try again later"]

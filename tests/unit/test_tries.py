@@ -72,8 +72,13 @@ def test_tries_survive_a_snapshot_and_end_with_the_letter() -> None:
     again = Engine()
     again.load(engine.dump())
     assert (again.tries.of("a", "1"), again.tries.of("b", "9"), again.tries.life) == (1, 1, 7)
-    assert again.tries.is_careful("a", "1")
-    assert not again.tries.is_careful("a", "2"), "careful for one life only"
+    assert again.tries.is_careful("a", "2")
+    again.tries.resumed()
+    again.tries.ended(8, [("c", "3")])
+    assert again.tries.is_careful("a", "2"), "two agents may end the process by turns"
+    again.tries.resumed()
+    assert again.tries.is_careful("a", "1"), "a suspect"
+    assert not again.tries.is_careful("a", "2"), "the last life did not end during a call"
     again.due()
     again.finish("a", (Reaction("1"),), None)
     assert again.tries.of("a", "1") == 0

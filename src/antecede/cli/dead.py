@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
+from antecede.cli.wording import counted
 
 _where = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT.")
 _letter = typer.Argument(..., metavar="ID", help="A dead letter's id, as listed.")
@@ -94,6 +95,9 @@ def register(app: typer.Typer) -> None:
             None, metavar="[NAME@SERVER]", help="A disconnected client, as status lists it; none with --all."
         ),
         every: bool = typer.Option(False, "--all", help="The mailboxes of all disconnected clients."),
+        like: str = typer.Option(
+            "", "--like", metavar="PATTERN", help="Of the disconnected clients that fit, for example 'tmp-*@s1'."
+        ),
         token_file: str | None = TOKEN,
         authority: str | None = AUTHORITY,
         credentials: str | None = CREDENTIALS,
@@ -102,11 +106,13 @@ def register(app: typer.Typer) -> None:
         from antecede.cli.dead_pages import access_of, drop_all, drop_one
         from antecede.errors import UsageError
 
-        if every == (client is not None):
-            raise UsageError("expected either NAME@SERVER or --all")
+        if (client is not None) + every + bool(like) != 1:
+            raise UsageError("expected one of NAME@SERVER, --all and --like PATTERN")
         access = access_of(where, token_file, authority, credentials)
-        document = drop_all(where, access) if client is None else drop_one(where, access, client)
+        document = drop_all(where, access, like or "*") if client is None else drop_one(where, access, client)
         print(json.dumps(document, indent=2))
+        if not document["dropped"]:
+            print("no letters were dropped: " + _nothing_to_drop(client, like), file=sys.stderr)
 
 
 def _many(group: typer.Typer, name: str, does: str) -> None:
@@ -134,6 +140,9 @@ def _many(group: typer.Typer, name: str, does: str) -> None:
             document = one_letter(where, access, f"dead-{name}", letter)
         else:
             document = many(where, access, name, chosen)
+            if not document["buried" if name == "bury" else "replayed"] and not document["skipped"]:
+                fit = "that fit the filters" if chosen.any else ""
+                print(f"nothing to {name}: there are no dead letters {fit}".rstrip(), file=sys.stderr)
         print(json.dumps(document, indent=2))
 
 
@@ -142,8 +151,14 @@ def _holding(one: dict[str, Any]) -> str:
     from it."""
     if not one.get("holds"):
         return ""
-    undecided = one["undecided"]
-    return f" (holds {one['holds']} letters" + (f", {undecided} of which may not follow from it)" if undecided else ")")
+    held, undecided = counted(one["holds"], "letter"), one["undecided"]
+    return f" (holds {held}" + (f", {undecided} of which may not follow from it)" if undecided else ")")
+
+
+def _nothing_to_drop(client: str | None, like: str) -> str:
+    if client is not None:
+        return f"the mailbox of {client} is empty"
+    return f"no disconnected client fits {like}" if like else "no disconnected client has any"
 
 
 def _print_list(letters: Iterator[dict[str, Any]]) -> None:

@@ -4,6 +4,7 @@ A server handles one page per request (:mod:`antecede.server.dead_letters`). The
 is done, and show how far they are. A server that does not answer is named on standard error, and the others are asked.
 """
 
+import fnmatch
 import sys
 import time
 from collections.abc import Iterator
@@ -186,13 +187,13 @@ def drop_one(where: str, access: Access, client: str) -> dict[str, Any]:
     return document
 
 
-def drop_all(where: str, access: Access) -> dict[str, Any]:
-    """Empty the mailboxes of all disconnected clients."""
+def drop_all(where: str, access: Access, pattern: str = "*") -> dict[str, Any]:
+    """Empty the mailboxes of all disconnected clients whose addresses fit a pattern of the shell."""
     servers = Servers(where, access)
     dropped: dict[str, int] = {}
     for name in servers.addresses:
         while (status := servers.ask(name, "status")) is not None:
-            away = [client for client in status["clients"]["away"] if client not in dropped]
+            away = [client for client in fnmatch.filter(status["clients"]["away"], pattern) if client not in dropped]
             for client in away:
                 document = _drop(servers, name, client)
                 if document is not None:

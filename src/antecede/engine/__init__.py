@@ -205,13 +205,15 @@ class Engine:
         """Return why a publish is refused because of a full mailbox, or None."""
         if not self.quotas.settings.refusing:
             return None
-        reason = self.quotas.refusal(to, self.mailboxes)
+        reason = self.quotas.refusal(to, self.mailboxes, self.following.held)
         return MailboxFullError(reason) if reason else None
 
     def seen(self, agents: list[str], clock_ms: int) -> None:
         """Let the age of the letters that came since the last time count from now."""
         for agent in agents:
-            self.quotas.seen(agent, len(self.mailboxes.get(agent, ())), clock_ms)
+            if agent in self.mailboxes:
+                self.quotas.seen(agent, len(self.mailboxes[agent]), clock_ms)
+            self.following.seen(agent, clock_ms)
 
     def count(self) -> Footprint:
         """Count the letters in mailboxes; return the memory of those and of timers."""
@@ -317,6 +319,8 @@ class Engine:
         """Remove handled letters from the mailbox and save the agent's new state; return the letters."""
         self.clock_ms = clock_ms
         mailbox, holding = self.mailboxes.get(agent), self.following.agents
+        if agent in holding and reactions and self.following.is_held(agent, reactions[0].letter):
+            return self._expire_held(agent, reactions)
         letters = []
         died: list[tuple[str, Letter]] = []
         for reaction in reactions:
@@ -351,6 +355,17 @@ class Engine:
             self.mailboxes.pop(agent, None)
             self.ready.pop(agent, None)
             self.quotas.emptied(agent)
+        return letters
+
+    def _expire_held(self, agent: str, reactions: tuple[Reaction, ...]) -> list[Letter]:
+        """Set held letters aside, because their mailbox is above its quota; what its agent handles goes on."""
+        letters = []
+        for reaction in reactions:
+            letter = self.following.expire(agent)
+            self.footprint.remove(letter)
+            self.set_aside(agent, letter, reaction.dead)
+            self.tries.settled(agent, letter.id)
+            letters.append(letter)
         return letters
 
     def is_reacting(self, agent: str) -> bool:

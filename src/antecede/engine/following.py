@@ -41,6 +41,7 @@ class SavedFollowing(msgspec.Struct, frozen=True, array_like=True):
     held: dict[str, list[Letter]] = {}
     numbers: dict[str, int] = {}
     newest: int = 0
+    since: dict[str, int] = {}
 
 
 class Following:
@@ -58,6 +59,8 @@ class Following:
         self.numbers: dict[str, int] = {}
         """The sequence in which the letters of these agents came, by letter and agent."""
         self.newest = 0
+        self.since: dict[str, int] = {}
+        """The wall clock at which held letters of mailboxes with a limit of time were seen, by letter and agent."""
         self._barriers: dict[str, _Barrier] = {}
 
     def came(self, agent: str, letter: Letter) -> None:
@@ -74,6 +77,27 @@ class Following:
         """Forget a letter that neither waits nor is held nor dead."""
         self.pasts.pop(key, None)
         self.numbers.pop(key, None)
+        self.since.pop(key, None)
+
+    def seen(self, agent: str, clock_ms: int) -> None:
+        """The held letters that came since the last time were there at this time."""
+        for letter in self.held.get(agent, ()):
+            self.since.setdefault(f"{letter.id} {agent}", clock_ms)
+
+    def is_held(self, agent: str, letter: str) -> bool:
+        """Whether this is the first held letter of an agent."""
+        held = self.held.get(agent)
+        return held is not None and held[0].id == letter
+
+    def expire(self, agent: str) -> Letter:
+        """Take the first held letter of an agent away; it is dead."""
+        held = self.held[agent]
+        letter = held.pop(0)
+        if not held:
+            del self.held[agent]
+        self._barriers.pop(agent, None)
+        self.gone(f"{letter.id} {agent}")
+        return letter
 
     def block(self, agent: str, key: str, letter: Letter, waiting: Iterable[Letter]) -> list[Letter]:
         """Hold what follows from this letter from now on. Of the letters that wait, return those that need not be
@@ -163,14 +187,15 @@ class Following:
         """Return the durable state."""
         blocks = {agent: list(keys) for agent, keys in self.blocks.items()}
         held = {agent: list(letters) for agent, letters in self.held.items()}
-        return SavedFollowing(sorted(self.agents), dict(self.pasts), blocks, held, dict(self.numbers), self.newest)
+        numbers = (dict(self.numbers), self.newest, dict(self.since))
+        return SavedFollowing(sorted(self.agents), dict(self.pasts), blocks, held, *numbers)
 
     def load(self, saved: SavedFollowing, letters: dict[str, Letter]) -> None:
         """Load the durable state. ``letters``: the dead letters, by key."""
         self.agents, self.pasts = set(saved.agents), dict(saved.pasts)
         self.blocks = {agent: {key: letters[key] for key in keys} for agent, keys in saved.blocks.items()}
         self.held = {agent: list(held) for agent, held in saved.held.items()}
-        self.numbers, self.newest = dict(saved.numbers), saved.newest
+        self.numbers, self.newest, self.since = dict(saved.numbers), saved.newest, dict(saved.since)
 
 
 def _is_timer(letter: Letter) -> bool:

@@ -42,8 +42,8 @@ class Outcome(msgspec.Struct):
     failure: BaseException | None = None
     """The error of the reaction after the last committed one."""
     ended_at: int | None = None
-    """The position of the letter whose handler call ended its worker process. Nothing of the batch is kept, and the rest
-    of it runs again without counting as a try."""
+    """The position of the letter whose handler call ended its worker process. Nothing of the batch is kept, and the
+    rest of it runs again without counting as a try."""
 
 
 class Watch(Protocol):

@@ -9,14 +9,18 @@ one that follows from it.
 **Letters that were handed out do not expire.** An agent that reacts, or a client that has letters in its hands, keeps
 its mailbox until these letters are settled. Meanwhile the mailbox is *crowded*, and no further letters are handed out.
 
+**Letters that are held** behind a dead letter (:mod:`antecede.engine.following`) count towards the quota of their
+mailbox. They are its oldest, so they expire first.
+
 Only the outcome is in the log, so nothing here must be repeated exactly, except for the times at which letters
 arrived. An item of the log says when the letters that came since the last such item were seen
 (``Engine.quotas.seen``).
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -26,6 +30,8 @@ from antecede.channel.letters import Letter
 from antecede.topology import Mailboxes, Quota
 
 _Mailbox = deque[Letter]
+_Held = dict[str, list[Letter]]
+_empty: _Mailbox = deque()
 
 
 class Excess(msgspec.Struct, frozen=True):
@@ -123,15 +129,45 @@ class Quotas:
                     found.append(agent)
         return found
 
-    def refusal(self, to: tuple[str, ...], mailboxes: dict[str, _Mailbox]) -> str:
+    def unseen_held(self, held: _Held, since: dict[str, int]) -> list[str]:
+        """Return the mailboxes with a limit of time and held letters that have not been seen."""
+        timed = [agent for agent in held if self.of(agent).seconds]
+        return [agent for agent in timed if any(f"{letter.id} {agent}" not in since for letter in held[agent])]
+
+    def refusal(self, to: tuple[str, ...], mailboxes: dict[str, _Mailbox], held: _Held) -> str:
         """Return why a publish of a client of this server is refused: a mailbox is full; empty: it is not refused."""
         for address in to:
-            mailbox = mailboxes.get(address)
-            if mailbox is None or (quota := self.of(address)).full != "refuse":
+            mailbox, behind = mailboxes.get(address, _empty), held.get(address, ())
+            if not (mailbox or behind) or (quota := self.of(address)).full != "refuse":
                 continue
-            if 0 < quota.letters <= len(mailbox) or 0 < quota.bytes <= self._bytes(address, mailbox):
-                return f"the mailbox of {address} is full, with {len(mailbox)} letters: try again later"
+            letters = len(mailbox) + len(behind)
+            size = self._bytes(address, mailbox) + sum([len(letter.body) for letter in behind])
+            if 0 < quota.letters <= letters or 0 < quota.bytes <= size:
+                return f"the mailbox of {address} is full, with {_counted(letters, 'letter')}: try again later"
         return ""
+
+    def look_held(
+        self, held: _Held, mailboxes: dict[str, _Mailbox], since: dict[str, int], clock_ms: int
+    ) -> Iterator[Excess]:
+        """Yield which held letters must expire now. ``since``: when each was seen, by letter and agent."""
+        for agent, letters in held.items():
+            quota, mailbox = self.of(agent), mailboxes.get(agent, _empty)
+            if not quota.limited:
+                continue
+            count, reason = 0, ""
+            if quota.letters and len(letters) + len(mailbox) > quota.letters:
+                count, reason = len(letters) + len(mailbox) - quota.letters, _too_many(quota)
+            over = sum([len(one.body) for one in letters]) + self._bytes(agent, mailbox) - quota.bytes
+            if quota.bytes and over > 0:
+                place = _place(letters, over)
+                count, reason = max((count, reason), (place, _too_large(quota)), key=itemgetter(0))
+            if quota.seconds:
+                latest = clock_ms - quota.seconds * 1000
+                keys = [f"{letter.id} {agent}" for letter in letters]
+                late = next((place for place, key in enumerate(keys) if since.get(key, clock_ms) > latest), len(keys))
+                count, reason = max((count, reason), (late, _too_old(quota)), key=itemgetter(0))
+            if count:
+                yield Excess(agent, min(count, len(letters), limits.drop_letters_max), reason)
 
     def look(
         self, mailboxes: dict[str, _Mailbox], reacting: Callable[[str], bool], clock_ms: int, memory_bytes: int
@@ -167,15 +203,11 @@ class Quotas:
     def _excess(self, agent: str, mailbox: _Mailbox, quota: Quota, clock_ms: int) -> Excess | None:
         count, reason = 0, ""
         if quota.letters and len(mailbox) > quota.letters:
-            count, reason = len(mailbox) - quota.letters, f"{EXPIRED}: more than {quota.letters} letters in the mailbox"
+            count, reason = len(mailbox) - quota.letters, _too_many(quota)
         if quota.bytes and self._bytes(agent, mailbox) > quota.bytes:
-            over, place = self._bytes(agent, mailbox) - quota.bytes, 0
-            for place, letter in enumerate(mailbox, 1):
-                over -= len(letter.body)
-                if over <= 0 or place >= limits.drop_letters_max:
-                    break
+            place = _place(mailbox, self._bytes(agent, mailbox) - quota.bytes)
             if place > count:
-                count, reason = place, f"{EXPIRED}: more than {quota.bytes} bytes in the mailbox"
+                count, reason = place, _too_large(quota)
         if quota.seconds:
             late = 0
             for seen_ms, letters in self.ages.get(agent, ()):
@@ -183,7 +215,7 @@ class Quotas:
                     break
                 late += letters
             if late > count:
-                count, reason = late, f"{EXPIRED}: more than {quota.seconds:g} s in the mailbox"
+                count, reason = late, _too_old(quota)
         return Excess(agent, min(count, limits.drop_letters_max), reason) if count else None
 
     def _bytes(self, agent: str, mailbox: _Mailbox) -> int:
@@ -203,6 +235,32 @@ class Quotas:
     def load(self, saved: dict[str, list[tuple[int, int]]]) -> None:
         """Load the durable part."""
         self.ages = {agent: deque([list(run) for run in runs]) for agent, runs in saved.items()}
+
+
+def _place(letters: Iterable[Letter], over: int) -> int:
+    """Return how many of the first letters have this number of bytes."""
+    place = 0
+    for place, letter in enumerate(letters, 1):
+        over -= len(letter.body)
+        if over <= 0 or place >= limits.drop_letters_max:
+            break
+    return place
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def _too_many(quota: Quota) -> str:
+    return f"{EXPIRED}: more than {_counted(quota.letters, 'letter')} in the mailbox"
+
+
+def _too_large(quota: Quota) -> str:
+    return f"{EXPIRED}: more than {_counted(quota.bytes, 'byte')} in the mailbox"
+
+
+def _too_old(quota: Quota) -> str:
+    return f"{EXPIRED}: more than {quota.seconds:g} s in the mailbox"
 
 
 EXPIRED: Final = "expired"

@@ -10,7 +10,8 @@ suspect runs at a time, so that the next unclean end names the guilty one.
 
 A handler may run before the record that has its letter is durable. If the process then ends, the letter comes again:
 from a peer under its old id, from a client of this server under a new one. So an agent that was named is **careful** in
-the next life: its letters are handed out one at a time, and handled only when they are durable.
+the next life: its letters are handed out one at a time, and handled only when they are durable. It stays careful as
+long as each life ends during a call: two agents could end their process by turns.
 """
 
 from collections import deque
@@ -28,6 +29,7 @@ class SavedTries(msgspec.Struct, frozen=True, array_like=True):
 
     counts: dict[str, int] = {}
     life: int = 0
+    careful: list[str] = []
 
 
 class Tries:
@@ -39,13 +41,16 @@ class Tries:
         self.life = 0
         """The life whose unclean end was counted last, so that it is not counted twice."""
         self._careful: set[str] = set()
-        """The agents that were named after the last life."""
+        """The agents that were named after the last lives."""
+        self._before: set[str] = set()
+        """The careful agents of the last life, while a new one begins."""
         self._suspects: dict[str, dict[str, None]] = {}
         """For each agent the letters that run alone."""
 
     def ended(self, life: int, calls: Iterable[tuple[str, str]]) -> None:
         """A life ended while these calls, (agent, letter), were in progress."""
         self.life = life
+        self._careful |= self._before
         for agent, letter in calls:
             key = f"{letter} {agent}"
             self.counts[key] = self.counts.pop(key, 0) + 1
@@ -57,8 +62,8 @@ class Tries:
             self.settled(agent, letter)
 
     def resumed(self) -> None:
-        """A life begins: only the agents that its first record names are careful."""
-        self._careful.clear()
+        """A life begins: unless the last one ended during calls, no agent is careful."""
+        self._before, self._careful = self._careful, set()
 
     def suspect(self, agent: str, letter: str) -> None:
         """Hand out this letter alone from now on."""
@@ -104,11 +109,11 @@ class Tries:
 
     def dump(self) -> SavedTries:
         """Return the durable state."""
-        return SavedTries(dict(self.counts), self.life)
+        return SavedTries(dict(self.counts), self.life, sorted(self._careful))
 
     def load(self, saved: SavedTries) -> None:
         """Load the durable state."""
-        self.counts, self.life = dict(saved.counts), saved.life
+        self.counts, self.life, self._careful = dict(saved.counts), saved.life, set(saved.careful)
         for key in self.counts:
             letter, _, agent = key.partition(" ")
             self.suspect(agent, letter)

@@ -4,14 +4,15 @@ Each function returns the items one after the other. The machine applies an item
 that each sees the effects of those before it. A replay of the log applies the same items and needs none of this.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
 from antecede import limits
-from antecede.channel import Channel
+from antecede.channel import Channel, Letter
 from antecede.channel.footprint import plain_bytes
 from antecede.engine import Engine, Reaction, died
+from antecede.engine.quotas import Excess
 from antecede.server.items import (
     FORMAT_WITH_LISTS,
     Buried,
@@ -74,18 +75,25 @@ def _look(machine: Machine, given: Look, clock_ms: int) -> Iterator[Item]:
     """Let letters expire, and drop the oldest dead letters if there are too many."""
     engine = machine.engine
     quotas, mailboxes = engine.quotas, engine.mailboxes
-    unseen = quotas.unseen(mailboxes, clock_ms)
+    held, since = engine.following.held, engine.following.since
+    unseen = quotas.unseen(mailboxes, clock_ms) + (quotas.unseen_held(held, since) if held else [])
     if unseen:
-        yield Seen(unseen, clock_ms)
+        yield Seen(list(dict.fromkeys(unseen)), clock_ms)
+    for excess in list(quotas.look_held(held, mailboxes, since, clock_ms)) if held else ():
+        yield _expired(machine, excess, held[excess.agent], clock_ms)
     for excess in list(quotas.look(mailboxes, engine.is_reacting, clock_ms, engine.footprint.bytes)):
-        agent, check = excess.agent, machine.channel.check
-        dead = [died(letter, excess.reason, check) for letter in islice(mailboxes[agent], excess.letters)]
-        quotas.expired[agent] = quotas.expired.get(agent, 0) + len(dead)
-        yield Reacted(agent, tuple(dead), None, clock_ms)
+        yield _expired(machine, excess, mailboxes[excess.agent], clock_ms)
     oldest = _too_many(engine)
     if oldest:
         engine.forgotten += len(oldest)
         yield BuriedMany(oldest)
+
+
+def _expired(machine: Machine, excess: Excess, letters: Iterable[Letter], clock_ms: int) -> Item:
+    agent, expired = excess.agent, machine.engine.quotas.expired
+    dead = [died(letter, excess.reason, machine.channel.check) for letter in islice(letters, excess.letters)]
+    expired[agent] = expired.get(agent, 0) + len(dead)
+    return Reacted(agent, tuple(dead), None, clock_ms)
 
 
 def _too_many(engine: Engine) -> list[str]:

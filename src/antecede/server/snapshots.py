@@ -75,9 +75,11 @@ class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     held: dict[str, list[Position]] = {}
     numbers_held: dict[str, int] = {}
     newest_held: int = 0
+    since_held: dict[str, int] = {}
     tries: dict[str, int] = {}
     """How often a process ended while a letter was handled, by letter and agent."""
     tried_life: int = 0
+    careful: list[str] = []
 
 
 def check_origin(me: str, server: str, epoch: str, expected: str) -> None:
@@ -123,10 +125,12 @@ def encode_state(state: State) -> bytes:
         pasts=engine.following.pasts,
         numbers_held=engine.following.numbers,
         newest_held=engine.following.newest,
+        since_held=engine.following.since,
         blocks=engine.following.blocks,
         held={agent: list(table.positions(letters)) for agent, letters in engine.following.held.items()},
         tries=engine.tries.counts,
         tried_life=engine.tries.life,
+        careful=engine.tries.careful,
         # The table is written last, when all letters have their numbers.
         letters=table.saved(),
     )
@@ -160,7 +164,7 @@ def _state(saved: _Snapshot) -> State:
     if not all(key in kept for keys in saved.blocks.values() for key in keys):
         raise SnapshotError("letters are held for a dead letter that is not there")
     held = {agent: [letters[position] for position in positions] for agent, positions in saved.held.items()}
-    numbers = (saved.numbers_held, saved.newest_held)
+    numbers = (saved.numbers_held, saved.newest_held, saved.since_held)
     following = SavedFollowing(saved.holding, saved.pasts, saved.blocks, held, *numbers)
     returns = SavedReturns(
         saved.left,
@@ -168,6 +172,7 @@ def _state(saved: _Snapshot) -> State:
         {letter.id: (place, letter) for place, letter in away},
         [(last, stays, letters[position]) for last, stays, position in saved.waiting],
     )
+    tries = SavedTries(saved.tries, saved.tried_life, saved.careful)
     mailboxes = {agent: list(map(letters.__getitem__, positions)) for agent, positions in saved.mailboxes.items()}
     return State(
         saved.server,
@@ -177,7 +182,7 @@ def _state(saved: _Snapshot) -> State:
         SavedChannel(saved.consumers, returns),
         SavedEngine(
             *(mailboxes, saved.states, saved.born, {one.key: one for one in dead}, saved.asks),
-            *(deaths, saved.clock_ms, saved.ages, following, SavedTries(saved.tries, saved.tried_life)),
+            *(deaths, saved.clock_ms, saved.ages, following, tries),
         ),
         saved.clients,
         {place: (when, agent, letters[position]) for place, when, agent, position in saved.timers},

@@ -68,7 +68,7 @@ class Upkeep:
         """Check everything. Return a snapshot if one is to be written now; ``kept`` or ``not_kept`` must follow."""
         self._marks.watch(self.stopping)
         engine = self._machine.engine
-        if engine.mailboxes or engine.too_many_dead:
+        if engine.mailboxes or engine.following.held or engine.too_many_dead:
             self._driver.feed(Look())
         if now >= self._watch_at:
             self._watch_at = now + _watch_seconds

@@ -42,6 +42,9 @@ class Crowd:
         if random.random() < 0.2:
             named.update({f"c0@{server}": Quota(1 + int(random.random() * 3)) for server in servers})
         self.hold = {"a0", "a9"} if random.random() < 0.2 else set()
+        if self.hold and random.random() < 0.5:
+            self.agents.add("a0")
+            named["a0"] = Quota(1 + int(random.random() * 3))
         self.mailboxes = Mailboxes(named=named, hold=frozenset(self.hold))
         self._busy = bool(named)
 
@@ -103,10 +106,12 @@ def early(logs: Logs) -> Iterator[str]:
                     undecided.pop(key, None)
             elif isinstance(item, Reacted) and item.agent in agents:
                 for reaction in item.reactions:
+                    if reaction.dead.startswith(EXPIRED):
+                        continue
                     for dead, agent in undecided.values():
                         if agent == item.agent and dead in pasts.get(reaction.letter, ()):
                             yield f"{agent} handled {reaction.letter}, which follows from {dead}, before a decision"
-                    if reaction.dead and not reaction.dead.startswith(EXPIRED):
+                    if reaction.dead:
                         undecided[f"{reaction.letter} {item.agent}"] = (reaction.letter, item.agent)
 
 

@@ -305,12 +305,15 @@ def _dead(world: ServerWorld, logs: Logs) -> list[str]:
     # A replay leaves a mark on the letter. If the operator got no answer, the letter may have been buried or not.
     quotas = {f"{letter} {agent}" for letter, agent in gone}
     kept = {place for place in kept if place[1] not in quotas}
-    again = sum(bool(letter.replays) and letter.replays not in ids for letter in riddles)
+    # A letter that was sent again may have expired before anybody got it.
+    known = {letter.id for letter in riddles}
+    replays = [row for row in logs.rows if row.kind == SEND and row.replays in known]
+    again = len(replays)
     expected = len(riddles) - again
     # What one operator wanted to bury, another may have sent again.
-    quotas |= {f"{letter.replays} {agent}" for letter in riddles for agent in letter.to}
+    quotas |= {f"{row.replays} {agent}" for row in replays for agent in row.to or ()}
     buried = sum(place not in kept and place[1] not in quotas for place in world.operators.buried)
-    if unlucky(logs, {letter.id for letter in riddles}):
+    if unlucky(logs, known):
         # Other letters were in progress at every end of their server, and died like poison.
         return found
     if dead != len(riddles) or len(kept) + buried != expected:

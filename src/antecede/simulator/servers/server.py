@@ -136,7 +136,7 @@ class SimulatedServer:
 
     def crash(self) -> None:
         """Crash the server: it loses everything that its disk did not keep."""
-        self.shared.gone(self.how if not self._failed else "sync")
+        self.shared.gone(self.how)
         self._go()
         self.disk.script = None
         if self.how == "power":

@@ -79,7 +79,12 @@ def unreadable(part: wire.Part, version: int) -> bool:
 def over_quota(engine: Engine, clock_ms: int) -> str:
     """Return which mailbox holds too much, or has letters whose age is not counted; empty: none."""
     quotas, mailboxes = engine.quotas, engine.mailboxes
+    held, since = engine.following.held, engine.following.since
     over = [one.agent for one in quotas.look(mailboxes, lambda agent: False, clock_ms, 0)]
+    for agent, letters in held.items():
+        if 0 < quotas.of(agent).letters < len(letters) + len(mailboxes.get(agent, ())):
+            over.append(agent)
+    over += quotas.unseen_held(held, since)
     places = over or list(quotas.crowded) or quotas.unseen(mailboxes, clock_ms + 1_000)
     return f"the mailbox of {places[0]} is above its quota, and nothing expired" if places else ""
 
