@@ -1,5 +1,6 @@
 """What all tests share: how large a budget they have, and how Hypothesis behaves on shared machines."""
 
+import gc
 import os
 import re
 import signal
@@ -36,18 +37,30 @@ def pytest_configure() -> None:
                 signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
+def pytest_collection_finish() -> None:
+    """Keep the thousands of collected tests out of every later search for garbage: they stay until the end."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Spread tests over the processes one by one, but run all that use the Spark session in the same process, so that
-    only one session is started and gets warm."""
+    only one session is started and gets warm. Tests that share the parsed source of the project stay together, too."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Spread(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "spark" if _uses_spark(nodeid.partition("::")[0]) else nodeid
+            file = nodeid.partition("::")[0]
+            if _uses_spark(file):
+                return "spark"
+            return file if file in _together else nodeid
 
     # The marks of xdist 3.8 have no effect with pytest 9.
     return Spread(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+_together = ("tests/unit/test_plain_english.py", "tests/unit/test_tidy.py")
 
 
 @cache

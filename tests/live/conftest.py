@@ -1,5 +1,7 @@
 """Real servers: processes of their own, real sockets, a real disk."""
 
+import contextlib
+import io
 import json
 import os
 import signal
@@ -8,11 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from antecede.cli import run
 from helpers.ports import free_ports
 
 _here = Path(__file__).resolve().parent
@@ -105,8 +110,17 @@ class Cluster:
         )
 
     def status(self) -> dict[str, Any]:
-        """What ``antecede status --json`` says."""
-        document: dict[str, Any] = json.loads(self.command("status", str(self.file), "--json").stdout)
+        """What ``antecede status --json`` says. It runs in this process, because tests ask until something is true, and
+        the start of a process takes a hundred times as long as the answer."""
+        output = io.StringIO()
+        # A thread, because a test may have an event loop, and the command needs one of its own.
+        with (
+            patch.dict(os.environ, self.environment),
+            contextlib.redirect_stdout(output),
+            ThreadPoolExecutor(1) as thread,
+        ):
+            thread.submit(run, ["status", str(self.file), "--json"]).result()
+        document: dict[str, Any] = json.loads(output.getvalue())
         return document
 
 
