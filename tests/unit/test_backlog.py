@@ -47,15 +47,18 @@ def test_the_count_is_right_whatever_happens(seed: int, monkeypatch: pytest.Monk
         agent = random.choice(agents)
         if action == "arrive":
             arrived = [Letter(f"{number}.{n}", "s", (agent,), "T", bytes(random.randrange(99))) for n in range(3)]
-            engine.deliver_all([(agent, letter) for letter in arrived])
+            engine.deliver_all([(agent, arrived)])
         elif action == "multicast":
             letter = Letter(str(number), "s", tuple(random.sample(agents, 3)), "T", bytes(random.randrange(99)))
-            engine.deliver_all([(one, letter) for one in letter.to])
+            engine.deliver_all([(one, [letter]) for one in letter.to])
         elif action == "react" and agent in engine.mailboxes:
             engine.due()
             some = list(engine.mailboxes[agent])[: random.randrange(1, 6)]
-            dead = random.choice(("", "", "no handler"))
-            engine.finish(agent, tuple(Reaction(letter.id, dead=dead) for letter in some), None)
+            dead = random.choice(("plainly", "", "no handler"))
+            if dead == "plainly":
+                engine.finish_plainly(agent, [letter.id for letter in some], None, 0)
+            else:
+                engine.finish(agent, tuple(Reaction(letter.id, dead=dead) for letter in some), None)
         elif action == "bury" and engine.dead:
             engine.bury(random.choice(list(engine.dead)))
         elif action == "count":

@@ -103,6 +103,29 @@ def test_a_bad_state_before_a_failure_is_found() -> None:
         assert _state(outcome).number == 1
 
 
+def test_a_batch_that_requests_nothing_is_a_list_of_letters() -> None:
+    outcome = _react(Assign(field="number", value=1), Assign(field="number", value=2))
+    assert (outcome.plain, outcome.reactions) == (["m0", "m1"], [])
+    assert _state(outcome).seen == 2
+    mixed = _react(Assign(field="number", value=1), Create(number=1), Assign(field="number", value=2))
+    assert mixed.plain == []
+    assert [(one.letter, len(one.births)) for one in mixed.reactions] == [("m0", 0), ("m1", 1), ("m2", 0)]
+
+
+def test_letters_of_a_run_that_cannot_be_read_are_dead_and_the_others_handled() -> None:
+    host = Host("s1", lambda to: to)
+    host.declare("keeper", Keeper)
+    good, bad = msgspec.msgpack.encode(Assign(field="number", value=1)), msgspec.msgpack.encode({"field": 7})
+    bodies = [good, bad, good, b"\xc1", good]
+    letters = tuple(Letter(f"m{at}", "alice@s1", ("keeper",), "Assign", body) for at, body in enumerate(bodies))
+    for _ in range(2):  # The second time the decoder is known from the first letter on.
+        outcome = host.react(React("keeper", letters, ("",) * len(letters), None))
+        assert [bool(one.dead) for one in outcome.reactions] == [False, True, False, True, False]
+        assert "Assign does not fit its fields" in outcome.reactions[1].dead
+        assert outcome.failure is None
+    assert _state(outcome).seen == 6
+
+
 def test_a_struct_of_another_class_would_not_come_back() -> None:
     outcome = _react(Assign(field="item", value="plain"))
     assert str(outcome.failure) == "agent keeper: field item of Keeper would not come back: Plain becomes Item"

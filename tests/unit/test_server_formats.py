@@ -14,13 +14,14 @@ from antecede.channel.letters import couple, uncouple, unshared
 from antecede.channel.packets import copy_of
 from antecede.engine import Reaction
 from antecede.engine.context import Outbound
-from antecede.errors import StoreError, WireError
+from antecede.errors import AgentError, StoreError, WireError
 from antecede.link import Ack, Frame
 from antecede.orders import parse
 from antecede.server import AgentServer, FromPeer, Plan, Step
 from antecede.server.items import (
     LOG_FORMAT,
     Formatted,
+    Handled,
     Listed,
     Published,
     PublishedMany,
@@ -235,3 +236,27 @@ def test_an_older_peer_gets_trains_without_lists() -> None:
     assert unshared_frame(older) is older
     ack = msgspec.structs.replace(sent, content=Ack(1, 2, 3, ()))
     assert unshared_frame(ack) is ack
+
+
+def test_letters_that_were_handled_plainly_are_the_same_as_their_reactions() -> None:
+    short, long = _busy()[0], _busy()[0]
+    records = []
+    for server in (short, long):
+        step = server.step([PublishedMany("c", 8, ("topic",), "Word", [b"1", b"2", b"3", b"4"])], 0.0, 5)
+        ids = [letter.id for letter in server.engine.mailboxes["topic"]]
+        assert step.due[0].letters[-1].id == ids[-1]
+        server.step([Handled("topic", ids[1:3], b"wrong", 7)], 0.0, 7)
+        done = Handled("topic", ids[:3], b"new", 0)
+        done_long = Reacted("topic", done.reactions, b"new", 0)
+        records.append(server.step([done if server is short else done_long], 0.0, 7).record)
+    assert short.snapshot() == long.snapshot()
+    assert records[0] is not None
+    assert records[1] is not None
+    assert decode_record(records[0]) == [Handled("topic", ids[:3], b"new", 7)]
+    assert len(records[0]) < len(records[1])
+    again = _busy()[0]
+    again.step([PublishedMany("c", 8, ("topic",), "Word", [b"1", b"2", b"3", b"4"])], 0.0, 5)
+    again.replay(records[0], 0.0)
+    assert again.snapshot() == short.snapshot()
+    with pytest.raises(AgentError, match="not its next letters"):
+        again.replay(records[0], 0.0)

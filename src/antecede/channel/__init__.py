@@ -70,8 +70,8 @@ class Channel:
         resend_after: float = link_resend_first_seconds,
     ) -> None:
         self.me = me
-        self.arrived: list[tuple[str, Letter]] = []
-        """(agent, letter) for agents of this server, in delivery order; the driver empties it."""
+        self.arrived: list[tuple[str, list[Letter]]] = []
+        """(agent, letters) for agents of this server, in delivery order; the driver empties it."""
         self.lost: list[tuple[Letter, str]] = []
         """Letters in transit that cannot be forwarded, and why."""
         self.faults: list[tuple[str, str, str]] = []
@@ -182,7 +182,7 @@ class Channel:
                 self.send(letter)
             return
         for agent in local:
-            self.arrived += [(agent, letter) for letter in letters]
+            self.arrived.append((agent, letters))
         for domain, members in onward:
             self.consumers[domain].enqueue_many(members, letters)
 
@@ -197,9 +197,10 @@ class Channel:
         self._take_train(domain, train, source)
         past = self.consumers[domain].past if self._holding else None
         if past is not None:
-            for agent, letter in islice(self.arrived, before, None):
+            for agent, letters in islice(self.arrived, before, None):
                 if agent in self._holding:
-                    self._pasts[f"{letter.id} {agent}"] = past
+                    for letter in letters:
+                        self._pasts[f"{letter.id} {agent}"] = past
 
     def _take_train(self, domain: str, train: bytes, source: int) -> None:
         """Take a train of a member of a domain, perhaps our own."""
@@ -262,19 +263,14 @@ class Channel:
             return False
         if len(to) > 1:
             self.destinations.share(letters)
-        agent = plan[0][0]
-        if len(letters) == 1:
-            self.arrived.append((agent, letters[0]))
-            return True
-        arrived = [(agent, letter) for letter in letters if letter.to == to]
-        if len(arrived) != len(letters):
+        if len(letters) > 1 and [1 for letter in letters if letter.to != to]:
             return False
-        self.arrived += arrived
+        self.arrived.append((plan[0][0], letters))
         return True
 
     def _dispatch(self, letter: Letter, local: tuple[str, ...], onward: _Hops, returns_by: str) -> None:
         for agent in local:
-            self.arrived.append((agent, letter))
+            self.arrived.append((agent, [letter]))
         if returns_by:
             self.returns.leave(returns_by, letter)
         for domain, members in onward:

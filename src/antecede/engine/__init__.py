@@ -181,19 +181,17 @@ class Engine:
         if agent not in self._reacting:
             self.ready[agent] = None
 
-    def deliver_all(self, arrived: list[tuple[str, Letter]]) -> None:
-        """Put letters into mailboxes, in this sequence; consecutive letters are often for the same agent."""
-        if len(arrived) == 1 or self.following.agents:
-            for one in arrived:
-                self.deliver(*one)
-            return
-        agent = None
-        for address, letter in arrived:
-            if address != agent:
-                self.deliver(address, letter)
-                agent, append = address, self.mailboxes[address].append
+    def deliver_all(self, arrived: list[tuple[str, list[Letter]]]) -> None:
+        """Put letters into mailboxes, in this sequence."""
+        for agent, letters in arrived:
+            self.deliver(agent, letters[0])
+            if len(letters) == 1:
+                continue
+            if agent in self.following.agents:
+                for letter in letters[1:]:
+                    self.deliver(agent, letter)
             else:
-                append(letter)
+                self.mailboxes[agent].extend(letters[1:])
 
     @property
     def too_many_dead(self) -> bool:
@@ -260,9 +258,7 @@ class Engine:
     def _block(self, agent: str, key: str, letter: Letter, mailbox: deque[Letter]) -> None:
         """A letter died: take the letters that may follow from it out of the mailbox."""
         letters, following = list(mailbox), self.following
-        if agent in self._counting.runs:
-            self._counting.taken(agent, letters)
-        self.quotas.taken(agent, letters)
+        self._removed(agent, letters)
         self._changed.add(agent)
         free = following.block(agent, key, letter, letters)
         mailbox.clear()
@@ -288,7 +284,7 @@ class Engine:
         most = 1 if agent in self.following.agents else self.tries.together(agent, mailbox)
         letters = tuple(islice(mailbox, most))
         settled: set[str] = set()
-        if any(letter.answers for letter in letters):
+        if [1 for letter in letters if letter.answers]:
             several = tuple([self._handler(letter, settled) if letter.answers else "" for letter in letters])
         else:
             several = _by_type * len(letters)
@@ -303,15 +299,15 @@ class Engine:
         settled.add(letter.answers)
         return question.handler
 
-    def expects(self, agent: str, reactions: tuple[Reaction, ...]) -> bool:
-        """Return whether these reactions are for the agent's next letters. An operator, or an earlier session of the
+    def expects(self, agent: str, letters: list[str]) -> bool:
+        """Return whether these are the ids of the agent's next letters. An operator, or an earlier session of the
         client, may have removed a client's letters meanwhile."""
         mailbox = self.mailboxes.get(agent)
-        if mailbox is None or len(reactions) > len(mailbox):
-            return not reactions
-        if len(reactions) == 1:
-            return mailbox[0].id == reactions[0].letter
-        return all(map(_is_of, mailbox, reactions))
+        if mailbox is None:
+            return not letters
+        if len(letters) == 1:
+            return mailbox[0].id == letters[0]
+        return [letter.id for letter in islice(mailbox, len(letters))] == letters
 
     def finish(
         self, agent: str, reactions: tuple[Reaction, ...], state: State | None, clock_ms: int = 0
@@ -338,14 +334,41 @@ class Engine:
                     died.append((key, letter))
                 else:
                     self.following.gone(key)
+        self._removed(agent, letters)
+        for key, letter in died:
+            self._block(agent, key, letter, mailbox or deque())
+        self._finished(agent, mailbox, state)
+        return letters
+
+    def finish_plainly(self, agent: str, ids: list[str], state: State | None, clock_ms: int) -> None:
+        """Do the same for reactions that requested nothing, and with no letter dead."""
+        mailbox = self.mailboxes.get(agent)
+        if mailbox is None or agent in self.following.agents:
+            self.finish(agent, tuple(map(Reaction, ids)), state, clock_ms)
+            return
+        self.clock_ms = clock_ms
+        letters = list(islice(mailbox, len(ids)))
+        if [letter.id for letter in letters] != ids:
+            raise AgentError(f"agent {agent} reacted to {ids[0]} and others, which are not its next letters")
+        for answers in [letter.answers for letter in letters if letter.answers]:
+            self.asks.pop(answers, None)
+        if len(letters) == len(mailbox):
+            mailbox.clear()
+        else:
+            for _ in letters:
+                mailbox.popleft()
+        self._removed(agent, letters)
+        self._finished(agent, mailbox, state)
+
+    def _removed(self, agent: str, letters: list[Letter]) -> None:
         if agent in self._counting.runs:
             self._counting.taken(agent, letters)
         self.quotas.taken(agent, letters)
         if self.tries.any:
             for letter in letters:
                 self.tries.settled(agent, letter.id)
-        for key, letter in died:
-            self._block(agent, key, letter, mailbox or deque())
+
+    def _finished(self, agent: str, mailbox: deque[Letter] | None, state: State | None) -> None:
         if state is not None:
             self.states[agent] = state if type(state) is bytes else changed(self.states.get(agent), state)
         self._reacting.discard(agent)
@@ -355,7 +378,6 @@ class Engine:
             self.mailboxes.pop(agent, None)
             self.ready.pop(agent, None)
             self.quotas.emptied(agent)
-        return letters
 
     def _expire_held(self, agent: str, reactions: tuple[Reaction, ...]) -> list[Letter]:
         """Set held letters aside, because their mailbox is above its quota; what its agent handles goes on."""
@@ -399,7 +421,3 @@ class Engine:
                 self.footprint.add(letter)
         self._changed.update(self.mailboxes)
         self.ready = dict.fromkeys(self.mailboxes)
-
-
-def _is_of(letter: Letter, reaction: Reaction) -> bool:
-    return letter.id == reaction.letter

@@ -19,6 +19,7 @@ from antecede.limits import call_seconds_max, letter_bytes_max, timer_seconds_ma
 from antecede.whereabouts import writable
 
 _encode = msgspec.msgpack.Encoder().encode
+_no_kinds: Mapping[str, type[Agent]] = MappingProxyType({})
 
 
 class Outbound(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -51,31 +52,31 @@ class Birth(msgspec.Struct, frozen=True, array_like=True, gc=False):
     state: bytes
 
 
-class Context:
+def _any_address(to: tuple[str, ...]) -> tuple[str, ...]:
+    return to
+
+
+class Context(msgspec.Struct, eq=False):
     """The interface of one reaction to everything else."""
 
-    trace = ""
-    """The span of this reaction, as a W3C trace context, if tracing is on."""
+    agent: str
+    """This agent's own address."""
+    server: str
+    letter: Letter
+    _check: Callable[[tuple[str, ...]], tuple[str, ...]] = _any_address
     # The requests of a reaction; most have none, and share these empty values.
     outbound: Sequence[Outbound] = ()
     alarms: Sequence[Alarm] = ()
     births: Sequence[Birth] = ()
-    kinds: Mapping[str, "type[Agent]"] = MappingProxyType({})
+    kinds: Mapping[str, type[Agent]] = _no_kinds
     """The classes of the agents that are created."""
+    trace: str = ""
+    """The span of this reaction, as a W3C trace context, if tracing is on."""
 
-    def __init__(
-        self,
-        agent: str,
-        server: str,
-        letter: Letter,
-        check: Callable[[tuple[str, ...]], tuple[str, ...]] = lambda to: to,
-    ) -> None:
-        self._check = check
-        self.agent = agent
-        """This agent's own address."""
-        self.server = server
-        self.sender = letter.source
-        self.letter = letter
+    @property
+    def sender(self) -> str:
+        """The address of the letter's sender."""
+        return self.letter.source
 
     @property
     def reaction_id(self) -> str:

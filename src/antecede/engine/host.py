@@ -44,6 +44,14 @@ class Outcome(msgspec.Struct):
     ended_at: int | None = None
     """The position of the letter whose handler call ended its worker process. Nothing of the batch is kept, and the
     rest of it runs again without counting as a try."""
+    plain: list[str] = []
+    """All letters of the batch, if no reaction failed or requested anything; then ``reactions`` is empty."""
+
+    def merge(self) -> None:
+        """Put the reactions to ``plain`` letters before the others."""
+        if self.plain:
+            self.reactions[:0] = map(Reaction, self.plain)
+            self.plain = []
 
 
 class Watch(Protocol):
@@ -154,20 +162,49 @@ class Host:
         agent, saved = self._wake(due)
         outcome = Outcome(due.agent, [], None)
         name, server, check, watches, progress = due.agent, self.server, self.check, self.watches, self.progress
-        note, call = self._note, self._call
+        kind, plain, reactions = type(agent), outcome.plain, outcome.reactions
+        stateless = not kind.__struct_fields__
+        # Consecutive letters often have the same type: its decoder and its handler are looked up once.
+        run: str | None = None
+        decode: Callable[[bytes], object] | None = None
+        handle: Callable[[Any, Context], Any] = _nothing
         for letter, named in zip(due.letters, due.handlers, strict=True):
             if progress is not None:
                 progress.at(slot, letter.id)
             context = Context(name, server, letter, check)
             begun = [watch.begin(context) for watch in watches] if watches else _nobody
             try:
-                dead = call(agent, letter, named, context)
-                note(outcome, agent, letter, context, begun, dead if isinstance(dead, str) else "", singly, saved)
+                if letter.type != run:
+                    run = letter.type
+                    ready = self._ready.get((kind, run))
+                    decode, handle = (None, _nothing) if ready is None else (ready[0], getattr(agent, ready[1]))
+                if decode is None or named:
+                    dead = self._call(agent, letter, named, context)
+                else:
+                    try:
+                        notification = decode(letter.body)
+                    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                        dead = f"{letter.type} does not fit its fields: {error}"
+                    else:
+                        dead = handle(notification, context)
+                if dead is not None and not isinstance(dead, str):
+                    dead = None
+                if dead or singly or begun or context.outbound or context.alarms or context.births:
+                    self._note(outcome, agent, letter, context, begun, dead or "", singly, saved)
+                else:
+                    if not stateless:
+                        outcome.state = self._encoded(name, agent, saved)
+                    if reactions:
+                        reactions.append(Reaction(letter.id))
+                    else:
+                        plain.append(letter.id)
             except BaseException as error:
                 self._failed(outcome, begun, error)
                 break
             if clock is not None:
                 marks.append(clock())
+        if len(plain) < len(due.letters):
+            outcome.merge()
         return outcome if self._done(outcome, agent, saved, singly) else self._react(due, slot, clock, marks, True)
 
     async def react_async(self, due: React) -> Outcome:
@@ -300,14 +337,7 @@ class Host:
         # A state that cannot be saved fails like its handler: before anything is recorded.
         state = None
         if not dead and type(agent).__struct_fields__:
-            try:
-                state = encode(agent)
-            except BaseException as error:
-                raise unfit(outcome.agent, agent, error) from error
-            if len(state) > limits.agent_state_bytes_max:
-                fault = too_large(outcome.agent, agent, state, saved)
-                if fault is not None:
-                    raise fault
+            state = self._encoded(outcome.agent, agent, saved)
             if checked and state != outcome.state:
                 check(outcome.agent, agent, state)
         if begun:
@@ -323,6 +353,17 @@ class Host:
         )
         if state is not None:
             outcome.state = state
+
+    def _encoded(self, name: str, agent: Agent, saved: bytes) -> bytes:
+        try:
+            state = encode(agent)
+        except BaseException as error:
+            raise unfit(name, agent, error) from error
+        if len(state) > limits.agent_state_bytes_max:
+            fault = too_large(name, agent, state, saved)
+            if fault is not None:
+                raise fault
+        return state
 
     def _ended(self, begun: list[Any], dead: str, failure: BaseException | None) -> None:
         for watch, one in zip(self.watches, begun, strict=True):
@@ -384,3 +425,7 @@ _timeout, _unanswered = name_of(Timeout), name_of(Unanswered)
 _shown_max = 8
 _nobody: list[Any] = []
 """The value of ``begin`` without an observer."""
+
+
+def _nothing(notification: Any, context: Context) -> None:
+    """Stands for the handler where none was looked up."""

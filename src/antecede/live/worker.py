@@ -100,6 +100,7 @@ class Worker:
         except BaseException as error:
             host.forget(agent)
             outcome = Outcome(agent, [], None, error)
+        outcome.merge()
         failure = outcome.failure
         if failure is None:
             return Done(outcome.reactions, outcome.state)

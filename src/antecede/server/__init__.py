@@ -36,11 +36,13 @@ from antecede.server.items import (
     Began,
     Buried,
     BuriedMany,
+    Done,
     Enacted,
     Expired,
     Fired,
     Forgot,
     Formatted,
+    Handled,
     Holding,
     Item,
     Left,
@@ -65,7 +67,7 @@ from antecede.server.words import Accepted, Denied, FromPeer, Look, Plan, Refuse
 
 __all__ = ["CATCHING_UP", "Accepted", "AgentServer", "Denied", "FromPeer", "Plan", "Refused", "Replay", "Step"]
 CATCHING_UP = "the server is catching up: try again later"
-Input = FromPeer | Published | PublishedMany | Denied | Reacted | Forgot | Buried | BuriedMany | Left | Ruled | Request
+Input = FromPeer | Published | PublishedMany | Denied | Done | Forgot | Buried | BuriedMany | Left | Ruled | Request
 
 
 class AgentServer:
@@ -99,8 +101,6 @@ class AgentServer:
         self._prefix = f"{name}.{incarnation & 0xFFFFFF:06x}."
         self._replies: list[Accepted | Refused] = []
         self._faults: list[tuple[str, str, str]] = []
-
-    # Steps.
 
     def step(self, inputs: list[Input], now: float, clock_ms: int, acknowledge: bool = True) -> Step:
         """Take the inputs, fire timers, stamp the messages sent; acknowledgements may be left to a later step."""
@@ -191,22 +191,26 @@ class AgentServer:
             self._replies += given.replies(self.clients.get(given.client, 0))  # type: ignore[union-attr]
         elif kind in REQUESTS:
             self._request(given, items, now, clock_ms)
-        elif kind is not Reacted or self.engine.expects(given.agent, given.reactions):  # type: ignore[union-attr]
-            if kind is Reacted and not given.clock_ms:  # type: ignore[union-attr]
-                given = msgspec.structs.replace(given, clock_ms=clock_ms)
-            elif kind is Forgot:
+        elif isinstance(given, Reacted | Handled):
+            if self.engine.expects(given.agent, given.letters):
+                timed = given if given.clock_ms else msgspec.structs.replace(given, clock_ms=clock_ms)
+                self._add(timed, items, now)
+        else:
+            if kind is Forgot:
                 # Acknowledgements are not in the log, so the record contains what was not acknowledged.
                 again = self.channel.consumers[given.domain].unsettled()  # type: ignore[union-attr]
                 given = Forgot(given.domain, given.generation, again)  # type: ignore[union-attr]
-            items.append(given)  # type: ignore[arg-type]
-            self._apply(given, now)  # type: ignore[arg-type]
+            self._add(given, items, now)  # type: ignore[arg-type]
+
+    def _add(self, item: Item, items: list[Item], now: float) -> None:
+        items.append(item)
+        self._apply(item, now)
 
     def _from_peer(self, given: FromPeer, items: list[Item], now: float) -> None:
         place = (given.domain, given.peer)
         if self.stopped and place in self.stopped:
             return
-        content = given.content
-        consumer = self.channel.consumers[given.domain]
+        content, consumer = given.content, self.channel.consumers[given.domain]
         try:
             if type(content) is Frame:
                 consumer.receive(given.peer, content, now)
@@ -248,13 +252,11 @@ class AgentServer:
             given = msgspec.structs.replace(given, to=to)
         if is_call(given.to) and isinstance(given, Published):
             given = msgspec.structs.replace(given, deadline_ms=deadline_of(given.body, clock_ms))
-        items.append(given)
-        self._apply(given, now)
+        self._add(given, items, now)
 
     def _request(self, given: Input, items: list[Item], now: float, clock_ms: int) -> None:
         for item in REQUESTS[type(given)](self, given, clock_ms):
-            items.append(item)
-            self._apply(item, now)
+            self._add(item, items, now)
 
     def _reachable(self, to: tuple[str, ...], kind: str, bodies: list[bytes]) -> tuple[str, ...]:
         """Return the addresses of a publish; raise an error if it cannot be sent, or if there are too many."""
@@ -270,18 +272,17 @@ class AgentServer:
 
     def _expire(self, items: list[Item], now: float, clock_ms: int) -> None:
         if self.calls.site is not None and (self.calls.alarm_ms() or clock_ms + 1) <= clock_ms:
-            items.append(Expired(clock_ms))
-            self._apply(items[-1], now)
+            self._add(Expired(clock_ms), items, now)
 
     def _fire(self, items: list[Item], now: float, clock_ms: int) -> None:
         if due := self.timers.due(clock_ms):
-            items.append(Fired(due))
-            self._apply(items[-1], now)
-
-    # The effect of an item, live and from the log.
+            self._add(Fired(due), items, now)
 
     def _apply(self, item: Item, now: float) -> None:
-        if isinstance(item, Reacted):
+        """Carry out the effect of an item, live and from the log."""
+        if isinstance(item, Handled):
+            self.engine.finish_plainly(item.agent, item.letters, item.state, item.clock_ms)
+        elif isinstance(item, Reacted):
             self._apply_reaction(item, now)
         elif isinstance(item, Published):
             self.clients[item.client] = item.number
@@ -380,7 +381,7 @@ class AgentServer:
 
     def _call(self, source: str, outbound: Outbound | Published, ask: str, deadline_ms: int, now: float) -> None:
         self._numbers += 1
-        id_ = self._prefix + str(self._numbers)
+        id_ = f"{self._prefix}{self._numbers}"
         self.calls.call(source, id_, outbound.to[0], outbound.type, outbound.body, ask, (deadline_ms, now))
 
     def _set_timer(self, when_ms: int, agent: str, kind: str, body: bytes, answers: str = "") -> None:
@@ -393,8 +394,7 @@ class AgentServer:
         """Send a letter. An answer quotes the question's own id (``ask="."``), or the id that the asker gives."""
         self._numbers += 1
         id_ = self._prefix + str(self._numbers)
-        ask = id_ if ask == "." else ask
-        to = sent.to
+        ask, to = id_ if ask == "." else ask, sent.to
         if len(to) > 1:
             self._multicasts += 1
             to = self.channel.destinations.shared(to)

@@ -36,7 +36,7 @@ from antecede.server import AgentServer, Input
 from antecede.server.acknowledgements import Acknowledgements
 from antecede.server.company import Company
 from antecede.server.gate import Gate, Reply
-from antecede.server.items import FORMAT_WITH_LISTS, BuriedMany, Published, PublishedMany, Reacted, pieces_of
+from antecede.server.items import FORMAT_WITH_LISTS, BuriedMany, Handled, Published, PublishedMany, Reacted, pieces_of
 from antecede.server.retries import Retries
 from antecede.server.words import Drop, FromPeer, Log, ReplayMany
 
@@ -362,11 +362,13 @@ class Driver:
 
     def reacted(self, due: React, outcome: Outcome, now: float, clock_ms: int) -> None:
         """Report the outcome of a batch of reactions."""
-        reactions = self.retries.settle(due, outcome, now)
-        if reactions:
-            state: State | None = outcome.state
-            if outcome.state is not None and len(outcome.state) >= CHANGES_FROM_BYTES and self._logs_changes:
-                state = change_of(due.state, outcome.state)
+        state: State | None = outcome.state
+        if outcome.state is not None and len(outcome.state) >= CHANGES_FROM_BYTES and self._logs_changes:
+            state = change_of(due.state, outcome.state)
+        if outcome.plain and self.machine.log_format >= FORMAT_WITH_LISTS:
+            self.retries.settle_plain(due, outcome.plain)
+            self.feed(Handled(due.agent, outcome.plain, state, clock_ms))
+        elif reactions := self.retries.settle(due, outcome, now):
             self.feed(Reacted(due.agent, tuple(reactions), state, clock_ms))
         else:
             # The next turn ends with a check of the deadline, which is that of the next try.

@@ -54,6 +54,11 @@ class Reacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
     clock_ms: int
     """The wall clock when the step was taken, from which its timers count."""
 
+    @property
+    def letters(self) -> list[str]:
+        """The ids of the letters."""
+        return [reaction.letter for reaction in self.reactions]
+
 
 class Fired(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=4):
     """Timers whose time has come."""
@@ -201,6 +206,21 @@ class Tried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
     calls: tuple[tuple[str, str], ...]
 
 
+class Handled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=21):
+    """An agent (or a client) has reacted to its next letters, and requested nothing: a :class:`Reacted` that has only
+    the letters' ids. Most batches are of this kind."""
+
+    agent: str
+    letters: list[str]
+    state: State | None
+    clock_ms: int
+
+    @property
+    def reactions(self) -> tuple[Reaction, ...]:
+        """The reactions, as a :class:`Reacted` has them."""
+        return tuple(map(Reaction, self.letters))
+
+
 Item = (
     Taken
     | Published
@@ -223,13 +243,17 @@ Item = (
     | Seen
     | Holding
     | Tried
+    | Handled
 )
+Done = Reacted | Handled
+"""The outcome of letters that an agent or a client has handled."""
 LOG_FORMAT: Final = 3
 """The rules that are in force in a new log."""
 FORMAT_OLDEST: Final = 2
 """The rules of the log formats 1 and 2 are the same."""
 FORMAT_WITH_LISTS: Final = 3
-"""From here on a list of destinations is in a train, and in a record, once."""
+"""From here on a list of destinations is in a train, and in a record, once; and reactions that requested nothing are
+one item (:class:`Handled`)."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Item]).decode

@@ -1,9 +1,9 @@
 """The trace as a projection of the log: records in, rows out, nothing recorded twice.
 
-Committed records are the only source. A ``Reacted`` item gives the ``deliver`` row of each letter at its agent (or
-client) and, directly after it, the ``send`` rows of the reaction's messages. A reaction that ran twice and was
-committed once gives one row. A client's publishes are its ``send`` rows. A packet that a router forwarded gives ``hop``
-rows, which are numbered separately. A process is an agent or a client, by its address, never a server.
+Committed records are the only source. A ``Reacted`` or ``Handled`` item gives the ``deliver`` row of each letter at its
+agent (or client) and, directly after it, the ``send`` rows of the reaction's messages. A reaction that ran twice and
+was committed once gives one row. A client's publishes are its ``send`` rows. A packet that a router forwarded gives
+``hop`` rows, which are numbered separately. A process is an agent or a client, by its address, never a server.
 
 **Ids are counted, not stored.** The machine numbers letters as it applies items. A reader of all records from the first
 counts in the same way and gets the same ids. A reader that continues later starts from ``save``, which is small: the
@@ -32,7 +32,17 @@ from antecede.errors import AntecedeError, StoreError, WireError
 from antecede.labels import label_in
 from antecede.limits import trace_pending_letters_max
 from antecede.objects.calls import is_call
-from antecede.server.items import Enacted, Published, PublishedMany, Reacted, Related, Resumed, decode_record, joined
+from antecede.server.items import (
+    Enacted,
+    Handled,
+    Published,
+    PublishedMany,
+    Reacted,
+    Related,
+    Resumed,
+    decode_record,
+    joined,
+)
 from antecede.topology import Topology
 from antecede.trace import DELIVER, HOP, LOCAL, SEND, Event
 
@@ -79,7 +89,7 @@ class Projection:
         """The rows of the next record, whole (:func:`antecede.server.items.joined`)."""
         rows: list[Event] = []
         for item in decode_record(record):
-            if isinstance(item, Reacted):
+            if isinstance(item, Reacted | Handled):
                 self._reacted(item, rows)
             elif isinstance(item, Published):
                 if is_call(item.to):
@@ -118,7 +128,7 @@ class Projection:
         if prefix != self.prefix:
             raise StoreError(f"a place in the trace of {prefix}: expected {self.prefix}")
 
-    def _reacted(self, item: Reacted, rows: list[Event]) -> None:
+    def _reacted(self, item: Reacted | Handled, rows: list[Event]) -> None:
         agent, time = item.agent, item.clock_ms * _ms
         for reaction in item.reactions:
             letter = reaction.letter

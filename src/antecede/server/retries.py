@@ -102,10 +102,19 @@ class Retries:
         """The time of the next retry."""
         return self.waiting[0][0] if self.waiting else None
 
+    def settle_plain(self, due: React, letters: list[str]) -> None:
+        """Note that a whole batch succeeded and requested nothing."""
+        if self._running == due.agent:
+            self._running = ""
+        self.done += len(letters)
+        if self.tries and self.tries.get(due.agent, ("", 0))[0] in letters:
+            del self.tries[due.agent]
+
     def settle(self, due: React, outcome: Outcome, now: float) -> list[Reaction]:
         """Return the part of a batch to commit; if it is empty, the batch waits for its next try."""
         if self._running == due.agent:
             self._running = ""
+        outcome.merge()
         reactions = outcome.reactions
         self.done += len(reactions)
         if outcome.failure is not None:

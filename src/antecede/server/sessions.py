@@ -27,7 +27,7 @@ from antecede.server import Accepted, AgentServer, Denied, Refused
 from antecede.server.connections import Connection
 from antecede.server.driver import Driver
 from antecede.server.hands import STALLED, Hands
-from antecede.server.items import Left, Published, PublishedMany, Reacted
+from antecede.server.items import FORMAT_WITH_LISTS, Handled, Left, Published, PublishedMany, Reacted
 from antecede.server.rights import Rights, with_barred
 from antecede.server.words import Drop, Log, Refusal
 
@@ -238,19 +238,19 @@ class Sessions:
             self._driver.feed(PublishedMany(session.client, number + at, to, kind, some, context))
 
     def done(self, session: Session, letters: list[str], dead: str) -> None:
-        """Process letters that a client has handled. Letters from an earlier session, or never handed out, do not
-        count."""
+        """Process letters that a client has handled; letters that this session was not handed do not count."""
         if not self.is_current(session) or not letters:
             return
-        if session.barred:
-            taken = with_barred(session.handed, session.barred, letters)
-        else:
-            taken = letters if session.handed[: len(letters)] == letters else []
+        plainly = letters if session.handed[: len(letters)] == letters else []
+        taken = with_barred(session.handed, session.barred, letters) if session.barred else plainly
         if not taken:
             return
         del session.handed[: len(taken)]
         self._hands.moved(session.address, self._driver.now)
         address = session.address
+        if not dead and not session.barred and self._machine.log_format >= FORMAT_WITH_LISTS:
+            self._driver.feed(Handled(address, taken, None, 0))
+            return
         reactions = [self._died(session, one) if one in session.barred else Reaction(one) for one in taken]
         if dead:
             self.dead += 1

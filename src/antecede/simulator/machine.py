@@ -329,7 +329,9 @@ class Machine:
     def take_arrived(self) -> None:
         """Record the letters that have reached the application, in the sequence of events."""
         if self.channel.arrived:
-            self.events += [Event("", None, Delivered(letter)) for _, letter in self.channel.arrived]
+            self.events += [
+                Event("", None, Delivered(letter)) for _, letters in self.channel.arrived for letter in letters
+            ]
             self.channel.arrived.clear()
 
     # The disk.

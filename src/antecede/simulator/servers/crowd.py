@@ -15,7 +15,7 @@ from random import Random
 
 from antecede.engine.quotas import EXPIRED
 from antecede.engine.topic import Subscribe
-from antecede.server.items import Buried, BuriedMany, Holding, Reacted, decode_record
+from antecede.server.items import Buried, BuriedMany, Handled, Holding, Reacted, decode_record
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.workers import Dice, Enquiry, Riddle, Work
 from antecede.simulator.servers.world import Logs, ServerWorld
@@ -104,7 +104,7 @@ def early(logs: Logs) -> Iterator[str]:
             elif isinstance(item, Buried | BuriedMany):
                 for key in item.keys:
                     undecided.pop(key, None)
-            elif isinstance(item, Reacted) and item.agent in agents:
+            elif isinstance(item, Reacted | Handled) and item.agent in agents:
                 for reaction in item.reactions:
                     if reaction.dead.startswith(EXPIRED):
                         continue
