@@ -22,6 +22,10 @@ class Other(Notification):
     pass
 
 
+class Blob(Notification):
+    body: bytes
+
+
 class Line:
     """Writes down what the bus says."""
 
@@ -99,6 +103,85 @@ def test_a_batch_has_a_bound() -> None:
             bus.send("a", Note(number=number))
         await turn()
         assert [count for _, _, _, count, _ in line.published] == [limits.publish_batch_max, 1]
+
+    played(play)
+
+
+def test_many_in_one_call_have_one_ticket_and_share_batches() -> None:
+    async def play(bus: Bus, line: Line) -> None:
+        bus.send("a", Note(number=0))
+        notes = [Note(number=number) for number in range(1, limits.publish_batch_max + 2)]
+        ticket = bus.send_many("a", [*notes, Other(), Other()])
+        single = bus.send_many(("b", "a", "b"), iter([Other()]))
+        await turn()
+        batch = limits.publish_batch_max
+        assert line.published == [
+            (1, ("a",), "Note", batch, False),
+            (batch + 1, ("a",), "Note", 2, False),
+            (batch + 3, ("a",), "Other", 2, False),
+            (batch + 5, ("a", "b"), "Other", 1, False),
+        ]
+        bus.accepted(batch + 3)
+        assert not ticket.settled
+        bus.accepted(batch + 4)
+        await ticket
+        assert (ticket.settled, single.settled) == (True, False)
+        await bus.send_many("a", [])
+
+    played(play)
+
+
+def test_large_notifications_in_one_call_are_several_batches() -> None:
+    async def play(bus: Bus, line: Line) -> None:
+        bus.send_many("a", [Blob(body=bytes(limits.train_bytes_max // 3)) for _ in range(7)])
+        bus.send_many("a", [Blob(body=bytes(limits.train_bytes_max + 1)) for _ in range(2)])
+        await turn()
+        counts = [count for _, _, _, count, _ in line.published]
+        assert sum(counts) == 9
+        assert max(counts) <= 3, "no batch is much longer than a train"
+
+    played(play)
+
+
+def test_of_many_none_is_sent_if_one_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(bus: Bus, line: Line) -> None:
+        fine = [Note(number=number) for number in range(3)]
+        long = type("x" * 401, (Other,), {})()
+        for to, some, error in (
+            ("a", [*fine, "text"], "str is not a Notification"),
+            ("a", [*fine, Blob(body=bytes(limits.letter_bytes_max))], "notification of"),
+            ("a", [*fine, long], "notification type of 401 characters"),
+            ("a" * 201, fine, "address of 201 characters"),
+            ([], fine, "without a destination"),
+            ("a", [fine[0]] * (limits.publish_many_max + 1), "16385 notifications in one call: expected at most 16384"),
+        ):
+            with pytest.raises(UsageError, match=error):
+                bus.send_many(to, some)  # type: ignore[arg-type]
+        await turn()
+        assert not line.published
+        bus.send_many("a", [fine[0]] * limits.publish_many_max)
+        monkeypatch.setattr(limits, "publish_window_max", limits.publish_many_max + 2)
+        with pytest.raises(OverloadError, match="16384 publishes are not accepted yet"):
+            bus.send_many("a", fine)
+        bus.send_many("a", fine[:2])
+        assert bus.outstanding == limits.publish_many_max + 2
+        bus.gone(ClosedError("over"))
+        with pytest.raises(ClosedError):
+            bus.send_many("a", fine)
+
+    played(play)
+
+
+def test_a_refusal_among_many_is_raised_by_their_ticket() -> None:
+    async def play(bus: Bus, line: Line) -> None:
+        ticket = bus.send_many("a", [Note(number=1), Other(), Note(number=2)])
+        await turn()
+        bus.accepted(1)
+        bus.refused(2, UsageError("no such thing"), retry=False)
+        bus.accepted(2)
+        with pytest.raises(UsageError, match="no such thing"):
+            await ticket
+        await bus.drain()
 
     played(play)
 

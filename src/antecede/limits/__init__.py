@@ -294,8 +294,9 @@ or never, so that none of its repeated publishes counts as new. The other half a
 break at different times."""
 
 publish_window_max: Final = 65_536
-publish_batch_max: Final = 1_024
-"""Publishes of one client that are not accepted yet, and those that share one part of a frame."""
+publish_batch_max, publish_many_max = 1_024, 16_384
+"""Publishes of one client that are not accepted yet; those that share one part of a frame; and those of one
+``send_many``, a quarter of the window: after ``ready``, which waits until half of it is free, they always fit."""
 
 publish_to_max: Final = 4_096
 """Destinations of one publish of a client: the number of servers that a topology may have. For more, use topics."""

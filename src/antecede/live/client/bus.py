@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from itertools import groupby
 from typing import Any, Self, TypeVar, cast, overload
 
 import msgspec
@@ -22,7 +23,7 @@ from antecede.errors import (
 from antecede.labels import has_label, tail_of
 from antecede.limits import letter_bytes_max, publish_batch_max, train_bytes_max
 from antecede.live.client.handlers import Call, Handlers, Received, read
-from antecede.live.client.ticket import Line, Ticket
+from antecede.live.client.ticket import Line, Ticket, Tickets
 from antecede.objects import Object
 from antecede.objects.remote import RemoteObject
 from antecede.server.client import Numbering
@@ -104,13 +105,60 @@ class Bus:
             return self._put(to, self._name(notification), _encode(notification), tail_of(notification))
         return self._put(to, kind, _encode(notification))
 
+    def send_many(self, to: str | Iterable[str], notifications: Iterable[Notification]) -> Tickets:
+        """Send several notifications, in this sequence, to one agent, or each to the same agents. There is one ticket
+        for all: awaiting it raises the first refusal. If one of them cannot be sent, or if there are too many, nothing
+        is sent. ``await bus.ready()`` before each call, and there is always room."""
+        self._check_open()
+        some = list(notifications)
+        if len(some) > limits.publish_many_max:
+            raise UsageError(f"{len(some)} notifications in one call: expected at most {limits.publish_many_max}")
+        self._check_room(len(some))
+        to, targets = _targets(to)
+        batches = [batch for kind, group in groupby(some, type) for batch in self._encoded(kind, list(group))]
+        for kind, _, bodies in batches:
+            fault = envelope_fault(targets, kind) or body_fault(max(map(len, bodies)))
+            if fault:
+                raise UsageError(fault)
+        return Tickets([ticket for batch in batches for ticket in self._fill(to, *batch)])
+
+    def _encoded(self, kind: type, some: list[Notification]) -> list[tuple[str, str, list[bytes]]]:
+        """Return notifications of one class as (name, label, bodies)."""
+        name = self._names.get(kind) or self._name(some[0])
+        if kind in self._names:
+            return [(name, "", [_encode(one) for one in some])]
+        labelled = [(tail_of(one), _encode(one)) for one in some]
+        return [(name, tail, [body for _, body in group]) for tail, group in groupby(labelled, lambda one: one[0])]
+
+    def _fill(self, to: str | tuple[str, ...], kind: str, tail: str, bodies: list[bytes]) -> list[Ticket]:
+        """Put bodies into batches; return these."""
+        context, tickets, at = self._context(tail), [], 0
+        while at < len(bodies):
+            ticket = self._batch(to, kind, context)
+            piece = bodies[at : at + publish_batch_max - len(ticket.bodies)]
+            while len(piece) > 1 and ticket.bytes + sum(map(len, piece)) > train_bytes_max:
+                del piece[len(piece) // 2 :]
+            ticket.bodies += piece
+            ticket.bytes += sum(map(len, piece))
+            at += len(piece)
+            tickets.append(ticket)
+        return tickets
+
     def post(self, to: str | Iterable[str], kind: str, fields: dict[str, Any]) -> Ticket:
         """Send a notification by its name and its fields, without its class."""
         return self._put(to, kind, _encode(fields))
 
     def _put(self, to: str | Iterable[str], kind: str, body: bytes, tail: str = "") -> Ticket:
+        ticket = self._batch(to, kind, tail if self._tracing is None else self._context(tail))
+        if len(body) > letter_bytes_max:
+            raise UsageError(body_fault(len(body)))
+        ticket.bodies.append(body)
+        ticket.bytes += len(body)
+        return ticket
+
+    def _batch(self, to: str | Iterable[str], kind: str, context: str) -> Ticket:
+        """Return the batch that the next notification of this kind is added to."""
         ticket = self._numbering.open
-        context = tail if self._tracing is None else self._context(tail)
         if (
             ticket is None
             or ticket.target != to
@@ -123,10 +171,6 @@ class Bus:
             if not self._scheduled:
                 self._scheduled = True
                 self._loop.call_soon(self._flush)
-        if len(body) > letter_bytes_max:
-            raise UsageError(body_fault(len(body)))
-        ticket.bodies.append(body)
-        ticket.bytes += len(body)
         return ticket
 
     async def ready(self) -> None:
@@ -248,17 +292,17 @@ class Bus:
             raise again(self._closed)
         if self._numbering.open is not None:
             self._flush_open(False)
-        outstanding = self._numbering.outstanding
-        if outstanding >= limits.publish_window_max:
-            raise OverloadError(f"{outstanding} publishes are not accepted yet: await bus.ready() or a ticket")
-        target = to if isinstance(to, str) else tuple(to)
-        targets = (target,) if isinstance(target, str) else tuple(sorted(set(target)))
-        if not targets:
-            raise UsageError("a send without a destination: expected one agent or more")
+        self._check_room(1)
+        target, targets = _targets(to)
         fault = envelope_fault(targets, kind)
         if fault:
             raise UsageError(fault)
         return Ticket(self._numbering.next, target, targets, kind, ask, context)
+
+    def _check_room(self, count: int) -> None:
+        outstanding = self._numbering.outstanding
+        if outstanding + count > limits.publish_window_max:
+            raise OverloadError(f"{outstanding} publishes are not accepted yet: await bus.ready() or a ticket")
 
     def _flush(self) -> None:
         self._scheduled = False
@@ -373,6 +417,15 @@ class Bus:
         if not self._listening:
             self._listening = True
             self._loop.call_soon(self._line.listen)
+
+
+def _targets(to: str | Iterable[str]) -> tuple[str | tuple[str, ...], tuple[str, ...]]:
+    """Return destinations as the caller gave them, and as a list."""
+    target = to if isinstance(to, str) else tuple(to)
+    targets = (target,) if isinstance(target, str) else tuple(sorted(set(target)))
+    if not targets:
+        raise UsageError("a send without a destination: expected one agent or more")
+    return target, targets
 
 
 _pause_seconds = 0.05

@@ -1,7 +1,7 @@
 """A bus's publishes as awaitable tickets, and the line that sends them."""
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import Any, Protocol
 
 from antecede.channel.letters import Letter
@@ -44,6 +44,31 @@ class Ticket(BareTicket):
         for future in self._waiting or ():
             if not future.done():
                 future.set_result(None)
+
+
+class Tickets:
+    """The batches of one ``send_many``; await it to wait until all of them are accepted."""
+
+    __slots__ = ("_tickets",)
+
+    def __init__(self, tickets: Iterable[Ticket]) -> None:
+        # Notifications in a row share a batch.
+        self._tickets = list(dict.fromkeys(tickets))
+
+    def __await__(self) -> Generator[Any, None, None]:
+        failed: AntecedeError | None = None
+        for ticket in self._tickets:
+            try:
+                yield from ticket.__await__()
+            except AntecedeError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    @property
+    def settled(self) -> bool:
+        """Whether all of them were accepted or refused."""
+        return all(ticket.settled for ticket in self._tickets)
 
 
 class Line(Protocol):
