@@ -22,6 +22,7 @@ def test_the_sides_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_round_of_our_own_sides_and_floors(capsys: pytest.CaptureFixture[str]) -> None:
     names = [
         "durable",
+        "durable-clients",
         "floor-64",
         "stateful",
         "accepted",
@@ -38,6 +39,15 @@ def test_a_round_of_our_own_sides_and_floors(capsys: pytest.CaptureFixture[str])
     ratios = {(row["side"], row["against"]): row for row in found["ratios"]}
     assert ("exchange", "floor-exchange") in ratios
     assert ("durable", "redis-pipelined") not in ratios
+
+
+def test_a_comparison_with_redis_has_clients_at_both_ends_too() -> None:
+    assert [side.name for side in report.chosen("durable,redis-pipelined")] == [
+        "durable",
+        "durable-clients",
+        "redis-pipelined",
+    ]
+    assert [side.name for side in report.chosen("durable,floor-1")] == ["durable", "floor-1"]
 
 
 def test_what_is_missing_or_fails_is_said_and_the_rest_goes_on() -> None:

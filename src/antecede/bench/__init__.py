@@ -9,6 +9,8 @@ only ratios within one run are meaningful. A side that is not installed is skipp
 - *pipelined*: a program calls ``bus.send()`` one message at a time on the bus of its server; an agent without state on
   the other server receives them. The time runs from the first send until the agent's answer to the last message is back
   at the sender. This is possible only when everything before it is on both disks.
+- *clients*: two clients of one server, on its disk; a message crosses two sockets, as it does with a broker. The sender
+  passes 500 notifications to each ``bus.send_many()``; the time ends when the other client has handled the last one.
 - *accepted*: a client in one process, a server in the other; ``await bus.send()`` one after the other.
 - *exchange*: an agent at each end, and one letter that goes back and forth. It leaves when the reaction that sent it is
   on disk, so a round trip costs one fdatasync at each end; the same holds for the bare loop.

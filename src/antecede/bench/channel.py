@@ -9,8 +9,12 @@ from typing import Any
 
 import msgspec
 
+from antecede import limits
 from antecede.bench import nats_broker, redis_streams
 from antecede.bench.children import Child, SideError, await_listener, free_ports, party, program, resident_bytes
+
+CLIENTS = "durable-clients"
+"""The side with clients at both ends."""
 
 Sample = dict[str, float]
 """The figures of one side in one round."""
@@ -77,6 +81,22 @@ class Ours(msgspec.Struct, frozen=True):
                 here["pid"] = receiver.pid
             with party("ours", self.role, source, topology=topology, messages=messages, **here) as sender:
                 return sender.hear(_run_seconds)
+
+
+def _clients(messages: int, place: str) -> Sample:
+    """A client that sends to another client of one server: two sockets, as with a broker. The mailbox has no quota of
+    its own, but the server's bound for all clients is a limit on what one run may send."""
+    from antecede.bench.ours import topology_text
+
+    messages = min(messages, _clients_messages_max)
+    topology = topology_text(free_ports(2)) + '\n[mailboxes]\n"taker@s2" = { letters = 0, bytes = 0 }\n'
+    with ExitStack() as stack:
+        server = stack.enter_context(party("ours", "server", topology=topology, data=f"{place}/s2"))
+        server.hear(_start_seconds)
+        taker = stack.enter_context(party("ours", "taker", topology=topology, messages=messages))
+        taker.hear(_start_seconds)
+        giver = stack.enter_context(party("ours", "giver", topology=topology, messages=messages))
+        return _rate(messages, giver.hear(_run_seconds), taker.hear(_run_seconds))
 
 
 def _idle(messages: int, place: str) -> Sample:
@@ -217,6 +237,13 @@ sides = [
         Ours("pipelined", disk=True, trace=True, to="sink"),
     ),
     Side(
+        CLIENTS,
+        "ours: from client to client through one server, fdatasync; two sockets, as with Redis",
+        "per_second",
+        0.3,
+        _clients,
+    ),
+    Side(
         "redis-pipelined",
         "Redis Streams, appendfsync always: pipelined XADD, XREAD",
         "per_second",
@@ -299,6 +326,7 @@ sides = [
     Side("idle", "ours: memory of an idle server", "mib", 0.0, _idle),
 ]
 
+_clients_messages_max = int(limits.mailbox_clients_share_max * limits.backlog_letters_max * 0.9)
 _start_seconds = 30.0
 _run_seconds = 300.0
 _soak_seconds = 1_800.0

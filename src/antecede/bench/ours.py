@@ -223,6 +223,40 @@ async def accepted(topology: str, messages: int, warm: int = 200, pid: int | Non
         say(**figures(times[warm:]), **cpu)
 
 
+async def taker(topology: str, messages: int) -> None:
+    """Run a client that receives this many messages, and reports when it has handled the last one."""
+    done = asyncio.Event()
+    count = 0
+
+    def take(item: Item) -> None:
+        nonlocal count
+        count += 1
+        if count == messages:
+            say(at=perf_counter())
+            done.set()
+
+    async with connect(str(parse_topology(topology).servers["s2"]), name="taker") as bus:
+        bus.on(Item, take)
+        # Its own letter comes back: the server hands letters out from here on.
+        await bus.ask("wall", Item(body=payload), expect=Item)
+        settle_memory()
+        say(ready=True)
+        await done.wait()
+        await until_told()
+
+
+async def giver(topology: str, messages: int, together: int = 500) -> None:
+    """Run a client that sends to another client of the same server, with this many notifications in a call."""
+    async with connect(str(parse_topology(topology).servers["s2"]), name="giver") as bus:
+        settle_memory()
+        started = perf_counter()
+        for start in range(0, messages, together):
+            bus.send_many("taker@s2", [Item(body=payload) for _ in range(min(together, messages - start))])
+            await bus.ready()
+        await bus.drain()
+        say(started=started, at=perf_counter())
+
+
 async def ask(topology: str, messages: int, data: str | None = None, warm: int = 500, pid: int | None = None) -> None:
     """Run a program on the bus of server s1 that asks, and waits for each answer."""
     runtime = await _start(topology, "s1", data, False)
@@ -277,6 +311,8 @@ if __name__ == "__main__":
             "ask": ask,
             "ask-as-client": ask_as_client,
             "exchange": exchange,
+            "giver": giver,
+            "taker": taker,
             "soak": soak,
         }
     )

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from antecede.bench import payload
-from antecede.bench.channel import Sample, Side, measure, sides
+from antecede.bench.channel import CLIENTS, Sample, Side, measure, sides
 from antecede.bench.children import SideError
 from antecede.bench.interpreter import interpreter
 from antecede.errors import UsageError
@@ -34,6 +34,7 @@ class Target(msgspec.Struct, frozen=True):
 
 targets = [
     Target("durable", "redis-pipelined", least=2),
+    Target(CLIENTS, "redis-pipelined", least=0),
     Target("durable", "jetstream-pipelined", least=20),
     Target("durable", "floor-1", least=0),
     Target("durable", "floor-64", least=0),
@@ -52,7 +53,8 @@ targets = [
 
 
 def chosen(only: str | None) -> list[Side]:
-    """Return the sides in a comma-separated list; all without a list."""
+    """Return the sides in a comma-separated list; all without a list. Whoever compares with Redis gets the comparison
+    with clients at both ends, too."""
     if only is None:
         return sides
     names = [name.strip() for name in only.split(",")]
@@ -60,6 +62,8 @@ def chosen(only: str | None) -> list[Side]:
     for name in names:
         if name not in known:
             raise UsageError(f"--only {name}: expected some of {', '.join(sorted(known))}")
+    if {"durable", "redis-pipelined"} <= set(names):
+        names.append(CLIENTS)
     return [side for side in sides if side.name in names]
 
 
