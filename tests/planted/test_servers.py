@@ -228,16 +228,20 @@ def test_a_mailbox_that_is_emptied_before_the_commit(monkeypatch: Patch) -> None
             mailbox.popleft()
         return due
 
-    def finish(self: Engine, agent: str, reactions: tuple[Reaction, ...], state: bytes | None) -> list[Letter]:
+    def finish(self: Engine, agent: str, reactions: tuple[Reaction, ...], *rest: Any) -> list[Letter]:
         back = taken.get(id(self), {}).pop(agent, None)
         if back:
             self.mailboxes.setdefault(agent, deque()).extendleft(reversed(back))
-        return real_finish(self, agent, reactions, state)
+        return real_finish(self, agent, reactions, *rest)
+
+    def finish_plainly(self: Engine, agent: str, ids: list[str], *rest: Any) -> None:
+        finish(self, agent, tuple(map(Reaction, ids)), *rest)
 
     taken: dict[int, dict[str, deque[Letter]]] = {}
     real, real_finish = Engine._hand_out, Engine.finish
     monkeypatch.setattr(Engine, "_hand_out", hand_out)
     monkeypatch.setattr(Engine, "finish", finish)
+    monkeypatch.setattr(Engine, "finish_plainly", finish_plainly)
     caught(300)
 
 
