@@ -84,8 +84,8 @@ class Ours(msgspec.Struct, frozen=True):
 
 
 def _clients(messages: int, place: str) -> Sample:
-    """A client that sends to another client of one server: two sockets, as with a broker. The mailbox has no quota of
-    its own, but the server's bound for all clients is a limit on what one run may send."""
+    """A client that sends to another client of one server: two sockets, as with a broker. The mailbox has no quota, but
+    the server's bound for the mailboxes of all clients limits what one run may send."""
     from antecede.bench.ours import topology_text
 
     messages = min(messages, _clients_messages_max)

@@ -53,8 +53,8 @@ targets = [
 
 
 def chosen(only: str | None) -> list[Side]:
-    """Return the sides in a comma-separated list; all without a list. Whoever compares with Redis gets the comparison
-    with clients at both ends, too."""
+    """Return the sides in a comma-separated list; all without a list. A comparison with Redis always includes
+    the side with clients at both ends."""
     if only is None:
         return sides
     names = [name.strip() for name in only.split(",")]
