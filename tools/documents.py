@@ -54,6 +54,7 @@ def write(source: Path = SOURCE) -> list[str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     shutil.copytree(ROOT / "docs" / "images", source / "images")
+    shutil.copy(ROOT / "tools" / "site.css", source / "site.css")
     return sorted(pages)
 
 
@@ -125,7 +126,7 @@ def _command(command: Any, path: str) -> Iterator[str]:
         yield from ("```sh", *examples, "```", "")
     rows = [row for option in command.params if (row := _option(option))]
     if rows:
-        yield from ("| argument or option | |", "|---|---|", *rows, "")
+        yield from ("| argument or option | meaning |", "|---|---|", *rows, "")
 
 
 def _option(option: Any) -> str | None:

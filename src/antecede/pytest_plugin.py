@@ -54,7 +54,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, None
     if error is None and found:
         outcome.force_exception(pytest.fail.Exception(found, pytrace=False))
     elif error is not None and (not found or found.splitlines()[0] not in str(error)):
-        text = found or f"the recorded messages keep the order ({recording.events} events)"
+        text = (
+            found
+            or f"the recorded messages keep the order ({recording.events} event{'s' if recording.events != 1 else ''})"
+        )
         pyfuncitem.add_report_section("call", "antecede", text)
 
 

@@ -87,3 +87,15 @@ def test_a_dead_link_is_kept_and_so_found(tmp_path: Path) -> None:
     origin = {"index.md": _root / "README.md"}
     text = "[a](docs/nothing.md) [b](LICENSE) [`c`](docs/nothing.md) `[d](x)`"
     assert documents._linked(text, "index.md", origin) == "[a](docs/nothing.md) b [`c`](docs/nothing.md) `[d](x)`"
+
+
+def test_pages_load_nothing_from_outside() -> None:
+    spec = importlib.util.spec_from_file_location("site_hooks", _root / "tools" / "site_hooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    page = '<head><script src="https://unpkg.com/iframe-worker/shim"></script></head>'
+    for made in (hooks.on_post_page(page), hooks.on_post_template(page)):
+        assert "https://" not in made
+        assert "window.Worker" in made

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -297,25 +297,25 @@ def _deliver(
     if svg is not None:
         flat = {"domains": {"all": list(traffic.servers)}}
         before = known if known is not None else topology_of(flat, traffic.servers, order, None)[0]
-        _write(svg, _stacked([before, after]))
+        _write(svg, _stacked({"before": before, "after": after}))
 
 
-def _stacked(files: "Sequence[TopologyFile]") -> str:
-    """Join drawings into one document, one below the other."""
+def _stacked(files: "Mapping[str, TopologyFile]") -> str:
+    """Join drawings into one document, one below the other, each with its title."""
     import re
 
     from antecede.topology.svg import draw
 
     parts, width, height = [], 0.0, 0.0
-    for file in files:
-        drawn = draw(file)
+    for title, file in files.items():
+        drawn = draw(file, title)
         size = re.search(r'width="(\d+)" height="(\d+)"', drawn)
         assert size is not None
         parts.append(drawn.replace("<svg ", f'<svg y="{height:.0f}" ', 1))
         width, height = max(width, float(size[1])), height + float(size[2])
     box = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
-    title = "<title>domains before and after</title>"
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {box}>\n{title}\n{"".join(parts)}</svg>\n'
+    about = "<title>domains before and after</title>"
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {box}>\n{about}\n{"".join(parts)}</svg>\n'
 
 
 def _write(path: str, text: str) -> None:

@@ -79,7 +79,7 @@ def heat_map(traffic: Sequence[Mapping[str, Any]]) -> str:
     parts.append(f'<rect class="field" x="{left:.0f}" y="{top:.0f}" width="{side}" height="{side}"/>')
     places = {name: place for place, name in enumerate(names)}
     for (source, to), count in sorted(cells.items()):
-        shade = max(1, ceil(_shades * sqrt(count / most)))
+        shade = _shade(count, most)
         x, y = left + places[to] * size, top + places[source] * size
         told = f"{shown[places[source]]} → {shown[places[to]]}: {count:,}"
         parts.append(
@@ -87,13 +87,19 @@ def heat_map(traffic: Sequence[Mapping[str, Any]]) -> str:
             f"<title>{told}</title></rect>"
         )
     y = top + side + 14
-    for shade in range(1, _shades + 1):
-        parts.append(f'<rect class="s{shade}" x="{left + (shade - 1) * 14:.0f}" y="{y:.0f}" width="14" height="9"/>')
-    scale = f"{min(cells.values()):,} to {most:,}"
-    parts.append(f'<text class="axis" x="{left + _shades * 14 + 8:.0f}" y="{y + 9:.0f}">{scale}</text>')
+    least = min(cells.values())
+    used = range(_shade(least, most), _shades + 1)
+    for place, shade in enumerate(used):
+        parts.append(f'<rect class="s{shade}" x="{left + place * 14:.0f}" y="{y:.0f}" width="14" height="9"/>')
+    scale = f"{least:,} to {most:,} copies" if least < most else f"{most:,} {'copy' if most == 1 else 'copies'} each"
+    parts.append(f'<text class="axis" x="{left + len(used) * 14 + 8:.0f}" y="{y + 9:.0f}">{scale}</text>')
     width = left + max(side + (top * 0.8 if named else 8), _shades * 14 + 160)
     height = y + 20
     return _svg(width, height, "Copies from each process to each", parts)
+
+
+def _shade(count: int, most: int) -> int:
+    return max(1, ceil(_shades * sqrt(count / most)))
 
 
 def per_second(by_second: Mapping[int, int]) -> str:

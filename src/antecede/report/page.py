@@ -1,5 +1,6 @@
 """The document of a report, from the answers of ``verify``, ``measure`` and ``explain``."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -37,6 +38,7 @@ p { margin: 8px 0; max-width: 75ch; }
 .open { border-left: 5px solid var(--open); }
 .drawings { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 480px), 1fr)); gap: 0 28px; }
 figure { margin: 14px 0; overflow-x: auto; } figure svg { display: block; height: auto; max-width: none; }
+.drawings svg { max-width: 100%; }
 figcaption { color: var(--quiet); font-size: 13px; margin-top: 4px; }
 table { border-collapse: collapse; margin: 10px 0; display: block; overflow-x: auto; font-size: 14px; }
 th, td { text-align: left; padding: 4px 14px 4px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
@@ -111,10 +113,11 @@ def _violations(report: Mapping[str, Any]) -> Iterator[str]:
     for one in explained:
         titles = Titles(one["named"])
         if one["late"]:
-            first = f"The first {one['shown']} of" if one["shown"] < one["late"] else "All"
+            late = "1 delivery is" if one["late"] == 1 else f"{one['late']:,} deliveries are"
+            first = f" The first {one['shown']} are drawn." if one["shown"] < one["late"] else ""
             yield (
-                f"<p>{first} {one['late']:,} late deliveries by {one['order']} order, each with a shortest chain of "
-                "messages that overtook it. Red is the message that came late.</p>"
+                f"<p>{late} late by {one['order']} order. A drawing shows a shortest chain of messages that overtook "
+                f"the late one, which is red.{first}</p>"
             )
         else:
             yield f"<p>Messages in a cycle break {one['order']} order.</p>"
@@ -125,7 +128,11 @@ def _violations(report: Mapping[str, Any]) -> Iterator[str]:
 
 def _drawn(explanation: dict[str, Any], titles: Titles) -> str:
     try:
-        return f"<figure>{of_explanation(explanation, titles).svg()}</figure>"
+        drawn = of_explanation(explanation, titles).svg()
+        # On a narrow screen a drawing shrinks, as long as its texts can be read; then it scrolls.
+        size = re.search(r'width="(\d+)', drawn)
+        least = f' style="min-width: {int(size[1]) * 0.7:.0f}px"' if size else ""
+        return f"<figure>{drawn.replace('<svg ', f'<svg{least} ', 1)}</figure>"
     except DiagramError as error:
         told = sentence(explanation, titles) if is_told(explanation) else f"{explanation['length']:,} messages"
         return f"<p>{escape(printable(told))} (not drawn: {escape(str(error))})</p>"
@@ -136,7 +143,7 @@ def _costs(figures: Mapping[str, Any]) -> Iterator[str]:
     yield "<h2>What did order cost?</h2>"
     cards = [
         ("stamp bytes per copy", _number(stamp["bytes_mean"]), _most("at most", stamp["bytes_max"])),
-        ("of arrivals were held", _share(figures["held"]), _most("arrivals", figures["arrivals"])),
+        ("held back", _share(figures["held"]), _most("of", figures["arrivals"], " arrivals")),
         ("mean delay", _seconds(delay["mean"]), f"p50 {_seconds(delay['p50'])}, p99 {_seconds(delay['p99'])}"),
         ("packets per copy", _number(hops["mean"]), _most("hops, at most", hops["max"])),
         ("of pairs are concurrent", _share(figures["concurrency"]), "no order needs to keep these in sequence"),
@@ -224,8 +231,8 @@ def _share(value: float | None) -> str | None:
     return None if value is None else f"{value:.1%}"
 
 
-def _most(words: str, value: int | None) -> str:
-    return "" if value is None else f"{words} {value:,}"
+def _most(words: str, value: int | None, unit: str = "") -> str:
+    return "" if value is None else f"{words} {value:,}{unit}"
 
 
 def _seconds(value: float | None) -> str | None:

@@ -63,7 +63,10 @@ def problem(
         if broken:
             return _explained(paths, broken, svg)
         if not report["deliveries"]:
-            return f"nothing to judge: no delivery in the trace ({report['events']} events){_aside(report)}"
+            from antecede.cli.wording import counted
+
+            events = counted(report["events"], "event|events")
+            return f"nothing to judge: no delivery in the trace ({events}){_aside(report)}"
         if complete and not report["complete"]:
             return f"rows of the trace were set aside, so the verdict does not cover them{_aside(report)}"
         if not undelivered and report["undelivered"]:

@@ -29,6 +29,8 @@ _drop = 44.0
 _apart = 22.0
 """The distance between boxes side by side."""
 _edge = 20.0
+_titled = 16.0
+"""The height of the title of a drawing."""
 _letter = 7.4
 
 _style = """
@@ -92,18 +94,18 @@ class _Box(msgspec.Struct, eq=False):
     hue: int = 0
 
 
-def draw(file: TopologyFile) -> str:
-    """The whole document."""
+def draw(file: TopologyFile, title: str = "") -> str:
+    """Return the whole document, with a title above the boxes if there is one."""
     if len(file.servers) > limits.topology_drawn_servers_max:
         raise TopologyError(
             f"{file.name}: {len(file.servers)} servers: a drawing shows at most {limits.topology_drawn_servers_max}"
         )
     orders = {domain.name: domain.order for domain in file.domains}
-    x = _edge
+    x, y = _edge, _edge + (_titled if title else 0.0)
     boxes: list[_Box] = []
     for root in branches(file.organisation):
         upwards = _measured(file, root, orders)
-        _place(upwards[-1], x, _edge)
+        _place(upwards[-1], x, y)
         boxes += upwards[::-1]
         x += upwards[-1].width + _apart
     for place, box in enumerate(sorted(boxes, key=lambda box: list(orders).index(box.branch.domain))):
@@ -118,6 +120,8 @@ def draw(file: TopologyFile) -> str:
         f"<style>{_style}</style>",
         f'<rect class="page" width="{width:.0f}" height="{height:.0f}"/>',
     ]
+    if title:
+        parts.append(f'<text class="name" x="{_edge:.0f}" y="{_edge + 4:.0f}">{escape(title)}</text>')
     for box in boxes:
         parts += _frame(box, orders[box.branch.domain])
     for box in boxes:
