@@ -41,6 +41,10 @@ layout = "1"
 build_tools = {"setuptools"}
 source_only = {"pyspark"}
 
+clone = "antecede_clone-0.dist-info"
+"""The folder of the project's entry points. It must not be named as a package of uv or pip, which would be removed."""
+offers = "entry_points.txt"
+
 
 class Stop(Exception):
     """The start cannot continue; the text is the one line to show."""
@@ -179,16 +183,35 @@ def split_lock() -> list[tuple[str, str]]:
 
 
 def link_project() -> None:
-    """Point the environment at ``src`` and give it the ``antecede`` command; again if the folder was moved."""
+    """Point the environment at ``src``, give it the ``antecede`` command, and let other packages find what the project
+    offers them, such as its plug-in of pytest; again if the folder was moved or the offer changed."""
     script = os.path.join(os.path.dirname(python), "antecede")
     text = f'#!/bin/sh\nexec {shlex.quote(python)} -m antecede "$@"\n'
-    if read(script) == text:
+    offered = entry_points()
+    folders = glob.glob(os.path.join(glob.escape(venv), "lib", "python3*", "site-packages"))
+    if read(script) == text and all(read(os.path.join(folder, clone, offers)) == offered for folder in folders):
         return
-    for folder in glob.glob(os.path.join(glob.escape(venv), "lib", "python3*", "site-packages")):
+    for folder in folders:
         source = os.path.relpath(os.path.join(root, "src"), os.path.realpath(folder))
         write(os.path.join(folder, "antecede.pth"), source)
+        os.makedirs(os.path.join(folder, clone), exist_ok=True)
+        write(os.path.join(folder, clone, "METADATA"), "Metadata-Version: 2.1\nName: antecede-clone\nVersion: 0\n")
+        write(os.path.join(folder, clone, offers), offered)
     write(script, text)
     os.chmod(script, 0o755)
+
+
+def entry_points() -> str:
+    """Return the entry points of the project as an installed package would have them."""
+    import tomllib
+
+    with open(os.path.join(root, "pyproject.toml"), "rb") as file:
+        groups = tomllib.load(file)["project"].get("entry-points", {})
+    lines = [
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in members.items())
+        for group, members in groups.items()
+    ]
+    return "\n".join(lines)
 
 
 def installer() -> list[str]:

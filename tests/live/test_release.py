@@ -94,3 +94,15 @@ def test_it_installs_on_every_python(archives: tuple[Path, Path], minor: int, tm
             [command, "simulate", "--messages", "50", "--trace", str(trace)], check=True, capture_output=True
         )
         subprocess.run([command, "verify", str(trace)], check=True, capture_output=True)
+    # The plug-in is found by its entry point.
+    subprocess.run([folder / "bin" / "pip", "install", "-q", "pytest"], check=True)
+    (tmp_path / "test_own.py").write_text(
+        "def test_order(antecede_recording):\n"
+        "    ann, bob = map(antecede_recording.process, ('ann', 'bob'))\n"
+        "    ann.sent('x', to='bob')\n"
+        "    bob.delivered('x')\n"
+    )
+    done = subprocess.run(
+        [folder / "bin" / "python", "-m", "pytest", "test_own.py"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr

@@ -120,7 +120,7 @@ def test_runs_without_the_fixture_import_nothing() -> None:
 
 def test_pytest_finds_the_plugin() -> None:
     project = tomllib.loads((_root / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"]["pytest11"] == {"antecede": "antecede.pytest_plugin"}
+    assert project["entry-points"]["pytest11"] == {"antecede.pytest_plugin": "antecede.pytest_plugin"}
 
 
 def _rows(*rows: tuple[str, int, str, str]) -> list[dict[str, Any]]:
