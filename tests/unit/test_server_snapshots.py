@@ -14,7 +14,9 @@ from antecede.engine import Alarm, Birth, Engine, Outbound, Reaction
 from antecede.errors import SnapshotError, WireError
 from antecede.orders import parse
 from antecede.server import AgentServer, FromPeer, Plan
-from antecede.server.items import Published, PublishedMany, Reacted
+from antecede.server.items import LOG_FORMAT, Published, PublishedMany, Reacted
+from antecede.server.progress import ENDED_WELL
+from antecede.server.recovery import resume
 from antecede.server.snapshots import decode_state
 from antecede.topology import Domain, Topology
 
@@ -81,9 +83,9 @@ def test_a_snapshot_of_the_format_before_is_read() -> None:
     after.restore(decompress(b85decode(_format_1)), 0.0, "epoch")
     before = _busy()
     for server in (after, before):
-        server.resume()
+        resume(server, LOG_FORMAT, ENDED_WELL, [])
     # The time of a death was not saved.
-    before.engine.clock_ms = 0
+    before.engine.clock_ms = before.clock.times.logged_ms = 0
     for key, dead in before.engine.dead.items():
         before.engine.dead[key] = msgspec.structs.replace(dead, since_ms=0)
     assert after.snapshot() == before.snapshot()

@@ -71,6 +71,42 @@ def test_a_torn_last_group_is_cut_whole_and_said_once(place: str, caplog: pytest
         assert [record for _, record in log.recovered.records()] == [b"one", b"two", b"drei"]
 
 
+def test_a_truncation_is_reported_until_its_owner_has_recorded_it(place: str) -> None:
+    """Even if a crash comes after the torn bytes were removed."""
+    filled(place, b"one", b"two")
+    turn(segment(place), segment(place).read_bytes().index(b"two"))
+    log = open_log(place, sizes=SMALL, threaded=False)
+    assert [cut.group for cut in log.recovered.cuts] == [2]
+    log._segments.close()
+    os.close(log._directory_lock)
+    with open_log(place) as log:
+        assert log.recovered.cut is None
+        assert [(cut.group, cut.offset) for cut in log.recovered.cuts] == [(2, HEADER_BYTES + 7)]
+        log.forget_cuts()
+    with open_log(place) as log:
+        assert log.recovered.cuts == ()
+
+
+def test_a_quiet_log_vouches_once(disk: SimulatedDisk) -> None:
+    log = small(disk)
+    log.append(b"one")
+    log.commit()
+    assert log.unvouched
+    log.vouch()
+    assert log.commit()
+    assert not log.unvouched
+    log.vouch()
+    log.commit()
+    log.close()
+    path = "data/segment-000000000001.log"
+    contents = disk.contents()
+    assert contents[path].count(b"antegrp\n") == 2
+    damaged = contents[path].replace(b"one", b"One")
+    disk.replace({**contents, path: damaged})
+    with pytest.raises(CorruptLogError, match="group 1 was durable"):
+        small(disk)
+
+
 @pytest.mark.parametrize("kept", [1, 20, HEADER_BYTES, HEADER_BYTES + 2])
 def test_a_half_written_group_is_cut(place: str, kept: int) -> None:
     filled(place, b"one", b"second")

@@ -10,6 +10,7 @@ PANELS = {
         "serve",
         "send",
         "status",
+        "acknowledge",
         "dead",
         "client",
         "credentials",
@@ -27,6 +28,7 @@ FIRST_STEPS = (
 )
 
 EXAMPLES = {
+    "acknowledge": ["antecede acknowledge shop.toml"],
     "bench channel": ["antecede bench channel --messages 20000"],
     "bench hop": ["antecede bench hop"],
     "bench objects": ["antecede bench objects"],

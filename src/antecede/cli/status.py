@@ -1,4 +1,4 @@
-"""``antecede status``: show the state of the servers of a topology."""
+"""``antecede status``: show the state of the servers of a topology; ``antecede acknowledge``: what was seen there."""
 
 import json
 import sys
@@ -56,6 +56,38 @@ def register(app: typer.Typer) -> None:
             sys.stdout.flush()
             sleep(watch)
 
+    @app.command("acknowledge")
+    def acknowledge(
+        where: str = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT."),
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> int:
+        """Acknowledge the truncations of servers' logs, so that status no longer shows them.
+
+        When a server starts after a power cut, it removes an unfinished write from the end of its log. Nothing in it
+        was confirmed to anybody. A disk that loses its newest data can look the same, so check the disk first.
+        """
+        from antecede.cli.live import Access, addresses, ask_server
+        from antecede.errors import ClosedError, RefusedError
+
+        access = Access(where, "operator", token_file, authority, credentials)
+        found: list[dict[str, Any]] = []
+        silent = 0
+        for name, address in addresses(where).items():
+            try:
+                found.append(ask_server(address, access, "acknowledge"))
+            except (ClosedError, RefusedError) as error:
+                silent += 1
+                print(f"antecede: {name}: {error}", file=sys.stderr)
+        if as_json:
+            print(json.dumps(found, indent=2))
+        else:
+            for one in found:
+                print(f"{one['server']}: {len(one['acknowledged'])} truncations acknowledged")
+        return 2 if silent else 0
+
 
 def _message(held: dict[str, Any]) -> str:
     letters = held["letters"]
@@ -87,6 +119,12 @@ def _report(one: dict[str, Any]) -> None:
     if one.get("held_letters"):
         print(f"  letters held until an operator decides about a dead letter: {one['held_letters']}")
     print(f"  records {one['log']['last']}, durable {one['log']['durable']}; clients here: {clients}")
+    for cut in one.get("truncations", ()):
+        when = f"{datetime.fromtimestamp(cut['wall_ms'] / 1000):%Y-%m-%d %H:%M:%S}"
+        what = f"{cut['bytes']} bytes after byte {cut['offset']} of {cut['file']} ({cut['reason']})"
+        print(f"  the log was truncated at the start of {when}: {what}: check the disk, then antecede acknowledge")
+    if abs(one.get("clock_ahead_seconds", 0)) >= 1:
+        print(f"  the wall clock was set: it is {one['clock_ahead_seconds']:+.0f} s from server time")
     _report_access(one.get("access"))
     if trace := one.get("trace"):
         trouble = f" (trouble: {trace['trouble']})" if trace["trouble"] else ""

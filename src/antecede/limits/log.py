@@ -7,6 +7,12 @@ snapshot_retry_seconds: Final = 10.0
 """The size of the log after which a server takes its next snapshot, and the pause before it repeats a failed one: a
 full disk or a lack of file descriptors usually lasts for seconds."""
 
+witness_after_seconds: Final = 0.1
+witness_seconds: Final = 1.0
+"""How long a server writes nothing before a group without records vouches for the last one, and the shortest time
+between two of these: one sync per second is not noticeable under any load.
+The first is shorter than the time in which people notice that a server is idle, and kill it."""
+
 store_group_bytes_max: Final = 16 * 1024 * 1024
 """One commit group of a log: its records with their lengths. This also limits one record."""
 store_segment_bytes: Final = 64 * 1024 * 1024

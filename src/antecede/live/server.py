@@ -37,6 +37,7 @@ from antecede.server.core import ServerCore
 from antecede.server.driver import Commit
 from antecede.server.recovery import recover
 from antecede.server.shutdown import Shutdown
+from antecede.server.truncations import truncated
 from antecede.store import Files, Sizes, open_store
 from antecede.topology import TopologyFile
 from antecede.whereabouts import text_of
@@ -125,8 +126,13 @@ class ServerRuntime:
             snapshot = None if found.snapshot is None else found.snapshot.data()
             stored = (record for _, record in found.records())
             self.calls = CallsFile(data if durability != "memory" else None, self.log)
-            ended = self.calls.ended()
-            first = recover(self.machine, snapshot, stored, self.epoch, monotonic(), ended=ended)
+            wall_ms, ended = int(time() * 1000), self.calls.ended()
+            first = recover(
+                *(self.machine, snapshot, stored, self.epoch, monotonic()),
+                ended=ended,
+                wall_ms=wall_ms,
+                cuts=truncated(found.cuts, wall_ms),
+            )
             self.machine.begin_life(randbits(63) + 1)
             for agent, letter in ended.calls:
                 tries = self.machine.engine.tries.of(agent, letter)
@@ -154,6 +160,7 @@ class ServerRuntime:
                 audit=self._audit(audit or (data and f"{data}/{AUDIT}")),
                 admission=Admission(connections, neighbours),
                 now=monotonic(),
+                cuts=bool(found.cuts),
             )
         except BaseException:
             # After any error, the directory must be free for another try.
@@ -346,7 +353,9 @@ class ServerRuntime:
             driver.committed(monotonic())
             early = self._timer is not None and self._timer_at <= driver.now + _soon_seconds
             alarm = self.machine.alarm_ms() if early else None
-            if not early or (alarm is not None and (alarm - clock_ms) / 1000 < _soon_seconds):
+            if not early or (
+                alarm is not None and (alarm - self.machine.clock.at(driver.now, clock_ms)) / 1000 < _soon_seconds
+            ):
                 # Otherwise the timer is early enough: setting it after every turn would cost more than the turn itself.
                 self.set_timer()
         except BaseException as error:

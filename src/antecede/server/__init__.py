@@ -15,7 +15,8 @@ agent's new state and the end of its letter are one record. A client's publishes
 without gaps. A repeated publish is answered and not sent again. Publishes after a refused one are skipped, because the
 client will number them again.
 
-No I/O, no clock, no randomness: ``now`` in seconds drives resends, ``clock_ms`` is the wall clock for timers.
+No I/O, no clock, no randomness: ``now`` in seconds drives resends and, with :mod:`antecede.server.clock`, timers;
+``clock_ms`` is the wall clock.
 """
 
 import msgspec
@@ -23,11 +24,12 @@ import msgspec
 from antecede.channel import Channel, Letter, Taken
 from antecede.channel.envelopes import body_fault, envelope_fault
 from antecede.engine import Engine, Outbound, Question, Timeout, name_of
-from antecede.errors import LinkError, OverloadError, SnapshotError, StampError, UsageError, WireError
+from antecede.errors import LinkError, OverloadError, StampError, UsageError, WireError
 from antecede.link import Ack, Frame, Hello
 from antecede.objects.calls import Calls, deadline_of, is_call, unfit
 from antecede.objects.replicas import Row
 from antecede.server.backlog import Backlog, backlog_of
+from antecede.server.clock import Clock
 from antecede.server.items import (
     FORMAT_OLDEST,
     FORMAT_WITH_LISTS,
@@ -36,6 +38,7 @@ from antecede.server.items import (
     Began,
     Buried,
     BuriedMany,
+    Clocked,
     Done,
     Enacted,
     Expired,
@@ -59,10 +62,10 @@ from antecede.server.items import (
     enacted_items,
     encode_record,
 )
-from antecede.server.progress import ENDED_WELL, Interrupted
 from antecede.server.requests import REQUESTS, Request, settings_items
-from antecede.server.snapshots import State, check_origin, decode_state, encode_state
+from antecede.server.snapshots import State, encode_state, state_of
 from antecede.server.timers import Timers
+from antecede.server.truncations import CutItem, Truncations
 from antecede.server.words import Accepted, Denied, FromPeer, Look, Plan, Refused, Replay, Step
 
 __all__ = ["CATCHING_UP", "Accepted", "AgentServer", "Denied", "FromPeer", "Plan", "Refused", "Replay", "Step"]
@@ -93,6 +96,7 @@ class AgentServer:
         """Set above the high-water mark: clients' publishes are refused with this reason, everything else continues."""
         self.log_format = FORMAT_OLDEST
         """The format by whose rules trains and records are made; an item of the log raises it."""
+        self.clock, self.truncations = Clock(), Truncations()
         self._multicasts = 0
         """Letters to several destinations that this step sent."""
         self._items: list[Item] = []
@@ -105,24 +109,27 @@ class AgentServer:
     def step(self, inputs: list[Input], now: float, clock_ms: int, acknowledge: bool = True) -> Step:
         """Take the inputs, fire timers, stamp the messages sent; acknowledgements may be left to a later step."""
         items, engine, self._multicasts = self._items, self.engine, 0
+        wall_ms, clock_ms = clock_ms, self.clock.at(now, clock_ms)
         items.clear()
         objects = self.calls if self.calls.site is not None else None
         if objects is not None and inputs and objects.outdated:
             inputs = [Ruled(objects.newest), *inputs]
         for given in inputs:
             self._take(given, items, now, clock_ms)
-        if objects is not None:
-            self._expire(items, now, clock_ms)
-        if self.timers.alarms:
-            self._fire(items, now, clock_ms)
+        if objects is not None and (objects.alarm_ms() or clock_ms + 1) <= clock_ms:
+            self._do(Expired(clock_ms), now)
+        if self.timers.alarms and (due_timers := self.timers.due(clock_ms)):
+            self._do(Fired(due_timers), now)
         if engine.quotas.crowded and not engine.quotas.crowded.isdisjoint(engine.ready):
-            self._request(Look(), items, now, clock_ms)
+            self._request(Look(), now, clock_ms)
         self.channel.flush(now)
         if objects is not None:
             objects.settle(now)
         self._collect()
         if objects is not None:
             items += enacted_items(*objects.record(), clock_ms)
+        if items and self.clock.differs(clock_ms, wall_ms) and self.log_format >= FORMAT_WITH_LISTS:
+            items.insert(0, self.clock.set(Clocked(clock_ms, wall_ms)))
         # A step owns its lists, even the empty ones: the next step must not add to lists that were handed out.
         replies, faults, self._replies, self._faults = self._replies, self._faults, [], []
         share = self._multicasts > 1 and self.log_format >= FORMAT_WITH_LISTS
@@ -132,15 +139,10 @@ class AgentServer:
 
     def begin(self, epoch: str, newest: int = LOG_FORMAT) -> bytes:
         """The record to begin an empty log with."""
-        return self._note([Began(self.name, epoch), Formatted(newest)], newest)
+        return self.note([Began(self.name, epoch), Formatted(newest), *settings_items(self, newest)])
 
-    def resume(self, newest: int = LOG_FORMAT, ended: Interrupted = ENDED_WELL) -> bytes:
-        """The record to continue a log with, after the last one was replayed; ``ended``: how the last life ended."""
-        newest = max(newest, self.log_format)
-        return self._note([Formatted(newest), Resumed()], newest, ended)
-
-    def _note(self, items: list[Item], newest: int, ended: Interrupted = ENDED_WELL) -> bytes:
-        items += settings_items(self.plan, self.name, self.engine, newest, ended)
+    def note(self, items: list[Item]) -> bytes:
+        """Apply the items of the first record of a life, and return it."""
         for item in items:
             self._apply(item, 0.0)
         return encode_record(items)
@@ -174,7 +176,7 @@ class AgentServer:
         self.channel.begin_life(life)
 
     def alarm_ms(self) -> int | None:
-        """The wall clock at which the next timer is due."""
+        """The server time at which the next timer is due."""
         timer = self.timers.alarms[0][0] if self.timers.alarms else None
         call = None if self.calls.site is None else self.calls.alarm_ms()
         return timer if call is None else call if timer is None else min(timer, call)
@@ -186,25 +188,20 @@ class AgentServer:
         if kind is FromPeer:
             self._from_peer(given, items, now)  # type: ignore[arg-type]
         elif kind is Published or kind is PublishedMany:
-            self._publish(given, items, now, clock_ms)  # type: ignore[arg-type]
+            self._publish(given, now, clock_ms)  # type: ignore[arg-type]
         elif kind is Denied:
             self._replies += given.replies(self.clients.get(given.client, 0))  # type: ignore[union-attr]
         elif kind in REQUESTS:
-            self._request(given, items, now, clock_ms)
+            self._request(given, now, clock_ms)
         elif isinstance(given, Reacted | Handled):
             if self.engine.expects(given.agent, given.letters):
-                timed = given if given.clock_ms else msgspec.structs.replace(given, clock_ms=clock_ms)
-                self._add(timed, items, now)
+                self._do(given if given.clock_ms else msgspec.structs.replace(given, clock_ms=clock_ms), now)
         else:
             if kind is Forgot:
                 # Acknowledgements are not in the log, so the record contains what was not acknowledged.
                 again = self.channel.consumers[given.domain].unsettled()  # type: ignore[union-attr]
                 given = Forgot(given.domain, given.generation, again)  # type: ignore[union-attr]
-            self._add(given, items, now)  # type: ignore[arg-type]
-
-    def _add(self, item: Item, items: list[Item], now: float) -> None:
-        items.append(item)
-        self._apply(item, now)
+            self._do(given, now)  # type: ignore[arg-type]
 
     def _from_peer(self, given: FromPeer, items: list[Item], now: float) -> None:
         place = (given.domain, given.peer)
@@ -229,7 +226,7 @@ class AgentServer:
         except (WireError, StampError) as error:
             self._faults.append((*place, str(error)))
 
-    def _publish(self, given: Published | PublishedMany, items: list[Item], now: float, clock_ms: int) -> None:
+    def _publish(self, given: Published | PublishedMany, now: float, clock_ms: int) -> None:
         last = self.clients.get(given.client, 0)
         bodies = given.bodies if isinstance(given, PublishedMany) else [given.body]
         count = len(bodies)
@@ -252,11 +249,15 @@ class AgentServer:
             given = msgspec.structs.replace(given, to=to)
         if is_call(given.to) and isinstance(given, Published):
             given = msgspec.structs.replace(given, deadline_ms=deadline_of(given.body, clock_ms))
-        self._add(given, items, now)
+        self._do(given, now)
 
-    def _request(self, given: Input, items: list[Item], now: float, clock_ms: int) -> None:
+    def _do(self, item: Item, now: float) -> None:
+        self._items.append(item)
+        self._apply(item, now)
+
+    def _request(self, given: Input, now: float, clock_ms: int) -> None:
         for item in REQUESTS[type(given)](self, given, clock_ms):
-            self._add(item, items, now)
+            self._do(item, now)
 
     def _reachable(self, to: tuple[str, ...], kind: str, bodies: list[bytes]) -> tuple[str, ...]:
         """Return the addresses of a publish; raise an error if it cannot be sent, or if there are too many."""
@@ -270,17 +271,12 @@ class AgentServer:
             raise refusal
         return to
 
-    def _expire(self, items: list[Item], now: float, clock_ms: int) -> None:
-        if self.calls.site is not None and (self.calls.alarm_ms() or clock_ms + 1) <= clock_ms:
-            self._add(Expired(clock_ms), items, now)
-
-    def _fire(self, items: list[Item], now: float, clock_ms: int) -> None:
-        if due := self.timers.due(clock_ms):
-            self._add(Fired(due), items, now)
+    # The effect of an item, live and from the log.
 
     def _apply(self, item: Item, now: float) -> None:
         """Carry out the effect of an item, live and from the log."""
         if isinstance(item, Handled):
+            self.clock.passed(item.clock_ms)
             self.engine.finish_plainly(item.agent, item.letters, item.state, item.clock_ms)
         elif isinstance(item, Reacted):
             self._apply_reaction(item, now)
@@ -306,13 +302,19 @@ class AgentServer:
         elif isinstance(item, Ruled):
             self.calls.follow(item.rules, now)
         elif isinstance(item, Forgot):
-            self._begin_anew(item)
+            self.channel.begin_anew(item.domain, item.generation, item.again)
+            self.stopped = {place: reason for place, reason in self.stopped.items() if place[0] != item.domain}
         elif isinstance(item, Buried | BuriedMany):
             self.engine.bury_all(item.keys)
         elif isinstance(item, Seen):
+            self.clock.passed(item.clock_ms)
             self.engine.seen(item.agents, item.clock_ms)
         elif isinstance(item, Holding):
             self.channel.hold_for(*self.engine.hold_for(item.agents))
+        elif isinstance(item, Clocked):
+            self.clock.set(item)
+        elif isinstance(item, CutItem):
+            self.truncations.apply(item)
         elif isinstance(item, Left):
             self.clients.pop(item.client, None)
         elif isinstance(item, Met):
@@ -330,10 +332,6 @@ class AgentServer:
         if self.channel.arrived or self.calls.site is not None:
             self._collect()
 
-    def _begin_anew(self, item: Forgot) -> None:
-        self.channel.begin_anew(item.domain, item.generation, item.again)
-        self.stopped = {place: reason for place, reason in self.stopped.items() if place[0] != item.domain}
-
     def _apply_many(self, item: PublishedMany) -> None:
         last = item.number + len(item.bodies) - 1
         self.clients[item.client] = last
@@ -344,6 +342,7 @@ class AgentServer:
         self._replies.append(Accepted(item.client, last))
 
     def _apply_reaction(self, item: Reacted, now: float) -> None:
+        self.clock.passed(item.clock_ms)
         self.engine.finish(item.agent, item.reactions, item.state, item.clock_ms)
         for reaction in item.reactions:
             if not (reaction.outbound or reaction.alarms or reaction.births):
@@ -427,24 +426,19 @@ class AgentServer:
     def snapshot(self) -> bytes:
         """Return the whole durable state as bytes."""
         stopped = [(*place, reason) for place, reason in self.stopped.items()]
-        head = (self.name, self.incarnation, self.epoch, self._numbers)
-        rest = (self.clients, self.timers.waiting, stopped, self.log_format)
-        return encode_state(State(*head, self.channel.dump(), self.engine.dump(), *rest))
+        head = (self.name, self.incarnation, self.epoch, self._numbers, self.channel.dump(), self.engine.dump())
+        rest = (self.clients, self.timers.waiting, stopped, self.log_format, self.clock.times)
+        return encode_state(State(*head, *rest, self.truncations.open, self.truncations.newest))
 
     def restore(self, snapshot: bytes, now: float, epoch: str | None = None) -> None:
-        """Load the state of a snapshot into a new server, if it has this epoch."""
-        try:
-            state = decode_state(snapshot)
-        except SnapshotError as error:
-            raise SnapshotError(f"unreadable snapshot of server {self.name}: {error}") from None
-        if epoch is not None:
-            check_origin(self.name, state.server, state.epoch, epoch)
-        if (state.server, state.incarnation) != (self.name, self.incarnation):
-            raise SnapshotError(f"snapshot of server {state.server} ({state.incarnation:016x}): expected {self.name}")
+        """Load a snapshot into a new server, if it has this epoch."""
+        state = state_of(snapshot, self.name, self.incarnation, epoch)
         self.epoch, self._numbers, self.clients = state.epoch, state.numbers, state.clients
         self.channel.load(state.channel, now)
         self.engine.load(state.engine)
         self.channel.hold_for(self.engine.following.agents, self.engine.following.pasts)
         self.timers.load(state.timers)
+        self.clock.times = state.times
+        self.truncations.open, self.truncations.newest = state.truncations, state.newest_cut
         self.stopped = {(domain, peer): reason for domain, peer, reason in state.stopped}
         self._use_format(state.log_format)

@@ -47,9 +47,11 @@ class ServerCore:
         admission: Admission | None = None,
         now: float = 0.0,
         speaks: int = VERSION,
+        cuts: bool = False,
     ) -> None:
-        """``first``: the first record of this life. ``token``: of the one-token mode. ``authoriser``, ``keyring``:
-        those of a server with an access file. ``speaks``: the newest wire version of this server."""
+        """``first``: the first record of this life. ``cuts``: whether it contains truncations of the log. ``token``: of
+        the one-token mode. ``authoriser``, ``keyring``: those of a server with an access file. ``speaks``: the
+        newest wire version of this server."""
         self.machine = machine
         self._log = log
         self.guard = guard = Guard(authoriser or Authoriser(token=token), keyring, audit, log)
@@ -73,6 +75,8 @@ class ServerCore:
         self._forgotten = 0
         self.failure = ""
         """The reason why no steps can be taken any more, or empty."""
+        if cuts:
+            driver.when_durable(store.forget_cuts)
         self.peering.attach(self.driver)
         self.sessions.attach(self.driver, now)
 
@@ -164,7 +168,8 @@ class ServerCore:
 
     def appended(self, count: int, size: int, reason: str = "") -> None:
         """Report how many of the turn's records the log has taken, with how many bytes, and why not all."""
-        self.upkeep.logged_bytes += size
+        if count:
+            self.upkeep.logged(size, self.driver.now)
         self.marks.unwatched_bytes += size
         self.driver.appended(count, reason)
         if self.marks.unwatched_bytes > limits.backlog_unwatched_bytes_max:

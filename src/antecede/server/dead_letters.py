@@ -123,7 +123,9 @@ class DeadLetters:
             limits.dead_page_bytes_max,
             limits.dead_page_examined_max,
         )
-        choice = Choice(agent, type_, reason, _number("before_ms", before_ms))
+        # An operator's times are those of the wall clock.
+        before = _number("before_ms", before_ms)
+        choice = Choice(agent, type_, reason, before and max(1, before - self._machine.clock.times.ahead_ms))
         return page_of(self._machine.engine.dead, choice, within, size)
 
     def _told(self, page: Page) -> dict[str, Any]:
@@ -169,7 +171,7 @@ class DeadLetters:
             "label": label_in(letter.context),
             "reason": dead.reason,
             "place": f"{self._machine.name}:{dead.number}",
-            "since_ms": dead.since_ms,
+            "since_ms": dead.since_ms and dead.since_ms + self._machine.clock.times.ahead_ms,
             "holds": held,
             "undecided": following.undecided(dead.agent) if held else 0,
         }

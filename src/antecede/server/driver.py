@@ -241,7 +241,7 @@ class Driver:
         retries, acknowledgements = self.retries, self.acknowledgements
         reactions = retries.due(now) if retries.pending else []
         if self._careful:
-            reactions += self._admitted(now, clock_ms)
+            reactions += self._admitted(now)
         if len(queue) <= _inputs_few:
             inputs = list(queue)
             queue.clear()
@@ -289,13 +289,13 @@ class Driver:
         self._careful.append(due)
         self.poke()
 
-    def _admitted(self, now: float, clock_ms: int) -> list[React]:
+    def _admitted(self, now: float) -> list[React]:
         """Return the batches with durable letters that may run now; a suspect that has had all its tries is dead."""
         careful, self._careful, admitted = self._careful, [], list[React]()
         for due in careful:
             dead = self.retries.exhausted(due)
             if dead is not None:
-                self.feed(Reacted(due.agent, (dead,), None, clock_ms))
+                self.feed(Reacted(due.agent, (dead,), None, 0))
             elif self.retries.admit(due, now):
                 admitted.append(due)
         return admitted
@@ -362,6 +362,7 @@ class Driver:
 
     def reacted(self, due: React, outcome: Outcome, now: float, clock_ms: int) -> None:
         """Report the outcome of a batch of reactions."""
+        clock_ms = self.machine.clock.at(now, clock_ms)
         state: State | None = outcome.state
         if outcome.state is not None and len(outcome.state) >= CHANGES_FROM_BYTES and self._logs_changes:
             state = change_of(due.state, outcome.state)
@@ -383,7 +384,7 @@ class Driver:
         if self._records:
             return self._retry_at
         alarm = self.machine.alarm_ms()
-        due = None if alarm is None else now + max(0.0, (alarm - clock_ms) / 1000)
+        due = None if alarm is None else now + max(0.0, (alarm - self.machine.clock.at(now, clock_ms)) / 1000)
         for other in (
             self.retries.deadline(),
             self.acknowledgements.deadline(),
@@ -394,10 +395,9 @@ class Driver:
                 due = other
         known = self._wake_at
         # No frame that was sent since then is due for a resend earlier, so the links need not be asked at every step.
-        if known is not None and now < known <= now + self.machine.plan.resend_after:
-            due_later = due is None or due >= known - 0.001
-            if due_later:
-                return known
+        latest = now + self.machine.plan.resend_after
+        if known is not None and now < known <= latest and (due is None or due >= known - 0.001):
+            return known
         resend = self.machine.channel.deadline()
         self._wake_at = resend if due is None or (resend is not None and resend < due) else due
         return self._wake_at

@@ -221,6 +221,33 @@ class Handled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
         return tuple(map(Reaction, self.letters))
 
 
+class Clocked(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=33):
+    """The wall clock and server time are this far apart from here on; see :mod:`antecede.server.clock`."""
+
+    clock_ms: int
+    wall_ms: int
+
+
+class Truncated(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=34):
+    """Recovery removed a torn write from this log."""
+
+    group: int
+    """The number of the group in the log that was missing."""
+    file: str
+    offset: int
+    bytes: int
+    segments: int
+    reason: str
+    wall_ms: int
+    """The wall clock at the start that found it."""
+
+
+class Acknowledged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=35):
+    """An operator has seen the truncations up to this group."""
+
+    upto: int
+
+
 Item = (
     Taken
     | Published
@@ -244,6 +271,9 @@ Item = (
     | Holding
     | Tried
     | Handled
+    | Clocked
+    | Truncated
+    | Acknowledged
 )
 Done = Reacted | Handled
 """The outcome of letters that an agent or a client has handled."""

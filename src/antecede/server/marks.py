@@ -36,6 +36,13 @@ class LogView(LogState, Protocol):
     @property
     def durable(self) -> int: ...
 
+    @property
+    def unvouched(self) -> bool: ...
+
+    def vouch(self) -> None: ...
+
+    def forget_cuts(self) -> None: ...
+
 
 class Marks:
     """Watches how much waits at one server."""

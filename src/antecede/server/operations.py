@@ -25,7 +25,7 @@ from antecede.server.client_commands import ClientCommands
 from antecede.server.dead_letters import DeadLetters
 from antecede.server.driver import Driver
 from antecede.server.guard import Guard
-from antecede.server.items import Forgot
+from antecede.server.items import Acknowledged, Forgot
 from antecede.server.marks import LogView
 from antecede.server.peering import Peering
 from antecede.server.sessions import Sessions
@@ -71,6 +71,7 @@ class Operations:
             **self.clients.commands,
             "mailbox-drop": (1, self.mailbox_drop),
             "forget": (2, self.forget),
+            "acknowledge": (0, self.acknowledge),
         }
 
     def request(
@@ -150,6 +151,8 @@ class Operations:
                 "pending_bytes": store.pending_bytes,
                 "bytes": store.log_bytes,
             },
+            "truncations": machine.truncations.status(),
+            "clock_ahead_seconds": machine.clock.times.ahead_ms / 1000,
             "trace": self.trace(),
             "domains": {name: self._domain(name) for name in machine.channel.consumers},
             "stopped": stopped,
@@ -209,6 +212,14 @@ class Operations:
             raise UsageError(f"no letters wait for {address[:200]!r} on {machine.name}")
         self._changes = True
         return {"server": machine.name, "dropped": dropped, "client": address, "left": waiting - dropped}
+
+    def acknowledge(self) -> dict[str, Any]:
+        """Take all truncations of the log off the list."""
+        truncations = self._machine.truncations
+        shown = truncations.status()
+        if shown:
+            self._change(Acknowledged(truncations.newest))
+        return {"server": self._machine.name, "acknowledged": shown}
 
     def forget(self, domain: str, generation: str) -> dict[str, Any]:
         """Reset a domain at this server: its order and its links, for good. Unacknowledged messages are sent again."""

@@ -33,6 +33,7 @@ from antecede.labels import label_in
 from antecede.limits import trace_pending_letters_max
 from antecede.objects.calls import is_call
 from antecede.server.items import (
+    Clocked,
     Enacted,
     Handled,
     Published,
@@ -74,6 +75,8 @@ class Projection:
         self.numbers = 0
         self.indices: dict[str, int] = {}
         self.hops = 0
+        self.ahead_ms = 0
+        """By how much the wall clock, which rows have, is ahead of server time."""
         self.conflicts: _Conflicts | None = None
         """The conflicting operations of objects, by process."""
         self._topology = topology
@@ -103,6 +106,8 @@ class Projection:
                 self._enacted(item, rows)
             elif isinstance(item, Related):
                 self.conflicts = item.conflicts
+            elif isinstance(item, Clocked):
+                self.ahead_ms = item.wall_ms - item.clock_ms
             elif isinstance(item, Resumed):
                 self.numbers = item.numbers_after(self.numbers)
             elif isinstance(item, Taken):
@@ -111,25 +116,25 @@ class Projection:
 
     def save(self) -> bytes:
         """Return the position after the last record."""
-        place = (self.prefix, self.numbers, self.hops, self.indices, self.conflicts, self._letters)
+        place = (self.prefix, self.numbers, self.hops, self.indices, self.conflicts, self._letters, self.ahead_ms)
         return msgspec.msgpack.encode(place)
 
     def load(self, saved: bytes) -> None:
         """Continue where ``save`` was called."""
         try:
             # A place that was saved before objects recorded their conflicts has four values, and one that was saved
-            # before rows had texts for people has five.
+            # before rows had texts for people has five; one that was saved before server time existed has six.
             prefix, *rest = msgspec.msgpack.decode(saved, type=list[Any])
-            rest += [None] * (5 - len(rest))
-            self.numbers, self.hops, self.indices, self.conflicts, letters = msgspec.convert(rest, _Saved)
-            self._letters = letters or {}
+            rest += [None] * (6 - len(rest))
+            self.numbers, self.hops, self.indices, self.conflicts, letters, ahead = msgspec.convert(rest, _Saved)
+            self._letters, self.ahead_ms = letters or {}, ahead or 0
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise StoreError(f"unreadable place in the trace of {self.server}: {error}") from None
         if prefix != self.prefix:
             raise StoreError(f"a place in the trace of {prefix}: expected {self.prefix}")
 
     def _reacted(self, item: Reacted | Handled, rows: list[Event]) -> None:
-        agent, time = item.agent, item.clock_ms * _ms
+        agent, time = item.agent, (item.clock_ms + self.ahead_ms) * _ms
         for reaction in item.reactions:
             letter = reaction.letter
             sort = _no_messages.get(letter.rpartition(".")[2][:1])
@@ -208,7 +213,7 @@ class Projection:
                 row.kind,
                 row.message or None,
                 row.to if row.kind == SEND else None,
-                item.clock_ms * _ms,
+                (item.clock_ms + self.ahead_ms) * _ms,
                 instance=instance,
                 # A root belongs to its caller, who called it; it is not a declared operation.
                 operation=(row.operation or None) if parent else None,
@@ -277,7 +282,7 @@ def project(
 
 
 _Conflicts = dict[str, list[list[str]]]
-_Saved = tuple[int, int, dict[str, int], _Conflicts | None, dict[str, _Known] | None]
+_Saved = tuple[int, int, dict[str, int], _Conflicts | None, dict[str, _Known] | None, int | None]
 _no_messages = {"t": "timer", "c": "call"}
 """The start of the last part of a letter's id if it came from a timer, or from a call that has ended."""
 _ways_max = 65_536

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from antecede.channel.consumer import Traffic
 from antecede.errors import StoreError
 from antecede.server import AgentServer
-from antecede.server.items import LOG_FORMAT, Began, decode_record, joined
+from antecede.server.items import LOG_FORMAT, Began, Formatted, Resumed, Truncated, decode_record, joined
 from antecede.server.progress import ENDED_WELL, Interrupted
+from antecede.server.requests import settings_items
 from antecede.server.snapshots import check_origin
 
 
@@ -25,10 +26,13 @@ def recover(
     now: float,
     newest: int = LOG_FORMAT,
     ended: Interrupted = ENDED_WELL,
+    wall_ms: int = 0,
+    cuts: list[Truncated] | None = None,
 ) -> bytes:
     """Bring a new machine to the end of its log: a snapshot, and all that was stored after it. ``newest``: the newest
-    log format of this server. ``ended``: the handler calls that were in progress when the last life ended. Return the
-    record that must be appended before any input."""
+    log format of this server. ``ended``: the handler calls that were in progress when the last life ended. ``wall_ms``:
+    the wall clock. ``cuts``: torn writes that were removed from the log. Return the record that must be appended before
+    any input."""
     if snapshot is not None:
         machine.restore(snapshot, now, epoch)
     first = snapshot is None
@@ -37,12 +41,21 @@ def recover(
             _check_first(machine, record, epoch)
             first = False
         machine.replay(record, now)
+    if wall_ms:
+        machine.clock.start(now, wall_ms)
     if first:
         return machine.begin(epoch, newest)
     for consumer in machine.channel.consumers.values():
         # Operators see only counts from now on.
         consumer.traffic = Traffic()
-    return machine.resume(newest, ended)
+    return resume(machine, newest, ended, cuts or [])
+
+
+def resume(machine: AgentServer, newest: int, ended: Interrupted, cuts: list[Truncated]) -> bytes:
+    """Return the record to continue a log with, after the last one was replayed."""
+    newest = max(newest, machine.log_format)
+    settings = settings_items(machine, newest, ended, machine.truncations.unknown(cuts))
+    return machine.note([Formatted(newest), Resumed(), *settings])
 
 
 def _check_first(machine: AgentServer, record: bytes, epoch: str) -> None:

@@ -13,8 +13,10 @@ from antecede.channel import Channel, Letter
 from antecede.channel.footprint import plain_bytes
 from antecede.engine import Engine, Reaction, died
 from antecede.engine.quotas import Excess
+from antecede.server.clock import Clock
 from antecede.server.items import (
     FORMAT_WITH_LISTS,
+    Acknowledged,
     Buried,
     BuriedMany,
     Holding,
@@ -23,20 +25,24 @@ from antecede.server.items import (
     Reacted,
     Seen,
     Tried,
+    Truncated,
     sent_again,
 )
-from antecede.server.progress import Interrupted
+from antecede.server.progress import ENDED_WELL, Interrupted
 from antecede.server.words import Drop, Look, OnBehalf, Plan, Replay, ReplayMany
 
-Request = Replay | ReplayMany | Drop | Look | OnBehalf
+Request = Replay | ReplayMany | Drop | Look | OnBehalf | Acknowledged
 
 
 class Machine(Protocol):
     """The parts of a server's machine that requests are about."""
 
     engine: Engine
+    plan: Plan
+    clock: Clock
     channel: Channel
     clients: dict[str, int]
+    name: str
 
 
 def _replay(machine: Machine, given: Replay, clock_ms: int) -> Iterator[Item]:
@@ -109,14 +115,20 @@ def _too_many(engine: Engine) -> list[str]:
     return keys
 
 
-def settings_items(plan: Plan, server: str, engine: Engine, newest: int, ended: Interrupted) -> list[Item]:
-    """Return the items at the beginning of a life: the settings that a log must contain, if they have changed, and the
-    handler calls that were in progress when the last life ended. ``newest``: the log format."""
-    holding = plan.holding(server) if newest >= FORMAT_WITH_LISTS else []
+def settings_items(
+    machine: Machine, newest: int, ended: Interrupted = ENDED_WELL, cuts: Iterable[Truncated] = ()
+) -> list[Item]:
+    """Return the items at the beginning of a life: the settings that a log must contain, if they have changed, the
+    handler calls that were in progress when the last life ended, and what was removed from the log since; and the time.
+    ``newest``: the log format."""
+    engine = machine.engine
+    holding = machine.plan.holding(machine.name) if newest >= FORMAT_WITH_LISTS else []
     items: list[Item] = [Holding(holding)] if holding != sorted(engine.following.agents) else []
-    if ended.calls and ended.life != engine.tries.life and newest >= FORMAT_WITH_LISTS:
+    if newest < FORMAT_WITH_LISTS:
+        return items
+    if ended.calls and ended.life != engine.tries.life:
         items.append(Tried(ended.life, ended.calls))
-    return items
+    return [*items, *cuts, *machine.clock.first]
 
 
 REQUESTS: dict[type, Callable[[Any, Any, int], Iterator[Item]]] = {

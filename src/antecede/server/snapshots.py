@@ -16,7 +16,8 @@ from antecede.engine import Dead, Question, SavedEngine
 from antecede.engine.following import SavedFollowing
 from antecede.engine.tries import SavedTries
 from antecede.errors import SnapshotError, StoreError, TopologyError
-from antecede.server.items import FORMAT_OLDEST
+from antecede.server.clock import Times
+from antecede.server.items import FORMAT_OLDEST, Truncated
 
 
 class State(msgspec.Struct, frozen=True):
@@ -32,6 +33,9 @@ class State(msgspec.Struct, frozen=True):
     timers: dict[int, tuple[int, str, Letter]]
     stopped: list[tuple[str, str, str]]
     log_format: int = FORMAT_OLDEST
+    times: Times = msgspec.field(default_factory=Times)
+    truncations: list[Truncated] = []
+    newest_cut: int = 0
 
 
 class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
@@ -57,7 +61,7 @@ class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     asks: dict[str, Question]
     clients: dict[str, int]
     timers: list[tuple[int, int, str, Position]]
-    """Number, wall clock in milliseconds, agent, letter."""
+    """Number, server time in milliseconds, agent, letter."""
     stopped: list[tuple[str, str, str]]
     log_format: int = FORMAT_OLDEST
     deaths: int = 0
@@ -80,6 +84,10 @@ class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     """How often a process ended while a letter was handled, by letter and agent."""
     tried_life: int = 0
     careful: list[str] = []
+    times: Times = msgspec.field(default_factory=Times)
+    truncations: list[Truncated] = []
+    """The truncations of the log that no operator has acknowledged, and the newest group number of all."""
+    newest_cut: int = 0
 
 
 def check_origin(me: str, server: str, epoch: str, expected: str) -> None:
@@ -91,6 +99,19 @@ def check_origin(me: str, server: str, epoch: str, expected: str) -> None:
             f"the data directory of server {server} was begun under topology epoch {epoch}, but the file has "
             f"{expected}: start with the previous topology file, or with an empty data directory"
         )
+
+
+def state_of(snapshot: bytes, server: str, incarnation: int, epoch: str | None) -> State:
+    """Return the state of a snapshot, if it belongs to this server and, unless that is None, to this epoch."""
+    try:
+        state = decode_state(snapshot)
+    except SnapshotError as error:
+        raise SnapshotError(f"unreadable snapshot of server {server}: {error}") from None
+    if epoch is not None:
+        check_origin(server, state.server, state.epoch, epoch)
+    if (state.server, state.incarnation) != (server, incarnation):
+        raise SnapshotError(f"snapshot of server {state.server} ({state.incarnation:016x}): expected {server}")
+    return state
 
 
 def encode_state(state: State) -> bytes:
@@ -127,6 +148,9 @@ def encode_state(state: State) -> bytes:
         newest_held=engine.following.newest,
         since_held=engine.following.since,
         blocks=engine.following.blocks,
+        times=state.times,
+        truncations=state.truncations,
+        newest_cut=state.newest_cut,
         held={agent: list(table.positions(letters)) for agent, letters in engine.following.held.items()},
         tries=engine.tries.counts,
         tried_life=engine.tries.life,
@@ -188,6 +212,7 @@ def _state(saved: _Snapshot) -> State:
         {place: (when, agent, letters[position]) for place, when, agent, position in saved.timers},
         saved.stopped,
         saved.log_format,
+        *(saved.times, saved.truncations, saved.newest_cut),
     )
 
 

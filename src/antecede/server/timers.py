@@ -1,4 +1,4 @@
-"""The timers of a server's agents, by the wall clock: which are set, which are due."""
+"""The timers of a server's agents, by server time: which are set, which are due."""
 
 from heapq import heapify, heappop, heappush
 
@@ -12,7 +12,7 @@ class Timers:
 
     def __init__(self, footprint: Footprint) -> None:
         self.waiting: dict[int, tuple[int, str, Letter]] = {}
-        """Number → (wall clock in ms, agent, letter)."""
+        """Number → (server time in ms, agent, letter)."""
         self.alarms: list[tuple[int, int]] = []
         """(when, number) of every timer, as a heap."""
         self._footprint = footprint

@@ -1,4 +1,5 @@
-"""The regular work of a server: check its marks and quotas, watch its connections, and take snapshots.
+"""The regular work of a server: check its marks and quotas, watch its connections, let the log vouch for its last
+group, and take snapshots.
 
 A snapshot is due when the log has grown enough since the last one. The machine's state is copied at once. The adapter
 then writes it, which takes a while, and the server continues meanwhile. If a snapshot cannot be written, it is tried
@@ -14,6 +15,7 @@ from antecede import limits
 from antecede.server import AgentServer
 from antecede.server.driver import Driver
 from antecede.server.marks import LogView, Marks
+from antecede.server.witness import Witness
 from antecede.server.words import Log, Look
 
 LOOK_SECONDS: Final = 0.1
@@ -63,6 +65,12 @@ class Upkeep:
         self._not_before = 0.0
         """The time at which the next snapshot may be tried, after a failure."""
         self._watch_at = 0.0
+        self._witness = Witness()
+
+    def logged(self, size: int, now: float) -> None:
+        """Records with this many bytes were appended to the log."""
+        self.logged_bytes += size
+        self._witness.wrote_at = now
 
     def look(self, now: float) -> Snapshot | None:
         """Check everything. Return a snapshot if one is to be written now; ``kept`` or ``not_kept`` must follow."""
@@ -73,6 +81,9 @@ class Upkeep:
         if now >= self._watch_at:
             self._watch_at = now + _watch_seconds
             self._watch(now)
+        store = self._store
+        if not self.failed and self._witness.due(store.durable == store.last, store.unvouched, now):
+            store.vouch()
         due = self.logged_bytes > self.snapshot_bytes and now >= self._not_before
         if not due or self._keeping or self.failed or self._driver.behind:
             return None

@@ -6,7 +6,7 @@ share the cost of a sync.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Protocol, Self
 
 from antecede.durations import Durations
 from antecede.errors import StoreFailedError
@@ -32,6 +32,27 @@ class Figures:
         """The last record that the newest snapshot covers."""
         self.snapshot_at: float | None = None
         """The time of the newest snapshot by the monotonic clock; None if it was taken before the log was opened."""
+
+
+class Closing:
+    """Closes itself at the end of a ``with`` statement."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """See :class:`Store`."""
+        raise NotImplementedError
+
+
+def again(failure: StoreFailedError) -> StoreFailedError:
+    """Return a failure that is to be raised again, with its own traceback."""
+    error = StoreFailedError(str(failure))
+    error.__cause__ = failure.__cause__
+    return error
 
 
 class Store(Protocol):
@@ -112,6 +133,20 @@ class Store(Protocol):
     def release(self, upto: int) -> None:
         """Declare that the owner needs the records up to this number for recovery only. Not remembered after
         closing."""
+        ...
+
+    @property
+    def unvouched(self) -> bool:
+        """Whether no group vouches for the last records: if their group is damaged, it looks like a torn write."""
+        ...
+
+    def vouch(self) -> None:
+        """Let the commit thread write a group without records that vouches for all before it, unless records come
+        first."""
+        ...
+
+    def forget_cuts(self) -> None:
+        """Declare that the owner has recorded all truncations in ``recovered.cuts``."""
         ...
 
     def close(self) -> None:

@@ -192,7 +192,22 @@ def snapshot_name(upto: int) -> str:
     return f"snapshot-{upto:020d}.state"
 
 
+def cut_name(group: int) -> str:
+    """The file with the note that this group was removed."""
+    return f"cut-{group:020d}.note"
+
+
+_names = {
+    kind: re.compile(pattern)
+    for kind, pattern in {
+        "segment": r"segment-(\d{12,})\.log",
+        "snapshot": r"snapshot-(\d{20,})\.state",
+        "cut": r"cut-(\d{20,})\.note",
+    }.items()
+}
+
+
 def numbered(names: Sequence[str], kind: str) -> list[int]:
-    """The numbers of all segments or snapshots among these names, ascending."""
-    pattern = re.compile({"segment": r"segment-(\d{12,})\.log", "snapshot": r"snapshot-(\d{20,})\.state"}[kind])
+    """The numbers of all segments, snapshots or notes of cuts among these names, ascending."""
+    pattern = _names[kind]
     return sorted(int(found[1]) for found in map(pattern.fullmatch, names) if found)

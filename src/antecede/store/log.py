@@ -16,14 +16,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from threading import Lock, RLock, Thread
 from time import monotonic, perf_counter
-from typing import Self
 
 import msgspec
 
 from antecede.errors import StoreError, StoreFailedError, StoreFullError, UsageError
 from antecede.limits import store_commit_here_bytes_max, store_quick_sync_seconds, store_retry_seconds
-from antecede.store.contract import Figures, OnDurable, OnFailed
-from antecede.store.directory import named
+from antecede.store.contract import Closing, Figures, OnDurable, OnFailed, again
+from antecede.store.cuts import forget_cuts
 from antecede.store.format import HEADER_BYTES, LENGTH_BYTES, VOUCHES, Group, encode_group, segment_name
 from antecede.store.pending import Pending, Waiting
 from antecede.store.recovery import Judged, Recovered
@@ -35,7 +34,7 @@ _shut = -1
 """The value of ``_accepted_bytes_max`` for a log that accepts nothing more."""
 
 
-class LogStore:
+class LogStore(Closing):
     """A log in a data directory; see :class:`antecede.store.contract.Store`. Use :func:`antecede.store.open_log`.
 
     Without its thread (``threaded=False``) the log is committed by the caller of ``commit`` or ``wait``: a simulation,
@@ -85,6 +84,9 @@ class LogStore:
         self._closed = False
         self._failure: StoreFailedError | None = None
         self._full: StoreFullError | None = None
+        self.unvouched = False
+        self._vouch = False
+        """Whether a group that vouches for the last one was asked for."""
         self._look = False
         """Whether a record was refused, so that the commit thread must check again for the space of a segment."""
         self._look_after = 0.0
@@ -103,12 +105,6 @@ class LogStore:
         if threaded:
             self._thread = Thread(target=self._run, name="antecede-commit", daemon=True)
             self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def incarnation(self) -> int:
@@ -184,7 +180,7 @@ class LogStore:
             if self._durable >= upto:
                 return True
             if self._failure:
-                raise self._again(self._failure)
+                raise again(self._failure)
             if upto > self._last or self._closed:
                 raise UsageError(f"nothing makes record {upto} durable: the newest appended is {self._last}")
             woken = self._waiting.add(upto)
@@ -195,7 +191,7 @@ class LogStore:
         if self._durable >= upto:
             return True
         if self._failure:
-            raise self._again(self._failure)
+            raise again(self._failure)
         return False
 
     def snapshot(self, data: bytes | Iterable[bytes], upto: int) -> None:
@@ -205,9 +201,21 @@ class LogStore:
             # A snapshot vouches for the log: recovery refuses a log that ends before it.
             self.wait(upto)
             if self.durability != "disk":
-                self._sync_from_outside()
+                try:
+                    self._segments.sync_from_outside()
+                except OSError as error:
+                    self._fail(error)
+                    self._check_open()
             self._look_again(self._kept.add(data, upto))
             self.figures.snapshot_upto, self.figures.snapshot_at = upto, monotonic()
+
+    def vouch(self) -> None:
+        with self._lock:
+            self._vouch = True
+            self._rouse()
+
+    def forget_cuts(self) -> None:
+        forget_cuts(self._segments.files, self._segments.directory)
 
     def release(self, upto: int) -> None:
         with self._chores:
@@ -243,7 +251,7 @@ class LogStore:
             return self._commit(tell=True)
 
     def _commit(self, *, tell: bool) -> bool:
-        if self._failure or not (self._pending or self._look):
+        if self._failure or not (self._pending or self._look or self._vouch):
             return False
         # An empty list, if a record was refused.
         records, size = self._pending.take()
@@ -252,6 +260,9 @@ class LogStore:
                 self._write(records, size)
                 if tell and self._on_durable:
                     self._on_durable(self._durable)
+            elif self._vouch:
+                self._write_witness()
+            self._vouch = False
             self._prepare()
         except Exception as error:
             # This includes a callback that raises: its owner would never act on the durable records.
@@ -266,7 +277,7 @@ class LogStore:
                 if self._closed or self._failure:
                     return
                 self._asleep = True
-                if self._pending or self._look:
+                if self._pending or self._look or self._vouch:
                     self._asleep = False
                     continue
             self._wake.acquire()
@@ -294,6 +305,7 @@ class LogStore:
             slow = ended - written > store_quick_sync_seconds
             self._slow_share += (slow - self._slow_share) / 8
         segments.began(group.first)
+        self.unvouched = bool(records)
         before.group, before.record, before.checksum = group.number, group.last, checksum
         with self._lock:
             self._durable = group.last
@@ -352,7 +364,7 @@ class LogStore:
     def _refusal(self, size: int) -> StoreError:
         """Return why this record is refused; called with the lock held."""
         if self._failure:
-            return self._again(self._failure)
+            return again(self._failure)
         if self._closed:
             return StoreError(f"{self._segments.directory}: the log is closed")
         if size > self._record_bytes_max:
@@ -389,30 +401,11 @@ class LogStore:
         if self._on_failed:
             self._on_failed(failure)
 
-    def _again(self, failure: StoreFailedError) -> StoreFailedError:
-        """Return the failure, to be raised again with its own traceback."""
-        error = StoreFailedError(str(failure))
-        error.__cause__ = failure.__cause__
-        return error
-
     def _check_open(self) -> None:
         if self._failure:
-            raise self._again(self._failure)
+            raise again(self._failure)
         if self._closed:
             raise StoreError(f"{self._segments.directory}: the log is closed")
-
-    def _sync_from_outside(self) -> None:
-        """Sync the current segment in a thread that does not own it; if it cannot be opened, this is not a failure."""
-        files, path = self._segments.files, f"{self._segments.directory}/{segment_name(self._segments.current)}"
-        with named(path):
-            file = files.open(path, write=True)
-        try:
-            files.fdatasync(file)
-        except OSError as error:
-            self._fail(error)
-            self._check_open()
-        finally:
-            files.close(file)
 
     def _look_again(self, dropped: int) -> None:
         """Check for space again after segments were deleted."""
@@ -427,16 +420,21 @@ class LogStore:
             self._asleep = False
             self._wake.release()
 
+    def _write_witness(self) -> None:
+        """Write a group without records, which vouches for all before it. Nothing need vouch for such a group: if it is
+        lost, no record is lost."""
+        if not self._sure:
+            self._segments.sync()
+            self._sure = True
+        if self.unvouched and (self._segments.fits(HEADER_BYTES) or self._segments.spare):
+            self._write([], 0)
+
     def _finish(self) -> None:
-        """Write a last group without records, which vouches for all before it: after a clean close, damage is never
-        mistaken for a torn write."""
+        """Make everything durable, with a last group that vouches for all before it: after a clean close, damage is
+        never mistaken for a torn write."""
         try:
-            if not self._sure:
-                self._segments.sync()
-                self._sure = True
-            if self._segments.fits(HEADER_BYTES):
-                self._write([], 0)
-                self._segments.sync()
+            self._write_witness()
+            self._segments.sync()
         except OSError as error:
             self._fail(error)
             self._check_open()

@@ -5,20 +5,20 @@ A record counts as durable when ``append`` returns, so nothing is ever pending a
 
 from collections.abc import Iterable
 from secrets import randbits
-from typing import Self
 
 from antecede.errors import StoreError, UsageError
-from antecede.store.contract import Figures
+from antecede.store.contract import Closing, Figures
 from antecede.store.recovery import Recovered
 
 
-class MemoryStore:
+class MemoryStore(Closing):
     """A store for servers that need no durability; see :class:`antecede.store.contract.Store`."""
 
     durability = "memory"
     pending_bytes = 0
     log_bytes = 0
     closed = 0
+    unvouched = False
 
     def __init__(self) -> None:
         self.incarnation = randbits(64)
@@ -26,12 +26,6 @@ class MemoryStore:
         self.figures = Figures()
         self._last = 0
         self._closed = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def last(self) -> int:
@@ -63,6 +57,12 @@ class MemoryStore:
 
     def snapshot(self, data: bytes | Iterable[bytes], upto: int) -> None:
         self.wait(upto)
+
+    def vouch(self) -> None:
+        return
+
+    def forget_cuts(self) -> None:
+        return
 
     def release(self, upto: int) -> None:
         return

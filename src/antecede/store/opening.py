@@ -1,5 +1,6 @@
 """Open a log: lock its directory, check it, repair what may be repaired, and only then continue.
 
+A torn write is noted in a file before it is removed, so that a crash cannot hide it from the owner.
 A directory of an older format is upgraded after the check, before anything else is written. A corrupt one is left
 as it was found.
 """
@@ -8,6 +9,7 @@ import logging
 
 from antecede.errors import UsageError
 from antecede.store.contract import OnDurable, OnFailed
+from antecede.store.cuts import note_cut
 from antecede.store.directory import adopt, create, lock_directory, named, read_identity
 from antecede.store.files import Files
 from antecede.store.log import LogStore
@@ -39,6 +41,7 @@ def open_log(
             identity = read_identity(files, directory) or create(files, directory, sizes.first_bytes)
             judged = judge(files, directory, identity)
             adopt(files, directory, identity)
+            judged.recovered = note_cut(files, directory, judged.recovered)
             segments = Segments(files, directory, sizes, judged.starts, judged.tail.segment)
             file, end = repair(files, directory, judged)
             try:

@@ -36,6 +36,8 @@ class Recovered(msgspec.Struct, frozen=True):
     last: int = 0
     """The newest record; the next record gets the next number."""
     cut: Cut | None = None
+    cuts: tuple[Cut, ...] = ()
+    """All truncations that the owner has not recorded yet, oldest first."""
     unreadable: tuple[str, ...] = ()
     """Newer snapshots that were skipped, each with its reason."""
     walk: Walk | None = None
@@ -82,7 +84,7 @@ def judge(files: Files, directory: str, identity: Identity) -> Judged:
         where = f"the log ends with record {tail.record}, but a snapshot was taken after record {snapshot.upto}"
         raise CorruptLogError(f"{directory}/{segment_name(tail.segment)}", tail.offset, where)
     starts = {number: first for number, first in starts.items() if number <= tail.segment}
-    recovered = Recovered(identity.incarnation, snapshot, oldest, tail.record, tail.cut, tuple(unreadable), walk)
+    recovered = Recovered(identity.incarnation, snapshot, oldest, tail.record, tail.cut, (), tuple(unreadable), walk)
     return Judged(identity, recovered, tail, starts, segments)
 
 

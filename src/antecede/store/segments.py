@@ -26,7 +26,7 @@ from antecede.limits import (
     store_segment_bytes,
     store_segment_bytes_first,
 )
-from antecede.store.directory import allocate_segment
+from antecede.store.directory import allocate_segment, named
 from antecede.store.files import NO_DESCRIPTOR, NO_ROOM, Files
 from antecede.store.format import HEADER_BYTES, segment_name
 
@@ -178,6 +178,16 @@ class Segments:
     def sync(self) -> None:
         """Make everything written durable."""
         self.files.fdatasync(self._file)
+
+    def sync_from_outside(self) -> None:
+        """Sync the current segment in a thread that does not own it; if it cannot be opened, this is a typed error."""
+        path = self._path(self.current)
+        with named(path):
+            file = self.files.open(path, write=True)
+        try:
+            self.files.fdatasync(file)
+        finally:
+            self.files.close(file)
 
     def began(self, record: int) -> None:
         """Record that the current segment has a durable group, the first of which begins with this record."""

@@ -49,6 +49,8 @@ class Cut(msgspec.Struct, frozen=True):
     reason: str
     segments: int
     """Later segments that are not empty."""
+    group: int = 0
+    """The number of the group that was removed."""
 
     def __str__(self) -> str:
         more = f" and {self.segments} later segments" if self.segments else ""
@@ -195,7 +197,9 @@ class Walk:
             begin = 0
         if any(held):
             torn = max(held[0] - self.tail.offset, 0)
-            self.tail.cut = Cut(self._path(at), self.tail.offset, torn, reason, sum(map(bool, held[1:])))
+            self.tail.cut = Cut(
+                self._path(at), self.tail.offset, torn, reason, sum(map(bool, held[1:])), self.tail.group + 1
+            )
         return None
 
     def _behind(self, file: int, begin: int, segment: int) -> tuple[int, tuple[int, Group] | None]:

@@ -91,6 +91,7 @@ def _unsettled(server: SimulatedServer, absent: set[str]) -> Iterator[str]:
     site = machine.calls.site
     if site is not None and site.unended():
         yield f"objects: {len(site.unended())} things are left, such as {site.unended()[0]}"
+    yield from server.oversight.findings()
     if server.store.durable < server.store.last:
         yield f"records after {server.store.durable} are not durable"
 
@@ -219,6 +220,8 @@ def _replayed(server: SimulatedServer, records: list[bytes]) -> Iterator[str]:
         ("agents", live.engine.dump(), again.engine.dump()),
         ("clients", live.clients, again.clients),
         ("timers", live.timers.waiting, again.timers.waiting),
+        ("times", live.clock.times, again.clock.times),
+        ("truncations", live.truncations.open, again.truncations.open),
         ("orders", _orders(live), _orders(again)),
     ):
         if _plain(one) != _plain(other):

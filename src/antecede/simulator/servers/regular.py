@@ -9,6 +9,8 @@ from typing import Protocol
 from antecede.simulator.servers.client import SimulatedClient
 from antecede.simulator.servers.network import End, Loop
 from antecede.simulator.servers.server import SimulatedServer
+from antecede.simulator.servers.watched import over_quota
+from antecede.wire import is_temporary
 
 LOOK_SECONDS = 4.0
 """The interval of the regular work in a calm world; it is shorter than that of heartbeats."""
@@ -21,6 +23,18 @@ class Inhabited(Loop, Protocol):
 
     servers: dict[str, SimulatedServer]
     clients: dict[str, SimulatedClient]
+
+
+def unsettled_work(server: SimulatedServer) -> str:
+    """Return the work of a server that only the regular work can settle, or empty."""
+    if server.core.upkeep.failures:
+        return "a snapshot that failed was not tried again"
+    machine, sessions = server.machine, server.core.sessions
+    temporary = [f"{client}@{server.name}" for client in machine.clients if is_temporary(client)]
+    for address in (*temporary, *filter(is_temporary, machine.engine.mailboxes)):
+        if sessions.is_away(address):
+            return f"temporary client {address} is gone, and was not forgotten"
+    return over_quota(machine.engine, machine.clock.at(server.world.now, server.clock_ms))
 
 
 class RegularWork:
@@ -55,8 +69,8 @@ class RegularWork:
         if self.mute:
             return f"a connection to {self.mute[0].remote} is silent, and was not closed"
         for server in self._world.servers.values():
-            if server.up and server.unsettled_work:
-                return f"{server.name}: {server.unsettled_work}"
+            if server.up and (work := unsettled_work(server)):
+                return f"{server.name}: {work}"
         return ""
 
     def _plan(self, rounds: int) -> None:

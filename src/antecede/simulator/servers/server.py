@@ -21,11 +21,13 @@ from antecede.server.core import ServerCore
 from antecede.server.driver import Commit
 from antecede.server.items import FORMAT_OLDEST, LOG_FORMAT, joined
 from antecede.server.recovery import recover
+from antecede.server.truncations import truncated
 from antecede.server.upkeep import Snapshot
 from antecede.simulator.servers.network import End
+from antecede.simulator.servers.oversight import Oversight
 from antecede.simulator.servers.shared import SharedMemory
 from antecede.simulator.servers.surroundings import Surroundings
-from antecede.simulator.servers.watched import WatchedCore, WatchedLog, WorldLog, over_quota, react_at_once, unreadable
+from antecede.simulator.servers.watched import WatchedCore, WatchedLog, WorldLog, react_at_once, unreadable
 from antecede.store import LogStore, Sizes, open_log, read_records
 from antecede.store.simulated import PowerCut, SimulatedDisk
 
@@ -75,8 +77,7 @@ class SimulatedServer:
         self.speaks = wire.VERSION
         """The newest wire version in this life; an upgrade takes place between two lives."""
         self._broken = self._failed = False
-        self._stopped_at: int | None = None
-        """The last record before a graceful stop; None after a crash."""
+        self.oversight = Oversight(self)
         self._reset()
 
     def _reset(self) -> None:
@@ -148,6 +149,7 @@ class SimulatedServer:
 
     def _go(self) -> None:
         """End the process of this life."""
+        self.oversight.went()
         self.up = False
         self.life += 1
         self.effects_left = 0
@@ -159,7 +161,7 @@ class SimulatedServer:
     def stopped(self) -> None:
         """End this life at the end of a graceful stop."""
         self.store.close()
-        self._stopped_at = self.store.last
+        self.oversight.stopped_at = self.store.last
         self.shared.gone("stop")
         self._go()
         self.world.went(self)
@@ -183,15 +185,13 @@ class SimulatedServer:
         )
         self.machine = machine = self.machine_class(self.name, self.plan, self.store.incarnation)
         found = self.store.recovered
-        if self._stopped_at is not None and found.last != self._stopped_at:
-            world.wrong(self.name, f"stopped after record {self._stopped_at}, and the log has {found.last}")
-        self._stopped_at = None
         snapshot = None if found.snapshot is None else found.snapshot.data()
         # A server with an old wire version begins its log by the old rules, too.
         self.speaks = world.version()
         newest = LOG_FORMAT if self.speaks == wire.VERSION else FORMAT_OLDEST
         stored = (record for _, record in found.records())
-        first = recover(machine, snapshot, stored, "", world.now, newest, self.shared.ended())
+        cuts = truncated(found.cuts, self.clock_ms)
+        first = recover(machine, snapshot, stored, "", world.now, newest, self.shared.ended(), self.clock_ms, cuts)
         machine.begin_life(self.life + 1)
         self.host = self.host_class(self.name, machine.channel.check)
         for agent, kind in self.agents.items():
@@ -203,8 +203,10 @@ class SimulatedServer:
             *(machine, self.host.lives, self._poke, WatchedLog(self), WorldLog(self), draw, first),
             now=world.now,
             speaks=self.speaks,
+            cuts=bool(cuts) and newest == LOG_FORMAT,
             **({} if world.identities is None else world.identities.of_server(self.name)),
         )
+        self.oversight.started(found)
         core.handed_out = world.handed_out
         core.upkeep.snapshot_bytes = _snapshot_bytes
         core.marks.watch(stopping=False)
@@ -297,12 +299,14 @@ class SimulatedServer:
             self._committing = True
             self.later(self.world.random.random() * 2 * self.commit_seconds, self._commit)
         driver.durable(self.store.durable)
+        self.oversight.durable()
         driver.committed(now)
         self._set_alarm()
 
     def _append(self, records: list[bytes]) -> None:
         count, size, reason = 0, 0, ""
         for record in records:
+            self.oversight.appended_at = self.world.now
             try:
                 if self.disk_full:
                     raise StoreFullError("the simulated disk is full")
@@ -320,6 +324,11 @@ class SimulatedServer:
         if self.store.commit() and self.store.last > self.store.durable:
             self._committing = True
             self.later(self.commit_seconds, self._commit)
+
+    def vouch(self) -> None:
+        """Let the log vouch for its last group, as its thread would."""
+        self.store.vouch()
+        self.later(self.world.random.random() * self.commit_seconds, self._commit)
 
     def _became_durable(self, number: int) -> None:
         self.effect()
@@ -349,7 +358,9 @@ class SimulatedServer:
 
     def set_clock(self, milliseconds: int) -> None:
         """Set the wall clock."""
+        before = self.oversight.time_ms
         self.clock_offset_ms += milliseconds
+        self.oversight.jumped(before)
         if self.up:
             self._wake_at = None
             self.core.driver.poke()
@@ -393,23 +404,13 @@ class SimulatedServer:
 
     # The log.
 
-    @property
-    def unsettled_work(self) -> str:
-        """The work that only the regular work can settle, or empty."""
-        if self.core.upkeep.failures:
-            return "a snapshot that failed was not tried again"
-        engine, sessions = self.machine.engine, self.core.sessions
-        temporary = [f"{client}@{self.name}" for client in self.machine.clients if wire.is_temporary(client)]
-        for address in (*temporary, *filter(wire.is_temporary, engine.mailboxes)):
-            if sessions.is_away(address):
-                return f"temporary client {address} is gone, and was not forgotten"
-        return over_quota(self.machine.engine, self.clock_ms)
-
     def look(self) -> None:
         """Do the regular work, and keep a snapshot if one is due."""
         snapshot = self.core.upkeep.look(self.world.now)
         if snapshot is not None:
             self.later(self.world.random.random() * 0.01, self.keep, snapshot)
+        self.oversight.acknowledge()
+        self.oversight.looked()
         self._set_alarm()
 
     def keep(self, snapshot: Snapshot) -> None:
@@ -435,6 +436,7 @@ class SimulatedServer:
         self.crash()
         self.shared.replaced()
         self.disk.replace(contents)
+        self.oversight.reset()
         self.archived = []
         self.start()
 

@@ -53,6 +53,16 @@ class WatchedLog:
     def log_bytes(self) -> int:
         return self._server.store.log_bytes
 
+    @property
+    def unvouched(self) -> bool:
+        return self._server.store.unvouched
+
+    def vouch(self) -> None:
+        self._server.vouch()
+
+    def forget_cuts(self) -> None:
+        self._server.store.forget_cuts()
+
     def shortage(self) -> str:
         return self._server.store.shortage()
 

@@ -1,0 +1,64 @@
+"""Server time: the clock for timers, time limits and the age of letters. It never goes back.
+
+The wall clock can be set back or forward at any time. So server time is the last time in the log, plus the seconds that
+have passed by the monotonic clock since the start. While a server is down only the wall clock passes: at the start,
+server time moves ahead by as much as the wall clock is later than the wall clock in the log; if it is earlier, by
+nothing. In a new log, server time begins with the wall clock. Traces and people see the wall clock: the log contains by
+how much it is ahead of server time, whenever that changes.
+"""
+
+from typing import Final
+
+import msgspec
+
+from antecede.server.items import Clocked, Item
+
+
+class Times(msgspec.Struct):
+    """The times in a log, up to its last record."""
+
+    logged_ms: int = 0
+    """The latest server time; 0: there is none."""
+    ahead_ms: int = 0
+    """By how much the wall clock was ahead of server time."""
+
+
+class Clock:
+    """The clock of one life of a server, and the times in its log."""
+
+    def __init__(self) -> None:
+        self.times = Times()
+        self.first: list[Item] = []
+        """The item with which this life begins; none if it was not started."""
+        self._begun: float | None = None
+        self._start_ms = 0
+
+    def start(self, now: float, wall_ms: int) -> None:
+        """Continue server time where the log ended. ``now``, ``wall_ms``: the monotonic clock and the wall clock."""
+        logged_ms, ahead_ms = self.times.logged_ms, self.times.ahead_ms
+        self._begun = now
+        self._start_ms = logged_ms + max(0, wall_ms - logged_ms - ahead_ms) if logged_ms else wall_ms
+        self.first = [Clocked(self._start_ms, wall_ms)]
+
+    def at(self, now: float, wall_ms: int) -> int:
+        """Return server time in milliseconds; if the clock was not started, this is the wall clock."""
+        return wall_ms if self._begun is None else self._start_ms + int((now - self._begun) * 1000)
+
+    def differs(self, server_ms: int, wall_ms: int) -> bool:
+        """Return whether the log must contain how far the wall clock is ahead now."""
+        return self._begun is not None and abs(wall_ms - server_ms - self.times.ahead_ms) > _drift_ms
+
+    def set(self, item: Clocked) -> Clocked:
+        """Take an item of the log, and return it."""
+        self.passed(item.clock_ms)
+        self.times.ahead_ms = item.wall_ms - item.clock_ms
+        return item
+
+    def passed(self, server_ms: int) -> None:
+        """Take the time of another item of the log."""
+        if server_ms > self.times.logged_ms:
+            self.times.logged_ms = server_ms
+
+
+_drift_ms: Final = 2
+"""The error of the wall clock in a trace. Both clocks are rounded to milliseconds, so 1 would not be a difference."""

@@ -1,0 +1,68 @@
+"""Truncations of a server's log: torn writes that recovery removed, until an operator has acknowledged them.
+
+A torn write is normal after a power cut: nothing in it was ever confirmed. But damage to the very last group looks the
+same if no later group vouches for it. So every truncation is an item of the log, and ``status`` shows it until an
+operator has checked the disk and acknowledges it.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import msgspec
+
+from antecede.server.items import Acknowledged, Truncated
+
+CutItem = Truncated | Acknowledged
+"""The items of the log about truncations."""
+
+
+class Cut(Protocol):
+    """A torn write that the store removed; see :class:`antecede.store.Cut`."""
+
+    @property
+    def group(self) -> int: ...
+
+    @property
+    def file(self) -> str: ...
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def segments(self) -> int: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
+def truncated(cuts: Iterable[Cut], wall_ms: int) -> list[Truncated]:
+    """Return the items for what the store removed."""
+    return [Truncated(cut.group, cut.file, cut.offset, cut.bytes, cut.segments, cut.reason, wall_ms) for cut in cuts]
+
+
+class Truncations:
+    """The truncations that no operator has acknowledged."""
+
+    def __init__(self) -> None:
+        self.open: list[Truncated] = []
+        self.newest = 0
+        """The largest group number of any truncation in the log."""
+
+    def unknown(self, cuts: list[Truncated]) -> list[Truncated]:
+        """Return those that the log does not contain yet. After a crash the store may report one again."""
+        return [cut for cut in cuts if cut.group > self.newest]
+
+    def apply(self, item: CutItem) -> None:
+        """Take an item of the log."""
+        if isinstance(item, Truncated):
+            self.open.append(item)
+            self.newest = max(self.newest, item.group)
+        else:
+            self.open = [cut for cut in self.open if cut.group > item.upto]
+
+    def status(self) -> list[dict[str, Any]]:
+        """Return what an operator sees."""
+        return [msgspec.structs.asdict(cut) for cut in self.open]

@@ -1,0 +1,164 @@
+"""Checks of one simulated server that no trace shows: its time, and what its log can prove.
+
+- Server time passes as virtual time does, whatever happens to the wall clock, and a restart neither moves it back nor
+  forgets the time in between.
+- A server that wrote nothing for a moment has a log in which the loss of any group is found: the last group is damaged
+  in a copy, and opening the copy must be refused. But it does not write for ever: an empty group never follows another.
+- Every truncation of the log is shown until an operator acknowledges it.
+"""
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from antecede import limits
+from antecede.errors import CorruptLogError
+from antecede.server.items import FORMAT_WITH_LISTS
+from antecede.store import Recovered, open_log
+from antecede.store.format import HEADER_BYTES, segment_name
+from antecede.store.inspection import inspect_log
+from antecede.store.simulated import SimulatedDisk
+
+if TYPE_CHECKING:
+    from antecede.simulator.servers.server import SimulatedServer
+
+
+class Oversight:
+    """Watches one server through all its lives."""
+
+    def __init__(self, server: "SimulatedServer") -> None:
+        self._server = server
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, because the disk was replaced."""
+        self.appended_at = 0.0
+        """The time of the last record."""
+        self._vouched_at = -1.0
+        self._durable_ms = 0
+        """A server time that the log contains for sure."""
+        self._jumped: int | None = None
+        """The last record when the wall clock was set; None: it was not set since a record that contains it."""
+        self._life = 0
+        """The last life that recovered."""
+        self._before: tuple[float, int] | None = None
+        """The time of the last crash, and server time then, if the next start must continue from there."""
+        self.stopped_at: int | None = None
+        """The last record before a graceful stop; None after a crash."""
+        self._cuts: set[int] = set()
+        self._acknowledged = 0
+
+    @property
+    def _time_ms(self) -> int:
+        server = self._server
+        return server.machine.clock.at(server.world.now, server.clock_ms)
+
+    # Time.
+
+    def jumped(self, time_ms: int) -> None:
+        """The wall clock was set; ``time_ms``: server time before that."""
+        server = self._server
+        if server.up and self._time_ms != time_ms:
+            server.world.wrong(server.name, "server time followed the wall clock")
+        self._jumped = server.store.last if server.up else 1 << 60
+
+    @property
+    def time_ms(self) -> int:
+        """Server time, if the server is up."""
+        return self._time_ms if self._server.up else 0
+
+    def durable(self) -> None:
+        """The log is durable up to some record."""
+        server = self._server
+        if server.store.durable == server.store.last and server.durability == "disk":
+            self._durable_ms = server.machine.clock.times.logged_ms
+            if self._jumped is not None and server.store.durable > self._jumped:
+                self._jumped = None
+
+    def went(self) -> None:
+        """The server is about to crash or to stop."""
+        server = self._server
+        if self._life != server.life:
+            # It did not recover; the next start continues from the last life that did.
+            return
+        known = self._durable_ms and self._jumped is None and server.machine.log_format >= FORMAT_WITH_LISTS
+        self._before = (server.world.now, self._time_ms) if known else None
+
+    def started(self, found: Recovered) -> None:
+        """The server has recovered."""
+        server, now = self._server, self._server.world.now
+        self._life = server.life
+        time_ms = self._time_ms
+        if time_ms < self._durable_ms:
+            server.world.wrong(server.name, f"server time went back from {self._durable_ms} to {time_ms}")
+        if self._before is not None and self._jumped is None:
+            then, before = self._before
+            passed = time_ms - before - (now - then) * 1000
+            if abs(passed) > _error_ms:
+                server.world.wrong(server.name, f"server time is wrong by {passed:.0f} ms after a restart")
+        self._before = None
+        if self.stopped_at not in (None, found.last):
+            server.world.wrong(server.name, f"stopped after record {self.stopped_at}, and the log has {found.last}")
+        self.stopped_at = None
+        self.appended_at = now
+        self._cuts |= {cut.group for cut in found.cuts}
+
+    # Witnesses.
+
+    def looked(self) -> None:
+        """The server did its regular work; if it was quiet, its log must soon vouch for its last group."""
+        server, now = self._server, self._server.world.now
+        quiet = server.store.durable == server.store.last and now - self.appended_at > 2 * limits.witness_after_seconds
+        if quiet and now - self._vouched_at > 2 * limits.witness_seconds:
+            self._vouched_at = now
+            server.later(4 * server.commit_seconds, self._vouched, server.store.last)
+
+    def _vouched(self, last: int) -> None:
+        server = self._server
+        if server.store.last != last or server.store.durable != last:
+            return
+        groups: list[tuple[int, int, int, int]] = []
+        inspect_log(
+            "data",
+            lambda offset, group, records: groups.append((group.segment, offset, group.records, group.bytes)),
+            server.disk,
+        )
+        if any(not one[2] and not other[2] for one, other in pairwise(groups)):
+            server.world.wrong(server.name, "an empty group follows another")
+        full = [group for group in groups if group[2]]
+        if not full:
+            return
+        segment, offset, _, size = full[-1]
+        contents = server.disk.contents()
+        path = f"data/{segment_name(segment)}"
+        data = bytearray(contents[path])
+        data[offset + HEADER_BYTES + size - 1] ^= 1
+        copy = SimulatedDisk(random=server.disk.random)
+        copy.replace({**contents, path: bytes(data)})
+        try:
+            open_log("data", files=copy, threaded=False)
+        except CorruptLogError:
+            return
+        server.world.wrong(server.name, "a quiet log lost its last group, and that looks like a torn write")
+
+    # Truncations.
+
+    def acknowledge(self) -> None:
+        """Acknowledge truncations, if there are several."""
+        server = self._server
+        shown = server.machine.truncations.open
+        if len(shown) > 1 and not server.core.driver.behind:
+            self._acknowledged = shown[-1].group
+            server.core.operations.run("acknowledge", [])
+
+    def findings(self) -> list[str]:
+        """Return what is wrong at the end."""
+        server = self._server
+        if server.machine.log_format < FORMAT_WITH_LISTS:
+            return []
+        shown = {cut.group for cut in server.machine.truncations.open}
+        hidden = {cut for cut in self._cuts if cut > self._acknowledged} - shown
+        return [f"{server.name}: truncations {sorted(hidden)} are not shown"] if hidden else []
+
+
+_error_ms = 6
+"""Both clocks are rounded, and small differences are not logged."""

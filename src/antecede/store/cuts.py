@@ -1,0 +1,50 @@
+"""Notes about truncations: which torn writes recovery removed, until the owner has recorded them.
+
+A torn write is normal after a power cut. But a disk that lost a durable group looks the same if nothing vouched for
+that group, so an operator should see every truncation. The note is a small file that is durable before the torn bytes
+are removed; the owner deletes it when its own log contains the truncation.
+"""
+
+import msgspec
+
+from antecede.store.files import Files
+from antecede.store.format import TEMPORARY, cut_name, numbered
+from antecede.store.recovery import Recovered
+from antecede.store.walk import Cut
+
+
+def note_cut(files: Files, directory: str, recovered: Recovered) -> Recovered:
+    """Write a note about the torn write that is about to be removed, if there is one; return all notes as well."""
+    cut = recovered.cut
+    if cut is not None:
+        path = f"{directory}/{cut_name(cut.group)}"
+        file = files.create(path + TEMPORARY)
+        try:
+            files.write(file, [msgspec.msgpack.encode(cut)], 0)
+            files.fsync(file)
+        finally:
+            files.close(file)
+        files.rename(path + TEMPORARY, path)
+        files.sync_directory(directory)
+    return msgspec.structs.replace(recovered, cuts=tuple(_notes(files, directory)))
+
+
+def forget_cuts(files: Files, directory: str) -> None:
+    """Delete all notes."""
+    for group in numbered(files.names(directory), "cut"):
+        files.unlink(f"{directory}/{cut_name(group)}")
+    files.sync_directory(directory)
+
+
+def _notes(files: Files, directory: str) -> list[Cut]:
+    notes = []
+    for group in numbered(files.names(directory), "cut"):
+        path = f"{directory}/{cut_name(group)}"
+        file = files.open(path)
+        try:
+            notes.append(msgspec.msgpack.decode(files.read(file, 1 << 16, 0), type=Cut))
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            notes.append(Cut(path, 0, 0, "the note about it is unreadable", 0, group))
+        finally:
+            files.close(file)
+    return notes
