@@ -256,7 +256,7 @@ class Sessions:
             self.dead += 1
             reason = dead[:_reason_chars]
             reactions[-1] = self._dead(address, letters[-1], reason)
-            self._log.warning("dead-letter", agent=session.client, letter=letters[-1], reason=reason)
+            self._log.warning("dead-letter", agent=session.address, letter=letters[-1], reason=reason)
         self._driver.feed(Reacted(address, tuple(reactions), None, 0))
         if session.barred:
             self._drop_barred(session)
@@ -271,7 +271,7 @@ class Sessions:
         sender = session.barred.pop(id_)
         self.dead += 1
         reason = f"{session.rights.who.label} may not receive from {sender}"
-        self._log.warning("dead-letter", agent=session.client, letter=id_, reason=reason)
+        self._log.warning("dead-letter", agent=session.address, letter=id_, reason=reason)
         return self._dead(session.address, id_, reason)
 
     def _drop_barred(self, session: Session) -> None:
