@@ -399,6 +399,31 @@ class Link:
         self.load((incarnation, peer, sent, bodies, upto, int.from_bytes(bits, "little")), now)
 
 
+class SavedLink(msgspec.Struct, frozen=True):
+    """The durable state of one end of a connection, for those who compare both ends."""
+
+    incarnation: int
+    peer: int
+    sent: int
+    bodies: dict[int, bytes]
+    accepted: Numbers
+
+    @classmethod
+    def read(cls, snapshot: bytes) -> Self:
+        """Return the content of a snapshot of a link whose bodies are bytes."""
+        link = Link(_any_incarnation)
+        link.incarnation = msgspec.msgpack.decode(snapshot, type=_Saved)[0]
+        link.restore(snapshot, bytes, 0.0)
+        return cls(link.incarnation, link.peer, link.sent, link._bodies, link._accepted)
+
+    def under(self, incarnation: int, peer: int) -> bytes:
+        """Return the snapshot of the same link between other incarnations: a restored server and its peer."""
+        link = Link(incarnation)
+        link.load((incarnation, peer, self.sent, self.bodies, self.accepted.upto, self.accepted.beyond), 0.0)
+        return link.snapshot(bytes)
+
+
+_any_incarnation: Final = 1
 _Saved = tuple[int, int, int, list[tuple[int, bytes]], int, bytes]
 _frame_bytes: Final = 300
 """The memory of a kept body besides its own bytes: its head, a place in a dictionary, two numbers and a timer."""

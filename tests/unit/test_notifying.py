@@ -99,10 +99,10 @@ def _topology(folder: Path) -> str:
 
 def test_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     topology = _topology(tmp_path)
-    options = ["--server", "s2", "--option=--trace", "--command", "/opt/antecede/bin/antecede", "-o", str(tmp_path)]
+    options = ["--server", "s2", "--option=--trace", "--command", "/usr/local/bin/antecede", "-o", str(tmp_path)]
     assert run(["unit", topology, *options]) == 0
     service = (tmp_path / "antecede@.service").read_text()
-    start = f"ExecStart=/opt/antecede/bin/antecede serve {topology} --server %i --data /var/lib/antecede/%i --trace\n"
+    start = f"ExecStart=/usr/local/bin/antecede serve {topology} --server %i --data /var/lib/antecede/%i --trace\n"
     assert start in service
     for line in (
         "Type=notify",

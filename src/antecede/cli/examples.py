@@ -16,6 +16,8 @@ PANELS = {
         "credentials",
         "inspect",
         "objects",
+        "backup",
+        "restore",
         "unit",
     ),
     "Measure and test Antecede": ("bench", "trial"),
@@ -29,6 +31,10 @@ FIRST_STEPS = (
 
 EXAMPLES = {
     "acknowledge": ["antecede acknowledge shop.toml"],
+    "backup": [
+        "antecede backup shop.toml backups/monday",
+        "antecede backup shop.toml backups/monday --data data",
+    ],
     "bench channel": ["antecede bench channel --messages 20000"],
     "bench hop": ["antecede bench hop"],
     "bench objects": ["antecede bench objects"],
@@ -65,7 +71,11 @@ EXAMPLES = {
         "antecede import spans.json --to trace.jsonl",
         "antecede import app.log --preview --pattern '(?P<kind>sent|received) (?P<message>\\S+)'",
     ],
-    "inspect": ["antecede inspect data/s1", "antecede inspect data/s1 --records --first 20"],
+    "inspect": [
+        "antecede inspect data/s1",
+        "antecede inspect data/s1 --records --first 20",
+        "antecede inspect backups/monday --verify",
+    ],
     "measure": ["antecede measure run.jsonl", "antecede measure data --tables figures"],
     "objects call": ["antecede objects call examples/bank.toml anna deposit 10"],
     "objects campaign": ["antecede objects campaign"],
@@ -77,6 +87,10 @@ EXAMPLES = {
     "play": ["antecede play figure.txt --order none,fifo,matrix", "antecede play figure.txt --svg figure.svg"],
     "races": ["antecede races run.jsonl --assume fifo", "antecede races data --within 0.01 --first 5"],
     "report": ["antecede report run.jsonl -o report.html", "antecede report data --order fifo,causal,total"],
+    "restore": [
+        "antecede restore backups/monday restored",
+        "antecede restore backups/monday restored --topology elsewhere.toml",
+    ],
     "sample": ["antecede sample", "antecede sample chat"],
     "send": ['antecede send shop.toml orders Order \'{"item": "tea"}\''],
     "serve": ["antecede serve shop.toml --server s1 --data data/s1 --trace"],

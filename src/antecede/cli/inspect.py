@@ -20,7 +20,10 @@ Decode = Callable[[bytes], object]
 def register(app: typer.Typer) -> None:
     @app.command()
     def inspect(
-        log: str = typer.Argument(metavar="LOG", help="The data directory of a server."),
+        log: str = typer.Argument(metavar="LOG|BACKUP", help="The data directory of a server, or a backup."),
+        verify: bool = typer.Option(
+            False, "--verify", help="Of a backup: check all files, recover all servers, compare the links between them."
+        ),
         groups: bool = typer.Option(False, "--groups", help="Also list the commit groups."),
         records: bool = typer.Option(False, "--records", help="Also list the records."),
         after: int = typer.Option(
@@ -37,9 +40,18 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Read the log of a server without changing it: segments, groups, records, snapshots, checksums, torn tail.
 
-        Exit 0: intact, or torn only in the last group, which the server will remove. 1: damaged. 2: not a log.
+        The log of a server is always checked; a backup only with --verify.
+
+        Exit 0: intact, or torn only in the last group, which the server will remove. 1: damaged. 2: neither a log nor a
+        backup.
         """
+        from antecede.backups.folder import is_backup
         from antecede.store.inspection import inspect_log
+
+        if is_backup(log):
+            from antecede.cli.backup_checks import inspect_backup
+
+            return inspect_backup(log, verify, as_json)
 
         _check_is_no_folder_of_them(log)
         listed = _Listed(groups, records, after, first, _decoder(decoder))

@@ -36,3 +36,9 @@ store_quick_sync_seconds: Final = 0.001
 ones, are left to the commit thread."""
 store_retry_seconds: Final = 0.1
 """How long a log with a full disk waits before a refused append makes it check again."""
+
+backup_hold_seconds_max: Final = 5.0
+backup_idle_seconds_max: Final = 120.0
+backup_page_bytes: Final = 1024 * 1024
+"""How long a server waits for the cut of a backup, and then for its operator, who may be slow but must not fill the
+disk. The bytes of one request: the event loop is busy for a few milliseconds with it."""

@@ -21,6 +21,7 @@ from antecede.live.audit import AuditFile
 from antecede.live.calls import CallsFile
 from antecede.live.client import Bus
 from antecede.live.descriptors import connections_possible
+from antecede.live.freezing import FrozenFiles, remove_links
 from antecede.live.housekeeping import Housekeeping
 from antecede.live.isolation import Isolated, isolated_agents
 from antecede.live.local import LocalSession
@@ -174,6 +175,9 @@ class ServerRuntime:
         self.operations = self.core.operations
         if self.recorder is not None:
             self.operations.trace = self.recorder.status
+        if data is not None and durability != "memory":
+            remove_links(data)
+            self.operations.backups.freeze = lambda: FrozenFiles(data, self.store)
         self.isolated: dict[str, Isolated] = isolated_agents(topology, host_, self.log)
         self.reactions = Reactions(host_, self.driver, self.reaction_limit, self.isolated)
         self.driver.when_durable(self._name_calls)

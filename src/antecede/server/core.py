@@ -107,6 +107,7 @@ class ServerCore:
         self.sessions.sweep(now)
         self.entry.watch(now)
         self.peering.watch(now)
+        self.operations.backups.watch(now)
         self.review()
 
     def review(self) -> None:

@@ -123,6 +123,8 @@ class Began(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
 
     server: str
     epoch: str
+    incarnation: int = 0
+    """In the log of a restored server the incarnation under which it was begun; 0: that of the data directory."""
 
 
 class Enacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=10):
@@ -248,6 +250,13 @@ class Acknowledged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_f
     upto: int
 
 
+class Restored(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=40):
+    """The records before this one are those of a backup. From here on the server has another incarnation, and so have
+    its peers. A snapshot covers this item, so it is never applied; a trace needs it, since letters get other ids."""
+
+    incarnation: int
+
+
 Item = (
     Taken
     | Published
@@ -274,6 +283,7 @@ Item = (
     | Clocked
     | Truncated
     | Acknowledged
+    | Restored
 )
 Done = Reacted | Handled
 """The outcome of letters that an agent or a client has handled."""

@@ -21,6 +21,7 @@ from antecede.limits import (
     message_id_chars_max,
 )
 from antecede.server import AgentServer, Input
+from antecede.server.backups import Backups
 from antecede.server.client_commands import ClientCommands
 from antecede.server.dead_letters import DeadLetters
 from antecede.server.driver import Driver
@@ -65,10 +66,12 @@ class Operations:
         """Returns the progress of the recorded trace; None: nothing is recorded."""
         self.dead = DeadLetters(machine, self._change)
         self.clients = ClientCommands(machine, sessions, lives, self._change)
+        self.backups = Backups(machine, driver, peering)
         self._commands: dict[str, tuple[int, Callable[..., Any]]] = {
             "status": (0, self.status),
             **self.dead.commands,
             **self.clients.commands,
+            **self.backups.commands,
             "mailbox-drop": (1, self.mailbox_drop),
             "forget": (2, self.forget),
             "acknowledge": (0, self.acknowledge),
@@ -80,8 +83,9 @@ class Operations:
         """Run a command of an operator that came over a connection, if it is allowed. It is answered at once, or when
         what it changed is durable."""
         self._changes = False
-        # The commands that work in pages need the permission of the command that they serve.
+        # The commands that work in pages or phases need the permission of the command that they serve.
         permission = "dead-list" if command == "dead-page" else command.removesuffix("-page")
+        permission = permission if permission not in self.backups.commands else "backup"
         refusal = self._guard.authoriser.refusal(who, OPERATE, permission) or self._too_many(who)
         if refusal is not None:
             self._guard.note(REFUSED, who, remote, command=command, code=refusal.code, reason=refusal.reason)
@@ -89,7 +93,7 @@ class Operations:
             return
         ok, document, code = self._run(command, arguments)
         told = wire.Answer(ok, document, code)
-        if self._changes or not ok:
+        if self._changes or not ok or command in self.backups.audited:
             self._guard.note("command", who, remote, command=command, arguments=arguments, ok=ok)
         if self._changes:
             driver = self._driver

@@ -51,6 +51,11 @@ class Peering:
         self._random = random
         self._speaks = speaks
         self._driver: Driver
+        self._feed: Callable[[FromPeer], None]
+        """Takes what peers bring: the driver, or a list while peers are paused."""
+        self._kept: list[FromPeer] = []
+        self._held, self.paused = False, False
+        """Whether reading is stopped; whether nothing that peers bring reaches the driver."""
         self.refusals: dict[str, str] = {}
         """Peer → why it was last refused, or refused us."""
         shared: dict[str, list[str]] = {}
@@ -84,6 +89,7 @@ class Peering:
     def attach(self, driver: Driver) -> None:
         """Set the driver that takes what peers send."""
         self._driver = driver
+        self._feed = driver.feed
 
     def start(self, now: float) -> None:
         """Dial the peers that this server must dial: those whose name is larger."""
@@ -100,9 +106,27 @@ class Peering:
 
     def hold(self, held: bool) -> None:
         """Stop reading from all peers, or continue."""
+        self._held = held
+        self._hold()
+
+    def _hold(self) -> None:
         for peer in self.peers.values():
             if peer.connection is not None:
-                peer.connection.hold(held)
+                peer.connection.hold(self._held or self.paused)
+
+    def pause(self) -> None:
+        """Let nothing of what peers bring reach the driver until ``resume``: no frame is accepted, and no
+        acknowledgement or hello is taken. Frames to peers leave as before."""
+        self.paused, self._feed = True, self._kept.append
+        self._hold()
+
+    def resume(self) -> None:
+        """Take what peers have brought meanwhile, in sequence, and continue."""
+        self.paused, self._feed = False, self._driver.feed
+        kept, self._kept = self._kept, []
+        for given in kept:
+            self._feed(given)
+        self._hold()
 
     def reset(self, domain: str, now: float) -> None:
         """Close the connections to all members of a domain, so that nothing of its earlier generation is read any
@@ -260,7 +284,7 @@ class Peering:
         self._choose_rules()
         for link in hello.links:
             content = Hello(link.source, link.target, link.sent, link.accepted, link.life, link.base)
-            self._driver.feed(FromPeer(link.domain, peer.name, content))
+            self._feed(FromPeer(link.domain, peer.name, content))
 
     def open_for_frames(self, peer: Peer, connection: Connection) -> None:
         """Both hellos were sent: frames may flow."""
@@ -281,11 +305,11 @@ class Peering:
                     raise WireError(f"malformed frames from {name} in domain {part.domain[:64]!r}", "bad-frames")
                 driver.acknowledgements.received(len(part.numbers))
                 for number, body in zip(part.numbers, part.bodies, strict=True):
-                    driver.feed(FromPeer(part.domain, name, Frame(part.source, part.target, number, body)))
+                    self._feed(FromPeer(part.domain, name, Frame(part.source, part.target, number, body)))
             elif isinstance(part, wire.PeerAck):
                 if part.domain not in peer.domains:
                     raise WireError(f"acknowledgement from {name} in unknown domain {part.domain[:64]!r}", "bad-ack")
-                driver.feed(FromPeer(part.domain, name, Ack(part.source, part.target, part.upto, part.beyond)))
+                self._feed(FromPeer(part.domain, name, Ack(part.source, part.target, part.upto, part.beyond)))
             elif isinstance(part, wire.Ping):
                 pinged = True
             elif isinstance(part, wire.Bye):

@@ -33,6 +33,7 @@ from antecede.labels import label_in
 from antecede.limits import trace_pending_letters_max
 from antecede.objects.calls import is_call
 from antecede.server.items import (
+    Began,
     Clocked,
     Enacted,
     Handled,
@@ -40,6 +41,7 @@ from antecede.server.items import (
     PublishedMany,
     Reacted,
     Related,
+    Restored,
     Resumed,
     decode_record,
     joined,
@@ -112,6 +114,8 @@ class Projection:
                 self.numbers = item.numbers_after(self.numbers)
             elif isinstance(item, Taken):
                 self._taken(item, rows)
+            elif isinstance(item, Restored) or (isinstance(item, Began) and item.incarnation):
+                self.prefix = f"{self.server}.{item.incarnation & 0xFFFFFF:06x}."
         return rows
 
     def save(self) -> bytes:
@@ -130,8 +134,10 @@ class Projection:
             self._letters, self.ahead_ms = letters or {}, ahead or 0
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise StoreError(f"unreadable place in the trace of {self.server}: {error}") from None
-        if prefix != self.prefix:
+        # A restored server has another incarnation than the part of its trace that comes from the backup.
+        if str(prefix).rpartition(".")[0].rpartition(".")[0] != self.server:
             raise StoreError(f"a place in the trace of {prefix}: expected {self.prefix}")
+        self.prefix = str(prefix)
 
     def _reacted(self, item: Reacted | Handled, rows: list[Event]) -> None:
         agent, time = item.agent, (item.clock_ms + self.ahead_ms) * _ms

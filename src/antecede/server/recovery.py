@@ -63,3 +63,5 @@ def _check_first(machine: AgentServer, record: bytes, epoch: str) -> None:
     if not items or not isinstance(items[0], Began):
         raise StoreError("the data directory does not contain a server's log")
     check_origin(machine.name, items[0].server, items[0].epoch, epoch)
+    if items[0].incarnation not in (0, machine.incarnation):
+        raise StoreError("the snapshot of this restored server is missing or damaged: restore the backup again")

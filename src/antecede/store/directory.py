@@ -75,7 +75,7 @@ def create(files: Files, directory: str, segment_bytes: int) -> Identity:
             raise CorruptLogError(f"{directory}/{IDENTITY}", 0, f"missing, but {segment_name(number)} was used")
     allocate_segment(files, directory, 1, segment_bytes)
     identity = Identity(files.random_bits(64), files.random_bits(64))
-    _write_identity(files, directory, identity)
+    write_identity(files, directory, identity)
     return identity
 
 
@@ -85,11 +85,12 @@ def adopt(files: Files, directory: str, identity: Identity) -> Identity:
     if identity.format == FORMAT:
         return identity
     identity = Identity(identity.incarnation, identity.seal)
-    _write_identity(files, directory, identity)
+    write_identity(files, directory, identity)
     return identity
 
 
-def _write_identity(files: Files, directory: str, identity: Identity) -> None:
+def write_identity(files: Files, directory: str, identity: Identity) -> None:
+    """Write the identity, which makes a directory a data directory."""
     path = f"{directory}/{IDENTITY}"
     file = files.create(path + TEMPORARY)
     try:

@@ -43,7 +43,7 @@ class Operators:
             for dead in document or ():
                 self.settle(server, command, dead["key"])
 
-        self._request(server, "dead-list", [], listed)
+        self.request(server, "dead-list", [], listed)
 
     def _settle_page(self, server: SimulatedServer, command: str, of: str, listed: dict[int, str], upto: int) -> None:
         """Settle those of the listed letters that come after this number, two with one command. ``of``: their type, or
@@ -63,7 +63,7 @@ class Operators:
             elif not isinstance(error, ClosedError | OverloadError):
                 self._loop.wrong(server.name, f"an operator's {command} failed: {error}")
 
-        self._request(server, f"{command}-page", page, answered)
+        self.request(server, f"{command}-page", page, answered)
 
     def settle(self, server: SimulatedServer, command: str, key: str) -> None:
         """Send one dead letter again, or take it off the list."""
@@ -77,7 +77,7 @@ class Operators:
             elif not isinstance(error, ClosedError | OverloadError | UsageError):
                 self._loop.wrong(server.name, f"an operator's {command} failed: {error}")
 
-        self._request(server, command, [key], answered)
+        self.request(server, command, [key], answered)
 
     def reset(self, domain: str, members: list[SimulatedServer]) -> None:
         """Reset a domain at all its members."""
@@ -88,9 +88,9 @@ class Operators:
                 self._loop.wrong(domain, f"the domain was not reset: {error}")
 
         for server in members:
-            self._request(server, "forget", [domain, str(generation)], answered)
+            self.request(server, "forget", [domain, str(generation)], answered)
 
-    def _request(
+    def request(
         self,
         server: SimulatedServer,
         command: str,

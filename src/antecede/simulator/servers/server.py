@@ -23,6 +23,7 @@ from antecede.server.items import FORMAT_OLDEST, LOG_FORMAT, joined
 from antecede.server.recovery import recover
 from antecede.server.truncations import truncated
 from antecede.server.upkeep import Snapshot
+from antecede.simulator.servers.copied import Copied, copy_of
 from antecede.simulator.servers.network import End
 from antecede.simulator.servers.oversight import Oversight
 from antecede.simulator.servers.shared import SharedMemory
@@ -32,7 +33,7 @@ from antecede.store import LogStore, Sizes, open_log, read_records
 from antecede.store.simulated import PowerCut, SimulatedDisk
 
 SIZES = Sizes(segment_bytes=65_536, group_bytes_max=16_384, pending_bytes_max=32_768, log_bytes_max=1 << 24)
-_directory = "data"
+DIRECTORY = _directory = "data"
 _store_log = logging.getLogger("antecede.store")
 _snapshot_bytes = 0
 """A server takes a snapshot at each check if its log has grown since the last one."""
@@ -42,6 +43,7 @@ class SimulatedServer:
     """A server with its disk, through all its restarts."""
 
     machine_class: type[AgentServer] = AgentServer
+    copied: Copied | None = None
     host_class: type[Host] = Host
 
     def __init__(
@@ -62,9 +64,8 @@ class SimulatedServer:
         self.host: Host
         self.effects_left = 0
         """After this many effects the server crashes; 0: not planned."""
-        self.how = "kill"
+        self.how, self.commit_seconds = "kill", 0.001
         self.clock_offset_ms = 1_700_000_000_000
-        self.commit_seconds = 0.001
         self.disk_full = False
         """Whether the log has no space for more records."""
         self.crowded = False
@@ -208,6 +209,7 @@ class SimulatedServer:
         )
         self.oversight.started(found)
         core.handed_out = world.handed_out
+        core.operations.backups.freeze = lambda: copy_of(self)
         core.upkeep.snapshot_bytes = _snapshot_bytes
         core.marks.watch(stopping=False)
         core.peering.start(world.now + draw() * 0.01)

@@ -1,0 +1,13 @@
+"""Backups of whole systems: their folder (``folder``), copying a cut into one (``copying``), the check of one
+(``checking``), and new systems made from one (``restoring``).
+
+A backup is a consistent cut of all servers (:mod:`antecede.server.backups`): files of each server, and a manifest with
+their lengths and checksums, which is written last. ``docs/guide/operations.md`` describes it.
+"""
+
+from antecede.backups.checking import check_backup
+from antecede.backups.copying import ServerCopy
+from antecede.backups.folder import Backup, NewBackup, is_backup, open_backup
+from antecede.backups.restoring import restore
+
+__all__ = ["Backup", "NewBackup", "ServerCopy", "check_backup", "is_backup", "open_backup", "restore"]

@@ -1,0 +1,132 @@
+"""Check a backup: the length and the checksum of every file, every group and snapshot, and whether it is one cut.
+
+For the last, every server is recovered from its part, as a restore would do, and the links between them are compared
+(:func:`antecede.server.renewal.faults_of`). What recovers here and fits together can be restored.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from antecede.backups.folder import IDENTITY, Backup, SavedFile, SavedServer, digest_of
+from antecede.errors import AntecedeError, StoreError
+from antecede.server import AgentServer, Plan
+from antecede.server.items import Item, decode_record
+from antecede.server.recovery import recover
+from antecede.server.renewal import faults_of
+from antecede.store.directory import named
+from antecede.store.files import Files
+from antecede.store.format import decode_identity, numbered
+from antecede.store.recovery import Recovered, judge
+
+Tell = Callable[[str], None]
+"""Reports what is done now."""
+
+
+class TrimmedFiles(Files):
+    """Segments that end behind the last record of a backup. Readers of a log expect them as long as they were made."""
+
+    def __init__(self) -> None:
+        self._segments: set[int] = set()
+
+    def open(self, path: str, write: bool = False) -> int:
+        file = super().open(path, write)
+        if numbered([os.path.basename(path)], "segment"):
+            self._segments.add(file)
+        return file
+
+    def close(self, file: int) -> None:
+        self._segments.discard(file)
+        super().close(file)
+
+    def size(self, file: int) -> int:
+        return max(super().size(file), _any_segment_bytes) if file in self._segments else super().size(file)
+
+
+class Checked(msgspec.Struct):
+    """The defects of a backup."""
+
+    damage: dict[str, list[str]]
+    """By server (empty: the topology): files that are missing, damaged, or cannot be recovered from."""
+    faults: list[str]
+    """The contradictions between servers, if every server can be recovered."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether the backup can be restored."""
+        return not self.faults and not any(self.damage.values())
+
+
+def check_backup(backup: Backup, plan: Plan, tell: Tell = lambda _: None) -> Checked:
+    """Check everything about a backup."""
+    checked = Checked({"": list(_damaged(backup.path, [backup.manifest.topology]))}, [])
+    snapshots: dict[str, bytes] = {}
+    for server, saved in backup.manifest.servers.items():
+        tell(f"checking {server}")
+        found = list(_damaged(backup.folder(server), saved.files))
+        if not found:
+            try:
+                snapshots[server] = state_of(backup, server, plan)
+            except AntecedeError as error:
+                found.append(str(error))
+        checked.damage[server] = found
+    if len(snapshots) == len(backup.manifest.servers):
+        checked.faults = list(faults_of(snapshots))
+    return checked
+
+
+def recovered_of(backup: Backup, server: str, files: Files | None = None) -> tuple[Recovered, int]:
+    """Return what a server would find in its part of the backup, and its incarnation."""
+    return recovered_in(backup.folder(server), backup.manifest.servers[server], files)
+
+
+def recovered_in(folder: str, saved: SavedServer, files: Files | None = None) -> tuple[Recovered, int]:
+    """Return the same for one folder."""
+    files = files or TrimmedFiles()
+    path = f"{folder}/{IDENTITY}"
+    with named(folder):
+        file = files.open(path)
+        try:
+            identity = decode_identity(files.read(file, 64, 0), path)
+        finally:
+            files.close(file)
+        found = judge(files, folder, identity).recovered
+    if found.last != saved.position:
+        raise StoreError(f"{folder}: the log ends with record {found.last}, not with {saved.position}")
+    return found, identity.incarnation
+
+
+def state_of(backup: Backup, server: str, plan: Plan) -> bytes:
+    """Recover a server from its part of the backup; return its state as a snapshot."""
+    found, incarnation = recovered_of(backup, server)
+    return recovered_state(found, server, plan, incarnation, backup.manifest.epoch)[0]
+
+
+def recovered_state(
+    found: Recovered, server: str, plan: Plan, incarnation: int, epoch: str
+) -> tuple[bytes, list[Item]]:
+    """Return the state at the end of what was recovered, as a snapshot, and the items that its log must continue
+    with: they are part of the state."""
+    machine = AgentServer(server, plan, incarnation)
+    snapshot = None if found.snapshot is None else found.snapshot.data()
+    first = recover(machine, snapshot, (record for _, record in found.records()), epoch, 0.0)
+    return machine.snapshot(), decode_record(first)
+
+
+def _damaged(folder: str, files: list[SavedFile]) -> Iterator[str]:
+    for saved in files:
+        path = os.path.join(folder, saved.name)
+        try:
+            found = digest_of(path)
+        except OSError as error:
+            yield f"{path}: {error.strerror}"
+            continue
+        if found.bytes != saved.bytes:
+            yield f"{path}: {found.bytes} bytes, expected {saved.bytes}"
+        elif found.sha256 != saved.sha256:
+            yield f"{path}: does not match its checksum"
+
+
+_any_segment_bytes = 1 << 40
+"""Longer than every segment. The manifest has the true length of each file, and its checksum."""

@@ -1,0 +1,111 @@
+"""Copy the files of one server's cut into a backup, page by page, wherever the pages come from.
+
+The log is read as far as the cut, not further: the segments are walked group by group as their bytes arrive, each
+group's checksum is checked, and the copy ends after the group with the last record of the cut.
+"""
+
+import os
+from collections.abc import Iterator
+
+import msgspec
+
+from antecede.backups.folder import IDENTITY, SavedFile, SavedServer, digest_of
+from antecede.errors import StoreError
+from antecede.store.directory import named
+from antecede.store.files import Files
+from antecede.store.format import HEADER_BYTES, decode_identity, numbered, segment_name
+from antecede.store.format import IDENTITY as OWN_IDENTITY
+from antecede.store.walk import read_group
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """A server's answer to a cut."""
+
+    server: str
+    incarnation: str
+    position: int
+    files: dict[str, int]
+
+
+class ServerCopy:
+    """The copy of one server. ``pages`` yields what to read next, and ``take`` stores it."""
+
+    def __init__(self, folder: str, cut: Cut) -> None:
+        self._folder = folder
+        self._cut = cut
+        self._files = Files()
+        self._saved: list[SavedFile] = []
+        self._file = -1
+        self._size = 0
+        self._seal = 0
+        self._walked = 0
+        self._reached = False
+        self.bytes = 0
+        """How many bytes were copied so far."""
+
+    @property
+    def total(self) -> int:
+        """The length of all files, an upper bound of what is copied."""
+        return sum(self._cut.files.values())
+
+    def pages(self) -> Iterator[tuple[str, int]]:
+        """Yield the file and the offset to read next; ``take`` its bytes before going on."""
+        files = self._cut.files
+        segments = [segment_name(number) for number in numbered(list(files), "segment")]
+        others = [name for name in files if name not in segments and name != OWN_IDENTITY]
+        for name in (OWN_IDENTITY, *others, *segments):
+            if name in segments and self._reached:
+                continue
+            if name not in files:
+                raise StoreError(f"server {self._cut.server}: the cut has no file {name}")
+            yield from self._pages_of(name, files[name], name in segments)
+        if not self._reached:
+            raise StoreError(f"server {self._cut.server}: the log ends before record {self._cut.position} of the cut")
+
+    def take(self, data: bytes) -> None:
+        """Store the bytes that were asked for."""
+        with named(self._folder):
+            self._files.write(self._file, [data], self._size)
+        self._size += len(data)
+        self.bytes += len(data)
+
+    def result(self) -> SavedServer:
+        """Return the description of the complete copy."""
+        return SavedServer(self._cut.incarnation, self._cut.position, self._saved)
+
+    def _pages_of(self, name: str, size: int, is_segment: bool) -> Iterator[tuple[str, int]]:
+        kept = IDENTITY if name == OWN_IDENTITY else name
+        path = os.path.join(self._folder, kept)
+        with named(path):
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            self._file = self._files.create(path)
+        self._size = self._walked = 0
+        try:
+            while self._size < size and not (is_segment and self._reached):
+                before = self._size
+                yield name, before
+                if self._size == before:
+                    raise StoreError(f"server {self._cut.server}: {name} ends after {before} of {size} bytes")
+                if is_segment:
+                    self._walk()
+            with named(path):
+                self._files.fsync(self._file)
+        finally:
+            self._files.close(self._file)
+        with named(path):
+            self._saved.append(msgspec.structs.replace(digest_of(path), name=kept))
+        if name == OWN_IDENTITY:
+            with open(path, "rb") as file:
+                self._seal = decode_identity(file.read(), path).seal
+
+    def _walk(self) -> None:
+        """Go on to the last whole group; cut the file behind the last record of the backup."""
+        while True:
+            found = read_group(self._files, self._file, self._walked, self._seal)
+            if isinstance(found, str):
+                return
+            self._walked += HEADER_BYTES + found[0].bytes
+            if found[0].last >= self._cut.position:
+                self._reached = True
+                self._files.truncate(self._file, self._walked)
+                return

@@ -1,0 +1,205 @@
+"""The folder of a backup, and its manifest.
+
+::
+
+    BACKUP/backup.json             the manifest: what the cut is, and every file with its length and SHA-256
+    BACKUP/topology.toml           the topology of the system
+    BACKUP/s1/identity.backup      the identity of s1's data directory; no server starts on a folder of this form
+    BACKUP/s1/snapshot-….state     its newest snapshot at the cut
+    BACKUP/s1/segment-….log …      its log, up to the cut
+    BACKUP/s1/trace/…              the converted part of its trace, if it records
+
+A backup is made under the name ``BACKUP.partial``. The manifest is its last file, and the rename to its final name the
+last step. So whatever is interrupted does not look complete.
+"""
+
+import hashlib
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from antecede import limits
+from antecede.errors import StoreError, UsageError
+from antecede.store.directory import named
+
+MANIFEST = "backup.json"
+TOPOLOGY = "topology.toml"
+IDENTITY = "identity.backup"
+PARTIAL = ".partial"
+FORMAT = 1
+
+
+class SavedFile(msgspec.Struct, frozen=True):
+    """One file of a server in a backup."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+class SavedServer(msgspec.Struct, frozen=True):
+    """One server in a backup."""
+
+    incarnation: str
+    position: int
+    """The last record that is part of the backup."""
+    files: list[SavedFile]
+
+    @property
+    def bytes(self) -> int:
+        """The length of all its files."""
+        return sum(file.bytes for file in self.files)
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The content of a backup."""
+
+    format: int
+    version: str
+    """The version of Antecede that made it."""
+    made: str
+    """The time of the cut, in UTC."""
+    epoch: str
+    servers: dict[str, SavedServer]
+    topology: SavedFile
+    checksum: str = ""
+    """SHA-256 of the manifest with an empty checksum."""
+
+    def sealed(self) -> "Manifest":
+        """Return the manifest with its checksum."""
+        plain = msgspec.structs.replace(self, checksum="")
+        digest = hashlib.sha256(msgspec.json.encode(plain)).hexdigest()
+        return msgspec.structs.replace(self, checksum=digest)
+
+
+class Backup(msgspec.Struct, frozen=True):
+    """A complete backup."""
+
+    path: str
+    manifest: Manifest
+
+    def folder(self, server: str) -> str:
+        """The folder of a server."""
+        return os.path.join(self.path, server)
+
+    def topology_text(self) -> str:
+        """The topology file of the system."""
+        path = os.path.join(self.path, TOPOLOGY)
+        with named(path):
+            return Path(path).read_text(encoding="utf-8")
+
+
+def is_backup(path: str) -> bool:
+    """Return whether this is the folder of a backup, complete or not."""
+    return os.path.isfile(os.path.join(path, MANIFEST)) or (os.path.isdir(path) and path.rstrip("/").endswith(PARTIAL))
+
+
+def open_backup(path: str) -> Backup:
+    """Read the manifest of a backup; raise StoreError if it is not a complete one."""
+    file = os.path.join(path, MANIFEST)
+    try:
+        data = Path(file).read_bytes()
+    except FileNotFoundError:
+        reason = "an interrupted backup" if path.rstrip("/").endswith(PARTIAL) else "not a backup"
+        raise StoreError(f"{path}: {reason}: it has no {MANIFEST}") from None
+    except OSError as error:
+        raise StoreError(f"{file}: {error.strerror}") from None
+    if len(data) > limits.frame_bytes_max:
+        raise StoreError(f"{file}: {len(data)} bytes are too many for the manifest of a backup")
+    try:
+        form = msgspec.json.decode(data, type=_Form).format
+        if form != FORMAT:
+            raise StoreError(f"{file}: a backup of format {form}; this version reads format {FORMAT}")
+        manifest = msgspec.json.decode(data, type=Manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise StoreError(f"{file}: not the manifest of a backup: {error}") from None
+    if manifest.sealed().checksum != manifest.checksum:
+        raise StoreError(f"{file}: the manifest does not match its checksum")
+    names = [name for saved in manifest.servers.values() for name in (file.name for file in saved.files)]
+    if any(name.startswith("/") or ".." in Path(name).parts for name in (*manifest.servers, *names)):
+        raise StoreError(f"{file}: a file outside of the backup")
+    return Backup(path, manifest)
+
+
+class _Form(msgspec.Struct):
+    format: int
+
+
+class NewBackup:
+    """A backup that is being made; used with ``with``. Unless ``complete`` is called, nothing is left of it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path.rstrip("/")
+        self._partial = self.path + PARTIAL
+        if os.path.lexists(self.path):
+            raise UsageError(f"{path}: exists already: expected the name of a new folder")
+        self._kept = False
+
+    def __enter__(self) -> Self:
+        with named(self._partial):
+            # The rest of an interrupted backup of the same name.
+            if os.path.isdir(self._partial):
+                shutil.rmtree(self._partial)
+            os.makedirs(self._partial, mode=0o700)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._kept:
+            with suppress(OSError):
+                shutil.rmtree(self._partial)
+
+    def folder(self, server: str) -> str:
+        """Make the folder of a server."""
+        path = os.path.join(self._partial, server)
+        with named(path):
+            os.makedirs(path, mode=0o700)
+        return path
+
+    def complete(self, manifest: Manifest, topology: str) -> Backup:
+        """Write topology and manifest, and give the backup its name."""
+        text = topology.encode()
+        saved = SavedFile(TOPOLOGY, len(text), hashlib.sha256(text).hexdigest())
+        manifest = msgspec.structs.replace(manifest, topology=saved).sealed()
+        with named(self._partial):
+            _write(os.path.join(self._partial, TOPOLOGY), text)
+            for folder, _, _ in os.walk(self._partial):
+                _sync(folder)
+            _write(os.path.join(self._partial, MANIFEST), msgspec.json.format(msgspec.json.encode(manifest)))
+            _sync(self._partial)
+            os.rename(self._partial, self.path)
+            self._kept = True
+            _sync(os.path.dirname(os.path.abspath(self.path)))
+        return Backup(self.path, manifest)
+
+
+def digest_of(path: str) -> SavedFile:
+    """Return length and checksum of a file, under its last name."""
+    sha, size = hashlib.sha256(), 0
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            sha.update(piece)
+            size += len(piece)
+    return SavedFile(os.path.basename(path), size, sha.hexdigest())
+
+
+def _write(path: str, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,57 @@
+"""Copy the data directory of a stopped server into a backup.
+
+While the directories of all servers are locked, none of them changes, and what they hold is the state of one moment.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from antecede import limits
+from antecede.backups.copying import Cut, ServerCopy
+from antecede.backups.folder import SavedServer
+from antecede.errors import StoreError, StoreLockedError
+from antecede.recording.segments import FOLDER, TOPOLOGY, pieces_in
+from antecede.store.directory import lock_directory, named, read_identity
+from antecede.store.files import Files
+from antecede.store.format import IDENTITY, segment_name, snapshot_name
+from antecede.store.recovery import judge
+
+
+@contextmanager
+def locked(directory: str) -> Iterator[None]:
+    """Lock the data directory of a stopped server."""
+    files = Files()
+    if not os.path.isfile(os.path.join(directory, IDENTITY)):
+        raise StoreError(f"{directory}: not a data directory: it has no identity")
+    with named(directory):
+        try:
+            lock = lock_directory(files, directory)
+        except StoreLockedError as error:
+            raise StoreLockedError(f"{error}: stop it, or back up the running system without --data") from None
+    try:
+        yield
+    finally:
+        files.close(lock)
+
+
+def copied(directory: str, server: str, folder: str, tell: Callable[[int, int], None]) -> SavedServer:
+    """Copy one directory; ``tell``: reports bytes copied, and bytes at most."""
+    files = Files()
+    with named(directory):
+        identity = read_identity(files, directory)
+        assert identity is not None
+        judged = judge(files, directory, identity)
+        found = judged.recovered
+        wanted = [IDENTITY, *([] if found.snapshot is None else [snapshot_name(found.snapshot.upto)])]
+        wanted += [segment_name(number) for number in judged.segments if number <= judged.tail.segment]
+        wanted += [f"{FOLDER}/{os.path.basename(piece.path)}" for piece in pieces_in(directory)]
+        if os.path.exists(f"{directory}/{FOLDER}/{TOPOLOGY}"):
+            wanted.append(f"{FOLDER}/{TOPOLOGY}")
+        sizes = {name: os.stat(f"{directory}/{name}").st_size for name in wanted}
+    copy = ServerCopy(folder, Cut(server, f"{identity.incarnation:016x}", found.last, sizes))
+    for name, offset in copy.pages():
+        with named(directory), open(f"{directory}/{name}", "rb") as file:
+            copy.take(os.pread(file.fileno(), limits.backup_page_bytes, offset))
+        tell(copy.bytes, copy.total)
+    return copy.result()

@@ -1,0 +1,144 @@
+"""Make a new system from a backup: one data directory for each server.
+
+All servers are recovered, and the links between them are compared, before anything is written. Then each gets a
+directory with a new incarnation, a snapshot of its state at the cut, and, if its trace can be continued, the records
+that the trace still needs. The directories are made under a temporary name; the last step renames them.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from antecede.backups.checking import Tell, recovered_of, recovered_state
+from antecede.backups.folder import PARTIAL, Backup
+from antecede.errors import StoreError, UsageError
+from antecede.recording.segments import FOLDER, TOPOLOGY, pieces_in
+from antecede.server import Plan
+from antecede.server.items import Began, Item, Restored, decode_record, encode_record
+from antecede.server.renewal import faults_of, renewed
+from antecede.store.copying import write_directory
+from antecede.store.directory import named, segment_numbers
+from antecede.store.files import Files
+from antecede.store.recovery import Recovered
+from antecede.store.walk import Walk, records_after
+
+
+class RestoredServer(msgspec.Struct, frozen=True):
+    """A server of the new system."""
+
+    incarnation: str
+    records: int
+    """The last record of its log; numbers go on from there."""
+
+
+def restore(
+    backup: Backup, target: str, plan: Plan, epoch: str, topology: str, tell: Tell = lambda _: None
+) -> dict[str, RestoredServer]:
+    """Make a new system in a new folder. ``plan``, ``epoch`` and ``topology`` (text): those of the new system."""
+    target = target.rstrip("/")
+    if os.path.isdir(target) and os.listdir(target):
+        raise UsageError(f"{target}: not empty: expected the name of a new folder")
+    found: dict[str, Recovered] = {}
+    snapshots: dict[str, bytes] = {}
+    former: dict[str, int] = {}
+    begins: dict[str, list[Item]] = {}
+    for server in backup.manifest.servers:
+        tell(f"recovering {server}")
+        found[server], former[server] = recovered_of(backup, server)
+        given = (found[server], server, plan, former[server], backup.manifest.epoch)
+        snapshots[server], begins[server] = recovered_state(*given)
+    faults = list(faults_of(snapshots))
+    if faults:
+        raise StoreError(f"{backup.path}: not a consistent cut: {faults[0]}")
+    files = Files()
+    incarnations = new_incarnations(files, list(snapshots))
+    partial = target + PARTIAL
+    result: dict[str, RestoredServer] = {}
+    try:
+        with named(partial):
+            if os.path.isdir(partial):
+                shutil.rmtree(partial)
+            os.makedirs(partial, mode=0o700)
+        for server, snapshot in snapshots.items():
+            tell(f"writing {server}")
+            folder = os.path.join(partial, server)
+            files.make_directory(folder)
+            state = renewed(snapshot, server, incarnations, epoch)
+            pieces = pieces_in(backup.folder(server))
+            after = pieces[-1].upto if pieces else 0
+            begin = encode_record([Restored(incarnations[server]), *begins[server]])
+            first, records = history(found[server], after, former[server], begin, bool(pieces))
+            last = write_directory(files, folder, incarnations[server], first, records, state)
+            result[server] = RestoredServer(f"{incarnations[server]:016x}", last)
+            _copy_trace(backup.folder(server), folder, topology)
+        with named(target):
+            if os.path.isdir(target):
+                os.rmdir(target)
+            os.rename(partial, target)
+            files.sync_directory(os.path.dirname(os.path.abspath(target)))
+    except BaseException:
+        with suppress(OSError):
+            shutil.rmtree(partial)
+        raise
+    return result
+
+
+def new_incarnations(files: Files, servers: list[str]) -> Mapping[str, int]:
+    """Draw an incarnation for each server."""
+    return {server: files.random_bits(64) or 1 for server in servers}
+
+
+def history(found: Recovered, after: int, former: int, begin: bytes, has_trace: bool) -> tuple[int, Iterator[bytes]]:
+    """Return the records of a restored log, and the number of the first. ``after``: the last record that is in the
+    converted trace; ``former``: the incarnation of the log; ``begin``: the first record of the restored server. Without
+    a trace to continue, the log begins with that."""
+    last = found.last
+    if found.walk is None or found.first > after + 1 or not (has_trace or found.first == 1):
+        return last + 1, iter([begin])
+    walk = _whole(found)
+
+    def records() -> Iterator[bytes]:
+        for number, record in records_after(walk, after, last):
+            yield marked(record, former) if number == 1 else record
+        yield begin
+
+    return after + 1, records()
+
+
+def _whole(found: Recovered) -> Walk:
+    """Return a walk from the oldest segment; recovery itself reads only from the snapshot on."""
+    walk = found.walk
+    assert walk is not None
+    numbers = segment_numbers(walk.files, walk.directory)
+    return Walk(walk.files, walk.directory, walk.seal, [number for number in numbers if number <= walk.tail.segment])
+
+
+def marked(record: bytes, former: int) -> bytes:
+    """Return the first record of a log, with the incarnation under which the log was begun."""
+    items = decode_record(record)
+    marked = [
+        msgspec.structs.replace(item, incarnation=item.incarnation or former) if isinstance(item, Began) else item
+        for item in items
+    ]
+    return encode_record(marked)
+
+
+def _copy_trace(source: str, folder: str, topology: str) -> None:
+    """Copy the converted part of a trace."""
+    if not os.path.isdir(f"{source}/{FOLDER}"):
+        return
+    with named(folder):
+        os.mkdir(f"{folder}/{FOLDER}", 0o700)
+        for piece in pieces_in(source):
+            shutil.copyfile(piece.path, f"{folder}/{FOLDER}/{os.path.basename(piece.path)}")
+        Path(folder, FOLDER, TOPOLOGY).write_text(topology, encoding="utf-8")
+        for name in os.listdir(f"{folder}/{FOLDER}"):
+            file = os.open(f"{folder}/{FOLDER}/{name}", os.O_RDONLY)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)

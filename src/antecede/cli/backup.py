@@ -1,0 +1,111 @@
+"""``antecede backup``: copy a whole system, running or stopped, as one consistent cut."""
+
+import asyncio
+import json
+import os
+from contextlib import ExitStack
+from time import gmtime, monotonic, strftime
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
+
+if TYPE_CHECKING:
+    from antecede.backups import NewBackup
+    from antecede.backups.folder import SavedServer
+    from antecede.cli.live import Access
+    from antecede.topology import TopologyFile
+
+
+def register(app: typer.Typer) -> None:
+    @app.command("backup")
+    def backup(
+        topology: str = typer.Argument(..., metavar="TOPOLOGY", help="The topology file of the system."),
+        folder: str = typer.Argument(..., metavar="BACKUP", help="The folder to make; it must not exist."),
+        data: str | None = typer.Option(
+            None, metavar="DIR", help="Back up the stopped servers with data directories below this folder."
+        ),
+        check: bool = typer.Option(
+            True, "--check/--no-check", help="Also recover every server from the backup, as a restore does."
+        ),
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> int:
+        """Back up a whole running system, as a consistent cut of all its servers.
+
+        For some milliseconds servers take nothing from each other; agents and clients continue. With --data the servers
+        must be stopped. Do not copy the directories of running servers by hand: copies of different moments do not fit
+        together.
+
+        Exit 0: done. 1: the backup was made, and its check failed. 2: it could not be made, and nothing is left of it.
+        """
+        from antecede.backups import NewBackup
+        from antecede.cli.backup_checks import check_made, complaints, verdict
+        from antecede.cli.live import Access
+        from antecede.cli.organisation import usable_topology
+
+        file = usable_topology(topology)
+        begun = monotonic()
+        with NewBackup(folder) as new:
+            held = None
+            if data is not None:
+                saved = _stopped(data, file, new)
+            else:
+                saved, held = _running(file, Access(topology, "operator", token_file, authority, credentials), new)
+            made = new.complete(_manifest(file, saved), file.text())
+        seconds = monotonic() - begun
+        checked = check_made(made, topology) if check else None
+        report = {
+            "backup": made.path,
+            "servers": {name: {"position": one.position, "bytes": one.bytes} for name, one in saved.items()},
+            "bytes": sum(one.bytes for one in saved.values()),
+            "held_seconds": held,
+            "seconds": seconds,
+            **verdict(checked),
+        }
+        if as_json:
+            print(json.dumps(report, indent=2))
+        else:
+            held_ms = "" if held is None else f", the servers waited for {held * 1000:.0f} ms"
+            print(f"{made.path}: {len(saved)} servers, {report['bytes']:,} bytes in {seconds:.1f} s{held_ms}")
+            for line in complaints(checked):
+                print(line)
+        return 0 if checked is None or checked.sound else 1
+
+
+def _running(file: "TopologyFile", access: "Access", new: "NewBackup") -> "tuple[dict[str, SavedServer], float]":
+    from antecede.cli.progress import bar
+    from antecede.live.client.backup import Remote
+
+    async def main() -> "tuple[dict[str, SavedServer], float]":
+        remote = Remote(file.servers, access.token, access.tls, access.keyring)
+        with bar("copying") as (_, tell):
+            try:
+                cuts = await remote.cut()
+                return await remote.copy(cuts, new, tell), remote.held_seconds
+            finally:
+                await remote.end()
+
+    return asyncio.run(main())
+
+
+def _stopped(data: str, file: "TopologyFile", new: "NewBackup") -> "dict[str, SavedServer]":
+    """Copy the directories of stopped servers. While all of them are locked, they are one cut."""
+    from antecede.backups.local import copied, locked
+    from antecede.cli.progress import bar
+
+    with ExitStack() as stack, bar("copying") as (_, tell):
+        for server in file.servers:
+            stack.enter_context(locked(os.path.join(data, server)))
+        return {server: copied(os.path.join(data, server), server, new.folder(server), tell) for server in file.servers}
+
+
+def _manifest(file: "TopologyFile", saved: "dict[str, SavedServer]") -> Any:
+    from antecede import __version__
+    from antecede.backups.folder import FORMAT, TOPOLOGY, Manifest, SavedFile
+
+    made = strftime("%Y-%m-%dT%H:%M:%SZ", gmtime())
+    return Manifest(FORMAT, __version__, made, file.epoch, saved, SavedFile(TOPOLOGY, 0, ""))

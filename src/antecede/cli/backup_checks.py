@@ -1,0 +1,101 @@
+"""Shared parts of the commands about backups: the check of one, and how its result is reported."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+if TYPE_CHECKING:
+    from antecede.backups import Backup
+    from antecede.backups.checking import Checked
+    from antecede.topology import TopologyFile
+
+
+def check_made(made: "Backup", topology: str) -> "Checked":
+    """Check a backup; ``topology``: a file beside which the application is."""
+    from antecede.backups import check_backup
+    from antecede.cli.progress import status
+    from antecede.live.application import find_beside, plan_of
+
+    file, _ = topology_of(made, None)
+    find_beside(topology)
+    with status(f"checking {made.path}") as say:
+        return check_backup(made, plan_of(file), say)
+
+
+def topology_of(source: "Backup", given: str | None) -> "tuple[TopologyFile, str]":
+    """Return the topology of a restored system, and its file."""
+    from antecede.backups.folder import TOPOLOGY
+    from antecede.cli.organisation import usable_topology
+    from antecede.errors import TopologyError
+    from antecede.topology import parse_topology
+
+    path = os.path.join(source.path, TOPOLOGY)
+    own = parse_topology(source.topology_text(), path)
+    if given is None:
+        return own, path
+    file = usable_topology(given)
+    if set(own.servers) != set(file.servers) or replace(file, servers=own.servers).epoch != own.epoch:
+        raise TopologyError(f"{given}: differs from {path} in more than addresses")
+    return file, given
+
+
+def verdict(checked: "Checked | None") -> dict[str, Any]:
+    """Return the keys of a report that say what a check found."""
+    if checked is None:
+        return {"sound": None, "damage": None, "faults": None}
+    return {"sound": checked.sound, "damage": checked.damage, "faults": checked.faults}
+
+
+def complaints(checked: "Checked | None") -> Iterator[str]:
+    """Yield the findings of a check, one line each."""
+    if checked is None:
+        return
+    for found in checked.damage.values():
+        yield from (f"DAMAGED: {line}" for line in found)
+    yield from (f"NOT A CONSISTENT CUT: {line}" for line in checked.faults)
+    if checked.sound:
+        yield "every file matches its checksum, every server can be recovered, and they fit together"
+
+
+def inspect_backup(path: str, verify: bool, as_json: bool) -> int:
+    """Show a backup, and check it if wanted. Return the exit code."""
+    from antecede.backups import open_backup
+
+    source = open_backup(path)
+    manifest = source.manifest
+    checked = check_made(source, os.path.join(path, "topology.toml")) if verify else None
+    report: dict[str, Any] = {
+        "backup": path,
+        "format": manifest.format,
+        "version": manifest.version,
+        "made": manifest.made,
+        "epoch": manifest.epoch,
+        "servers": {
+            name: {
+                "incarnation": one.incarnation,
+                "position": one.position,
+                "bytes": one.bytes,
+                "files": [{"name": file.name, "bytes": file.bytes} for file in one.files],
+            }
+            for name, one in manifest.servers.items()
+        },
+        **verdict(checked),
+    }
+    if as_json:
+        print(json.dumps(report, indent=2))
+    else:
+        print(
+            f"{path}: a backup of {len(manifest.servers)} servers, made {manifest.made} by antecede {manifest.version}"
+        )
+        print(f"topology epoch {manifest.epoch}")
+        for name, one in manifest.servers.items():
+            print(f"  {name}: up to record {one.position:,}, {one.bytes:,} bytes in {len(one.files)} files")
+        for line in complaints(checked):
+            print(line)
+        if checked is None:
+            print("not checked (--verify)", file=sys.stderr)
+    return 0 if checked is None or checked.sound else 1

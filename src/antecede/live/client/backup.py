@@ -1,0 +1,96 @@
+"""An operator's backup over TCP: an adapter around :class:`antecede.server.cutting.Cutting`, and the copies."""
+
+import asyncio
+import ssl
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from random import random
+from secrets import token_hex
+from time import monotonic
+from typing import Any
+
+import msgspec
+
+from antecede.access.proof import Keyring
+from antecede.backups.copying import Cut, ServerCopy
+from antecede.backups.folder import NewBackup, SavedServer
+from antecede.errors import AntecedeError, ClosedError, OverloadError, RefusedError
+from antecede.live.client.operator import request
+from antecede.server.cutting import Cutting
+from antecede.topology import Address
+
+Tell = Callable[[int, int], None]
+"""Reports how many bytes are copied, and how many there are at most."""
+
+
+class Remote:
+    """The servers of a running system, for one backup."""
+
+    def __init__(
+        self, servers: Mapping[str, Address], token: str, tls: ssl.SSLContext | None, keyring: Keyring | None
+    ) -> None:
+        self._servers = servers
+        self._token = token
+        self._tls = tls
+        self._keyring = keyring
+        self._cutting = Cutting(servers, token_hex(16))
+        self.held_seconds = 0.0
+        """How long the servers took nothing from each other: an upper bound."""
+
+    async def cut(self) -> dict[str, Cut]:
+        """Hold all servers, then cut all of them."""
+        cutting, begun = self._cutting, monotonic()
+        while not cutting.over:
+            due = cutting.requests()
+            await asyncio.gather(*(self._ask(*one) for one in due))
+        self.held_seconds = monotonic() - begun
+        if cutting.failure is not None:
+            server, error = cutting.failure
+            raise type(error)(f"server {server}: {error}") if not isinstance(error, RefusedError) else error
+        return {server: msgspec.convert(cutting.cuts[server], Cut) for server in self._servers}
+
+    async def copy(self, cuts: Mapping[str, Cut], new: NewBackup, tell: Tell) -> dict[str, SavedServer]:
+        """Copy the files of all servers, one server after the other."""
+        copies = {server: ServerCopy(new.folder(server), cut) for server, cut in cuts.items()}
+        total = sum(copy.total for copy in copies.values())
+        for server, copy in copies.items():
+            for name, offset in copy.pages():
+                document = await self._read(server, name, offset)
+                copy.take(b64decode(document["bytes"]))
+                tell(sum(one.bytes for one in copies.values()), total)
+        return {server: copy.result() for server, copy in copies.items()}
+
+    async def end(self) -> None:
+        """End the backup at all servers; those that do not answer give up by themselves."""
+        await asyncio.gather(*(self._end(*one) for one in self._cutting.releases()))
+
+    async def _end(self, server: str, command: str, arguments: list[str]) -> None:
+        with suppress(AntecedeError):
+            await self._request(server, command, *arguments)
+
+    async def _ask(self, server: str, command: str, arguments: list[str]) -> None:
+        try:
+            self._cutting.answered(server, await self._request(server, command, *arguments), None)
+        except AntecedeError as error:
+            self._cutting.answered(server, None, error)
+
+    async def _read(self, server: str, name: str, offset: int) -> Any:
+        """Read a page. An operator whose rate is limited waits, and tries again."""
+        [(_, _, [id_])] = [one for one in self._cutting.releases() if one[0] == server]
+        for left in reversed(range(_tries)):
+            try:
+                return await self._request(server, "backup-read", id_, name, str(offset))
+            except OverloadError:
+                if not left:
+                    raise
+                await asyncio.sleep(_pause_seconds * (1 + random()))
+        raise ClosedError("the last try returns or raises")
+
+    async def _request(self, server: str, command: str, *arguments: str) -> Any:
+        address = self._servers[server]
+        return await request(address, self._token, command, *arguments, tls=self._tls, keyring=self._keyring)
+
+
+_tries = 50
+_pause_seconds = 0.2

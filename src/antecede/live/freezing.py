@@ -1,0 +1,72 @@
+"""The files of a server as they were at the cut of a backup, although the log goes on: as hard links.
+
+A file that is deleted or replaced under its name stays readable under its link. The segment that is being written
+grows, but what was durable at the cut does not change. The links are in a folder of the data directory, which is
+removed at the end of the backup, or at the next start.
+"""
+
+import os
+import shutil
+from contextlib import suppress
+
+from antecede.errors import StoreError
+from antecede.recording.segments import FOLDER, TOPOLOGY, pieces_in
+from antecede.store import Store
+from antecede.store.directory import named
+from antecede.store.format import IDENTITY, numbered, segment_name, snapshot_name
+
+LINKS = "frozen"
+"""The folder of the links."""
+_tries = 5
+
+
+class FrozenFiles:
+    """The files of one moment; see :class:`antecede.server.backups.Frozen`."""
+
+    def __init__(self, directory: str, store: Store) -> None:
+        """Call this in the thread of the server: no snapshot is taken meanwhile."""
+        self._folder = f"{directory}/{LINKS}"
+        self.position = store.durable
+        self.files: dict[str, int] = {}
+        for left in reversed(range(_tries)):
+            try:
+                self._link(directory)
+                return
+            except FileNotFoundError as error:
+                # Another thread has just deleted a file that is not needed any more.
+                if not left:
+                    self.end()
+                    raise StoreError(f"{error.filename}: {error.strerror}") from None
+            except OSError as error:
+                self.end()
+                raise StoreError(f"{error.filename}: a backup needs hard links: {error.strerror}") from None
+
+    def _link(self, directory: str) -> None:
+        remove_links(directory)
+        os.makedirs(f"{self._folder}/{FOLDER}", mode=0o700)
+        names = os.listdir(directory)
+        snapshots = [upto for upto in numbered(names, "snapshot") if upto <= self.position]
+        wanted = [IDENTITY, *map(snapshot_name, snapshots[-1:]), *map(segment_name, numbered(names, "segment"))]
+        pieces = pieces_in(directory)
+        wanted += [f"{FOLDER}/{os.path.basename(piece.path)}" for piece in pieces]
+        if os.path.exists(f"{directory}/{FOLDER}/{TOPOLOGY}"):
+            wanted.append(f"{FOLDER}/{TOPOLOGY}")
+        self.files = {}
+        for name in wanted:
+            os.link(f"{directory}/{name}", f"{self._folder}/{name}")
+            self.files[name] = os.stat(f"{self._folder}/{name}").st_size
+
+    def read(self, name: str, offset: int, count: int) -> bytes:
+        path = f"{self._folder}/{name}"
+        with named(path), open(path, "rb") as file:
+            return os.pread(file.fileno(), count, offset)
+
+    def end(self) -> None:
+        with suppress(OSError):
+            shutil.rmtree(self._folder)
+
+
+def remove_links(directory: str) -> None:
+    """Remove the links of an earlier backup."""
+    if os.path.isdir(f"{directory}/{LINKS}"):
+        shutil.rmtree(f"{directory}/{LINKS}")

@@ -1,0 +1,152 @@
+"""A server's part in a backup of the whole system: take part in a consistent cut, and hand out the files of its state.
+
+**The cut.** A server's durable state is a prefix of its log. Copies of several logs form a system that can go on if
+
+1. no log has accepted a frame that its sender's log has not sent, since its sender would give the number again; and
+2. every frame that a sender's state has forgotten, because it was acknowledged, was accepted in its receiver's log.
+
+(Frames that were sent and not accepted are in transit: the sender's copy sends them again.) Copies that are made at
+different moments break both. Every *instant* is such a cut, because frames and acknowledgements leave after they are
+durable. Several servers cannot be copied in one instant, but two rounds are enough (:mod:`antecede.server.cutting`):
+
+- ``backup`` **holds** a server: from now on nothing that peers bring is taken (:meth:`Peering.pause`). Agents, timers,
+  clients and the log go on. Only when *all* servers are held does the operator begin the second round.
+- ``backup-cut`` takes the **cut**: the records that are durable now, with the newest snapshot. Then the server goes on.
+
+A frame accepted in a cut was taken before its receiver was held. So it was durable at its sender before every cut (1).
+A frame forgotten in a snapshot was acknowledged before its sender was held. So it was durable at its receiver before
+every cut (2). A server that was restarted, or waited too long, has lost its hold, and refuses the cut.
+
+Afterwards the operator reads the files of the cut, page by page (``backup-read``), and ends it (``backup-end``). The
+adapter keeps them as they were at the cut, although the log goes on.
+"""
+
+from base64 import b64encode
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from antecede import limits
+from antecede.errors import MissingError, OverloadError, UsageError
+from antecede.server import AgentServer
+from antecede.server.driver import Driver
+
+if TYPE_CHECKING:
+    from antecede.server.peering import Peering
+
+
+class Frozen(Protocol):
+    """The files of a server as they were at one moment."""
+
+    position: int
+    """The last record that is part of it; it was durable."""
+    files: dict[str, int]
+    """Name and length of each file."""
+
+    def read(self, name: str, offset: int, count: int) -> bytes:
+        """Return some bytes of a file."""
+        ...
+
+    def end(self) -> None:
+        """Forget the files."""
+        ...
+
+
+class Backups:
+    """The commands about backups on one server."""
+
+    def __init__(self, machine: AgentServer, driver: Driver, peering: "Peering") -> None:
+        self._machine = machine
+        self._driver = driver
+        self._peering = peering
+        self.freeze: Callable[[], Frozen] | None = None
+        """Set by the adapter: keeps the files of this moment. None: this server keeps no files."""
+        self._id = ""
+        """The backup in progress; empty: none."""
+        self._until = 0.0
+        """The time at which it is given up, unless its operator comes back before."""
+        self._frozen: Frozen | None = None
+        self.commands: dict[str, tuple[int, Callable[..., Any]]] = {
+            "backup": (1, self.hold),
+            "backup-cut": (1, self.cut),
+            "backup-read": (3, self.read),
+            "backup-end": (1, self.end),
+        }
+        """The commands, each with the number of its arguments."""
+        self.audited = ("backup", "backup-cut", "backup-end")
+        """The commands that are in the audit log even if they change nothing."""
+
+    def hold(self, id_: str) -> dict[str, Any]:
+        """Take nothing from peers until the cut, or for a few seconds."""
+        name = self._machine.name
+        if self.freeze is None or not self._machine.kept:
+            raise UsageError(f"server {name} keeps no log: with --durability memory there is nothing to back up")
+        if self._driver.behind:
+            raise OverloadError(f"server {name} cannot write its log: {self._driver.trouble}")
+        if self._id and self._id != id_:
+            raise OverloadError(f"server {name} is part of another backup: try again later")
+        if not 0 < len(id_) <= _id_chars_max:
+            raise UsageError(f"name of a backup with {len(id_)} characters: expected 1 to {_id_chars_max}")
+        self._id, self._until = id_, self._driver.now + limits.backup_hold_seconds_max
+        self._peering.pause()
+        return {"server": name}
+
+    def cut(self, id_: str) -> dict[str, Any]:
+        """Keep the files of this moment, and go on."""
+        self._check(id_)
+        if not self._peering.paused or self.freeze is None:
+            raise MissingError(f"server {self._machine.name} waits for no cut any more: start the backup again")
+        try:
+            self._frozen = self.freeze()
+        finally:
+            self._peering.resume()
+        if not self._frozen.position:
+            raise OverloadError(f"server {self._machine.name} has just begun its log: try again later")
+        self._until = self._driver.now + limits.backup_idle_seconds_max
+        frozen = self._frozen
+        incarnation = f"{self._machine.incarnation:016x}"
+        return {
+            "server": self._machine.name,
+            "incarnation": incarnation,
+            "position": frozen.position,
+            "files": frozen.files,
+        }
+
+    def read(self, id_: str, name: str, offset: str) -> dict[str, Any]:
+        """Return the next bytes of a file."""
+        self._check(id_)
+        frozen = self._frozen
+        size = None if frozen is None else frozen.files.get(name)
+        if frozen is None or size is None:
+            raise UsageError(f"the backup has no file {name[:100]!r}")
+        if not (offset.isascii() and offset.isdecimal() and len(offset) <= _digits_max):
+            raise UsageError(f"offset {offset[:_digits_max]!r}: expected a number")
+        self._until = self._driver.now + limits.backup_idle_seconds_max
+        count = min(limits.backup_page_bytes, max(0, size - int(offset)))
+        return {"bytes": b64encode(frozen.read(name, int(offset), count)).decode()}
+
+    def end(self, id_: str) -> dict[str, Any]:
+        """End the backup: the files of the cut are not needed any more."""
+        self._check(id_)
+        self._leave()
+        return {"server": self._machine.name}
+
+    def watch(self, now: float) -> None:
+        """Give up a backup whose operator is gone. Call this about once per second."""
+        if self._id and now > self._until:
+            self._leave()
+
+    def _check(self, id_: str) -> None:
+        if not self._id or id_ != self._id:
+            raise MissingError(f"server {self._machine.name} is not part of this backup any more: start it again")
+
+    def _leave(self) -> None:
+        self._id = ""
+        if self._peering.paused:
+            self._peering.resume()
+        frozen, self._frozen = self._frozen, None
+        if frozen is not None:
+            frozen.end()
+
+
+_id_chars_max = 64
+_digits_max = 18

@@ -1,0 +1,87 @@
+"""The states of all servers at one cut: whether they fit together, and the same states as those of a new system.
+
+A **restored system** is a new one. All its servers have new incarnations, and know those of each other. So a server of
+the old system and one of the restored system refuse each other before either accepts anything, and letters get ids that
+the old system never used. Everything else is kept: agents, mailboxes, clients and their numbers, timers, orders, and
+the frames in transit, which the senders' links still have.
+
+**The check.** For each pair of servers of a domain, every frame that one has accepted was sent by the other; and every
+frame that was sent and not accepted is still there to be sent again. The two ends remember each other's incarnation,
+and the domain was reset equally often. Copies of directories that were made at different moments fail it.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from antecede.channel import SavedChannel
+from antecede.errors import SnapshotError
+from antecede.link import SavedLink
+from antecede.server.snapshots import State, decode_state, encode_state
+
+
+def faults_of(snapshots: Mapping[str, bytes]) -> Iterator[str]:
+    """Return what does not fit together in the snapshots of all servers, by name; nothing if they are one cut."""
+    states = {server: decode_state(snapshot) for server, snapshot in snapshots.items()}
+    links = {server: dict(_links(state)) for server, state in states.items()}
+    for server, own in links.items():
+        for (domain, peer), link in own.items():
+            other = links.get(peer, {}).get((domain, server))
+            if other is None:
+                yield f"{server} shares domain {domain} with {peer}, which is not there"
+            else:
+                yield from _misfits(f"{server} and {peer} in domain {domain}", peer, link, other)
+            generations = [states[one].channel.consumers[domain].generation for one in (server, peer) if one in states]
+            if server < peer and len(set(generations)) > 1:
+                yield f"domain {domain} was reset {generations[0]} times at {server} and {generations[1]} at {peer}"
+
+
+def _misfits(where: str, peer: str, link: SavedLink, other: SavedLink) -> Iterator[str]:
+    """Compare an end of a link with the other end, which received what this one sent."""
+    if other.peer not in (0, link.incarnation):
+        yield f"{where}: {peer} remembers incarnation {other.peer:016x}, not {link.incarnation:016x}"
+        return
+    if other.accepted.largest > link.sent:
+        yield f"{where}: {peer} has accepted frame {other.accepted.largest}, but only {link.sent} were sent"
+    lost = [
+        number
+        for number in range(other.accepted.upto + 1, link.sent + 1)
+        if number not in other.accepted and number not in link.bodies
+    ]
+    if lost:
+        yield f"{where}: {len(lost)} frames from {lost[0]} on are lost: acknowledged, and not accepted by {peer}"
+
+
+def renewed(snapshot: bytes, server: str, incarnations: Mapping[str, int], epoch: str) -> bytes:
+    """Return a server's snapshot as that of a new system, whose servers have these incarnations."""
+    state = decode_state(snapshot)
+    mine = incarnations[server]
+    consumers = {}
+    for domain, consumer in state.channel.consumers.items():
+        own = _read(consumer.own)
+        links = {peer: _read(link).under(mine, incarnations[peer]) for peer, link in consumer.links.items()}
+        consumers[domain] = replace(
+            consumer, own=own.under(mine, mine if own.peer else 0), links=links, lives=dict.fromkeys(links, 0)
+        )
+    channel = SavedChannel(consumers, state.channel.returns)
+    return encode_state(replace(state, incarnation=mine, epoch=epoch, channel=channel, stopped=[]))
+
+
+def origin_of(snapshot: bytes) -> tuple[str, int]:
+    """The server and the incarnation of a snapshot."""
+    state = decode_state(snapshot)
+    return state.server, state.incarnation
+
+
+def _links(state: State) -> Iterator[tuple[tuple[str, str], SavedLink]]:
+    for domain, consumer in state.channel.consumers.items():
+        for peer, link in consumer.links.items():
+            yield (domain, peer), _read(link)
+
+
+def _read(link: bytes) -> SavedLink:
+    try:
+        return SavedLink.read(link)
+    except msgspec.MsgspecError as error:
+        raise SnapshotError(f"saved link: {error}") from None

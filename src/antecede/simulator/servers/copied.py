@@ -1,0 +1,27 @@
+"""The copy of a simulated disk at the cut of a backup."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from antecede.simulator.servers.server import SimulatedServer
+
+
+class Copied:
+    """A disk at the cut of a backup; see :class:`antecede.server.backups.Frozen`."""
+
+    def __init__(self, position: int, contents: dict[str, bytes], archived: list[bytes], incarnation: int) -> None:
+        self.position, self.contents, self.archived, self.incarnation = position, contents, archived, incarnation
+        self.files = {path: len(data) for path, data in contents.items()}
+
+    def read(self, name: str, offset: int, count: int) -> bytes:
+        return self.contents[name][offset : offset + count]
+
+    def end(self) -> None:
+        """Do nothing: there is nothing to remove."""
+
+
+def copy_of(server: "SimulatedServer") -> Copied:
+    """Copy the disk of a server at this moment; the server keeps the copy."""
+    incarnation = server.machine.incarnation
+    server.copied = Copied(server.store.durable, server.disk.contents(), list(server.archived), incarnation)
+    return server.copied

@@ -1,0 +1,348 @@
+"""Backups: a cut of real servers under load that goes on as a new system, and everything that must be refused."""
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from antecede import limits
+from antecede.backups import Backup, NewBackup, check_backup, open_backup, restore
+from antecede.backups.folder import FORMAT, Manifest, SavedFile, SavedServer
+from antecede.backups.local import copied, locked
+from antecede.cli import run
+from antecede.errors import MissingError, OverloadError, StoreError, StoreLockedError, UsageError
+from antecede.live import ServerRuntime
+from antecede.live.application import plan_of
+from antecede.live.client.backup import Remote
+from antecede.live.freezing import LINKS
+from antecede.recording.gathering import gathered
+from antecede.server.cutting import Cutting
+from antecede.topology import TopologyFile, parse_topology
+from antecede.trace import judge, read_events
+from helpers.ports import free_ports
+from helpers.summing import Add, Sum, Tell
+
+_names = ("s1", "s2", "s3")
+
+
+def _topology() -> TopologyFile:
+    """s2 is a router between s1, where clients are, and s3, where the agent is."""
+    servers = "\n".join(f'{name} = "tcp://127.0.0.1:{port}"' for name, port in zip(_names, free_ports(3), strict=True))
+    return parse_topology(
+        f'[servers]\n{servers}\n[domains]\nA = {{ servers = ["s1", "s2"] }}\nB = {{ servers = ["s2", "s3"] }}\n'
+        '[agents]\nsum = { server = "s3", class = "helpers.summing:Sum" }\n'
+    )
+
+
+class _System:
+    """The servers of a topology, in this event loop."""
+
+    def __init__(self, file: TopologyFile, folder: Path, trace: bool = True) -> None:
+        self.file = file
+        folder.mkdir(exist_ok=True)
+        self.servers = {
+            name: ServerRuntime(
+                file, name, str(folder / name), agents={"sum": Sum} if name == "s3" else {}, trace=trace
+            )
+            for name in _names
+        }
+
+    async def __aenter__(self) -> "_System":
+        for server in self.servers.values():
+            await server.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for server in self.servers.values():
+            await server.stop()
+
+    async def load(self, started: asyncio.Event) -> None:
+        """Let a client publish until it is cancelled."""
+        async with self.servers["s1"].bus("alice") as bus:
+            amount = 0
+            while True:
+                amount += 1
+                await bus.send("sum", Add(amount=amount))
+                if amount == 50:
+                    started.set()
+
+    async def backup(self, path: Path) -> Backup:
+        with NewBackup(str(path)) as new:
+            remote = Remote(self.file.servers, "", None, None)
+            try:
+                saved = await remote.copy(await remote.cut(), new, lambda done, total: None)
+            finally:
+                await remote.end()
+            return new.complete(_manifest(self.file, saved), self.file.text())
+
+
+def _manifest(file: TopologyFile, saved: dict[str, Any]) -> Manifest:
+    return Manifest(FORMAT, "0", "2026-01-01T00:00:00Z", file.epoch, saved, SavedFile("topology.toml", 0, ""))
+
+
+def _run(main: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await main()
+
+    asyncio.run(bounded())
+
+
+async def _under_load(folder: Path, file: TopologyFile, act: Callable[[_System], Awaitable[None]]) -> None:
+    async with _System(file, folder) as system:
+        started = asyncio.Event()
+        load = asyncio.create_task(system.load(started))
+        try:
+            await started.wait()
+            await act(system)
+        finally:
+            load.cancel()
+            await asyncio.gather(load, return_exceptions=True)
+
+
+def _restored(backup: Backup, target: Path, file: TopologyFile) -> None:
+    restore(backup, str(target), plan_of(file), file.epoch, file.text())
+
+
+def test_backups_under_load_go_on_as_new_systems(tmp_path: Path) -> None:
+    file = _topology()
+    made: list[Backup] = []
+
+    async def act(system: _System) -> None:
+        for number in range(2):
+            made.append(await system.backup(tmp_path / f"backup{number}"))
+            assert not (tmp_path / "data" / "s1" / LINKS).exists()
+
+    _run(lambda: _under_load(tmp_path / "data", file, act))
+    for number, backup in enumerate(made):
+        assert check_backup(backup, plan_of(file)).sound
+        other, target = _topology(), tmp_path / f"restored{number}"
+        _restored(backup, target, other)
+
+        async def go_on(other: TopologyFile = other, target: Path = target) -> None:
+            async with _System(other, target) as system:
+                published = system.servers["s1"].machine.clients["alice"]
+                assert published >= 50
+                async with system.servers["s1"].bus("alice") as bus:
+                    await bus.send("sum", Add(amount=published + 1))
+                    total = (await bus.ask("sum", Tell())).fields["amount"]
+                # What was in transit at the cut arrived once, and the client's numbers go on.
+                assert total == (published + 1) * (published + 2) // 2
+
+        _run(go_on)
+        with gathered([str(target)]) as paths:
+            rows = list(read_events(paths)[0])
+        verdict = judge(rows, ("fifo", "causal"))
+        assert verdict.holds("causal")
+        assert verdict.holds("fifo")
+        assert verdict.undelivered == 0
+        ids = {row.message.rpartition(".")[0] for row in rows if row.kind == "send" and row.message}
+        assert len(ids) >= 3, "letters of the restored system have ids of their own"
+
+
+def test_a_stopped_system(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    file = _topology()
+    topology = tmp_path / "topology.toml"
+    topology.write_text(file.text())
+    data, backup = str(tmp_path / "data"), str(tmp_path / "backup")
+
+    async def act(system: _System) -> None:
+        assert run(["backup", str(topology), backup, "--data", data]) == 2
+        assert "stop it, or back up the running system" in capsys.readouterr().err
+        assert not os.path.exists(backup)
+        assert not os.path.exists(backup + ".partial")
+
+    _run(lambda: _under_load(tmp_path / "data", file, act))
+    capsys.readouterr()
+    assert run(["backup", str(topology), backup, "--data", data, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["sound"] is True
+    assert report["servers"].keys() == set(_names)
+    assert run(["inspect", backup, "--verify", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sound"] is True
+    assert run(["inspect", backup]) == 0
+    assert "3 servers" in capsys.readouterr().out
+    assert run(["restore", backup, str(tmp_path / "again"), "--json"]) == 0
+    servers = json.loads(capsys.readouterr().out)["servers"]
+    assert len({one["incarnation"] for one in servers.values()}) == 3
+    assert run(["backup", str(topology), backup, "--data", data]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert run(["restore", backup, str(tmp_path / "again")]) == 2
+    assert "not empty" in capsys.readouterr().err
+
+    # A damaged file, a damaged manifest, a missing one.
+    victim = next(Path(backup, "s2").glob("segment-*"))
+    good = victim.read_bytes()
+    victim.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    assert run(["inspect", backup, "--verify"]) == 1
+    assert f"DAMAGED: {victim}: does not match its checksum" in capsys.readouterr().out
+    assert run(["restore", backup, str(tmp_path / "more")]) == 2
+    assert not (tmp_path / "more").exists()
+    victim.write_bytes(good)
+    manifest = Path(backup, "backup.json")
+    text = manifest.read_text()
+    manifest.write_text(text.replace(file.epoch, "0" * 16))
+    assert run(["inspect", backup]) == 2
+    assert "does not match its checksum" in capsys.readouterr().err
+    manifest.unlink()
+    assert run(["restore", backup, str(tmp_path / "more")]) == 2
+    assert "not a backup: it has no backup.json" in capsys.readouterr().err
+    manifest.write_text(text)
+    assert run(["inspect", backup, "--verify"]) == 0
+
+
+def test_copies_of_different_moments_are_refused(tmp_path: Path) -> None:
+    file = _topology()
+    copies = tmp_path / "copies"
+
+    async def act(system: _System) -> None:
+        for name in _names:
+            # By hand, one after the other, while the system goes on.
+            shutil.copytree(tmp_path / "data" / name, copies / name)
+            before = system.servers[name].store.last
+            while system.servers[name].store.last < before + 20:
+                await asyncio.sleep(0.005)
+
+    _run(lambda: _under_load(tmp_path / "data", file, act))
+    with NewBackup(str(tmp_path / "backup")) as new:
+        saved = {}
+        for name in _names:
+            with locked(str(copies / name)):
+                saved[name] = copied(str(copies / name), name, new.folder(name), lambda done, total: None)
+        backup = new.complete(_manifest(file, saved), file.text())
+    checked = check_backup(backup, plan_of(file))
+    assert not checked.sound
+    assert "has accepted frame" in checked.faults[0]
+    with pytest.raises(StoreError, match="not a consistent cut"):
+        _restored(backup, tmp_path / "restored", file)
+    assert not (tmp_path / "restored").exists()
+
+
+def test_the_old_and_the_restored_system_do_not_connect(tmp_path: Path) -> None:
+    file = _topology()
+    made: list[Backup] = []
+
+    async def act(system: _System) -> None:
+        made.append(await system.backup(tmp_path / "backup"))
+
+    _run(lambda: _under_load(tmp_path / "data", file, act))
+    _restored(made[0], tmp_path / "restored", file)
+
+    async def mixed() -> None:
+        # By mistake one server of the restored system runs among those of the old one.
+        folders = {"s1": "data", "s2": "restored", "s3": "data"}
+        servers = [
+            ServerRuntime(file, name, str(tmp_path / folder / name), agents={"sum": Sum} if name == "s3" else {})
+            for name, folder in folders.items()
+        ]
+        for server in servers:
+            await server.start()
+        before = [server.machine.engine.dump() for server in servers]
+        while not all(server.machine.stopped or server.core.peering.refusals for server in servers):
+            await asyncio.sleep(0.01)
+        assert [server.machine.engine.dump() for server in servers] == before
+        assert not any(peer.ready for server in servers for peer in server.core.peering.peers.values())
+        for server in servers:
+            await server.stop()
+
+    _run(mixed)
+
+
+def test_a_hold_ends_by_itself(tmp_path: Path) -> None:
+    async def act(system: _System) -> None:
+        server = system.servers["s2"]
+        backups, now = server.operations.backups, server.driver.now
+        with pytest.raises(MissingError):
+            backups.cut("first")
+        backups.hold("first")
+        with pytest.raises(OverloadError):
+            backups.hold("second")
+        assert server.core.peering.paused
+        # At the bound it waits, beyond it it does not.
+        server.core.operations.backups.watch(server.driver.now + limits.backup_hold_seconds_max)
+        assert server.core.peering.paused
+        backups.watch(backups._until + 0.001)
+        assert not server.core.peering.paused
+        with pytest.raises(MissingError):
+            backups.cut("first")
+        backups.hold("second")
+        cut = backups.cut("second")
+        assert not server.core.peering.paused
+        assert max(cut["files"].values()) > limits.backup_page_bytes / 2
+        with pytest.raises(UsageError):
+            backups.read("second", "../s1/identity", "0")
+        for name in cut["files"]:
+            assert len(backups.read("second", name, "0")["bytes"]) <= 4 * (limits.backup_page_bytes // 3 + 1)
+        backups.watch(backups._until)
+        assert backups.read("second", "identity", "0")["bytes"]
+        backups.watch(backups._until + 0.001)
+        assert backups._until >= now + limits.backup_idle_seconds_max
+        with pytest.raises(MissingError):
+            backups.read("second", "identity", "0")
+        assert not (tmp_path / "data" / "s2" / LINKS).exists()
+
+    _run(lambda: _under_load(tmp_path / "data", _topology(), act))
+
+
+def test_a_failed_cut_leaves_nothing(tmp_path: Path) -> None:
+    async def act(system: _System) -> None:
+        await system.servers["s3"].stop()
+        with pytest.raises(Exception, match="s3"):
+            await system.backup(tmp_path / "backup")
+        assert not list(tmp_path.glob("backup*"))
+        assert not system.servers["s1"].core.peering.paused
+
+    _run(lambda: _under_load(tmp_path / "data", _topology(), act))
+
+
+def test_the_operator_cuts_only_when_all_are_held() -> None:
+    cutting = Cutting(["s1", "s2"], "x")
+    assert [one[:2] for one in cutting.requests()] == [("s1", "backup"), ("s2", "backup")]
+    cutting.answered("s1", {}, None)
+    assert cutting.requests() == []
+    cutting.answered("s2", {}, None)
+    assert [one[:2] for one in cutting.requests()] == [("s1", "backup-cut"), ("s2", "backup-cut")]
+    cutting.answered("s1", {"position": 1}, None)
+    cutting.answered("s2", None, MissingError("gone"))
+    assert cutting.over
+    assert not cutting.done
+    assert [one[1] for one in cutting.releases()] == ["backup-end"] * 2
+
+
+def test_an_interrupted_backup_does_not_look_complete(tmp_path: Path) -> None:
+    path = tmp_path / "backup"
+    with suppress(KeyboardInterrupt), NewBackup(str(path)) as new:
+        (Path(new.folder("s1")) / "identity.backup").write_bytes(b"")
+        # As after a kill: the folder stays.
+        shutil.copytree(f"{path}.partial", tmp_path / "killed.partial")
+        raise KeyboardInterrupt
+    assert not list(tmp_path.glob("backup*"))
+    with pytest.raises(StoreError, match="an interrupted backup"):
+        open_backup(str(tmp_path / "killed.partial"))
+
+
+def test_a_manifest_from_outside(tmp_path: Path) -> None:
+    saved = SavedFile("../../etc/passwd", 1, "x")
+    manifest = msgspec.structs.replace(_manifest(_topology(), {}), servers={"s1": SavedServer("0", 1, [saved])})
+    (tmp_path / "backup.json").write_bytes(msgspec.json.encode(manifest.sealed()))
+    with pytest.raises(StoreError, match="outside of the backup"):
+        open_backup(str(tmp_path))
+    (tmp_path / "backup.json").write_bytes(msgspec.json.encode(msgspec.structs.replace(manifest, format=9).sealed()))
+    with pytest.raises(StoreError, match="format 9"):
+        open_backup(str(tmp_path))
+    (tmp_path / "backup.json").write_bytes(b"\xff{")
+    with pytest.raises(StoreError, match="not the manifest"):
+        open_backup(str(tmp_path))
+
+
+def test_a_locked_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="not a data directory"), locked(str(tmp_path)):
+        pass
+    assert StoreLockedError.code
