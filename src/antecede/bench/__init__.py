@@ -16,7 +16,9 @@ only ratios within one run are meaningful. A side that is not installed is skipp
   on disk, so a round trip costs one fdatasync at each end; the same holds for the bare loop.
 - *ping-pong*: ``await bus.ask()`` in one process, the answering agent on the server of the other.
 
-Every module here except :mod:`~antecede.bench.channel`, :mod:`~antecede.bench.report` and
+``antecede bench paper000`` (:mod:`~antecede.bench.paper000`) is separate: it runs many servers of one system.
+
+Every other module here except :mod:`~antecede.bench.channel`, :mod:`~antecede.bench.report` and
 :mod:`~antecede.bench.children` is one kind of party, run as a separate process:
 ``python -m antecede.bench.MODULE ROLE SETTINGS``.
 """

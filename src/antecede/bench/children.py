@@ -151,6 +151,27 @@ def resident_bytes(pid: int) -> int:
     return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time, user and system, of a process; needs Linux."""
+    fields = _proc(pid, "stat").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def proportional_bytes(pid: int) -> int:
+    """Return the memory of a process; a page that several processes share is divided among them. Needs Linux."""
+    lines = _proc(pid, "smaps_rollup").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+
+
+def _proc(pid: int, name: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text()
+    except OSError as error:
+        raise SideError(
+            f"process {pid} cannot be read ({error.strerror}): it has ended, or this is not Linux"
+        ) from None
+
+
 # Within a party.
 
 Role = Callable[..., Coroutine[Any, Any, None]]

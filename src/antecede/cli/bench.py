@@ -1,6 +1,7 @@
 """``antecede bench``: speed as a ratio against a lower bound measured in the same run."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -191,6 +192,50 @@ def register(app: typer.Typer) -> None:
         numbers = [tuple(_positive(text, option)) for text, option in ((under_way, "under-way"), (states, "states"))]
         settings = Settings(wanted, numbers[0], numbers[1], durable, calls, rounds, etcd)
         report = bench_objects(settings, directory, _tell)
+        print(json.dumps(report, indent=2) if as_json else table(report))
+
+    @bench.command()
+    def paper000(
+        servers: str = typer.Option("10,20,30,50,75,100,150", help="Numbers of servers, separated by commas."),
+        shapes: str = typer.Option("flat,bus", help="Organisations to measure: flat, bus, daisy, tree, star."),
+        order: str = typer.Option("matrix", help="The order in every domain; the paper's is matrix or updates."),
+        sends: int = typer.Option(100, min=4, help="Messages to one agent, one after the other."),
+        broadcasts: int = typer.Option(20, min=4, help="Messages to the agents of all servers."),
+        durability: str = typer.Option("disk", help="disk, os or memory."),
+        svg: str | None = typer.Option(None, metavar="FILE", help="Draw the paper's Fig. 9, 11 and 12 into this file."),
+        directory: str | None = typer.Option(
+            None, metavar="DIR", help="A folder on the disk to use. Default: the temporary folder."
+        ),
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> None:
+        """Repeat the experiments of Laumay et al. with real servers on this machine: turn-around times to the same
+        server, to another one, and to all, in one flat domain and in a bus of domains.
+
+        Also measured: the time until all servers are connected, and their memory. 150 servers need about 5 GB of
+        memory. Needs Linux.
+        """
+        from antecede.bench.paper000 import Settings, bench_paper000, table
+        from antecede.topology import SHAPES
+
+        wanted = tuple(part.strip() for part in shapes.split(","))
+        for shape in wanted:
+            if shape not in SHAPES:
+                raise UsageError(f"--shapes {shape}: expected some of {', '.join(SHAPES)}")
+        if durability not in ("disk", "os", "memory"):
+            raise UsageError(f"--durability {durability}: expected disk, os or memory")
+        counts = tuple(_positive(servers, "servers"))
+        if not 3 <= min(counts) <= max(counts) <= 1_000:
+            raise UsageError(f"--servers {servers}: expected numbers from 3 to 1000, separated by commas")
+        settings = Settings(counts, wanted, _names(order)[0], sends, broadcasts, durability)
+        if svg is not None and not os.access(os.path.dirname(os.path.abspath(svg)), os.W_OK):
+            raise UsageError(f"--svg {svg}: expected a file in a folder that can be written")
+        with bar("measuring servers") as (_, step):
+            report = bench_paper000(settings, directory, _tell, step)
+        if svg is not None:
+            from antecede.report.paper000 import figures
+
+            with open(svg, "w", encoding="utf-8") as file:
+                file.write(figures(report))
         print(json.dumps(report, indent=2) if as_json else table(report))
 
     @bench.command()

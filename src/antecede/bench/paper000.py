@@ -1,0 +1,263 @@
+"""``antecede bench paper000``: the experiments of Laumay et al. §6 with real servers on one machine.
+
+An agent on every server sends back what it receives. The main agent measures the turn-around time of a message to an
+agent on its own server (*local*), to one on another server (*remote*), and of a multicast to all (*broadcast*), in one
+flat domain and in a bus of domains. The main agent is on a server that is not a router, and the remote agent on the
+last server, so that a remote message in a bus passes three domains.
+
+The servers are started by ``antecede up``, as a user starts them. The report also has the time and the CPU time until
+all of them were connected, and their memory when idle: the sum of their proportional set sizes, in which a page that
+several processes share counts once.
+
+The paper prints its times as pictures, and our copy of it has no numbers. What can be compared is the *law*: it says
+that the flat organisation grows with the square of the number of servers, and the bus linearly. ``fits`` has both laws
+for both organisations, by least squares.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from queue import Empty, Queue
+from statistics import fmean, median
+from tempfile import TemporaryDirectory
+from threading import Thread
+from time import monotonic
+from typing import Any, Self
+
+import msgspec
+
+from antecede.bench.children import SideError, cpu_seconds, free_ports, proportional_bytes
+from antecede.bench.interpreter import interpreter
+from antecede.bench.paper000_agents import Begin, Measured
+from antecede.live.client.line import connect
+from antecede.topology import TopologyFile, make
+from antecede.topology.file import Address, AgentHome
+
+KINDS = ("local", "remote", "broadcast")
+SHAPES = ("flat", "bus")
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What is measured."""
+
+    servers: tuple[int, ...]
+    shapes: tuple[str, ...] = SHAPES
+    order: str = "matrix"
+    sends: int = 100
+    broadcasts: int = 20
+    durability: str = "disk"
+    start_seconds: float = 600.0
+
+
+def bench_paper000(
+    settings: Settings,
+    directory: str | None,
+    tell: Callable[[str], None],
+    step: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, Any]:
+    """Measure all organisations, one after the other; return the report. ``step`` is called before each."""
+    runs = [(shape, servers) for servers in settings.servers for shape in settings.shapes]
+    rows = []
+    for at, (shape, servers) in enumerate(runs):
+        step(at, len(runs))
+        row = _measured(shape, servers, settings, directory)
+        rows.append(row)
+        tell(_line(row))
+    return {
+        "bench": "paper000",
+        **msgspec.to_builtins(settings),
+        "cores": os.cpu_count(),
+        "interpreter": interpreter(),
+        "rows": rows,
+        "fits": fits(rows),
+    }
+
+
+def organisation(shape: str, servers: int, order: str, ports: Sequence[int]) -> TopologyFile:
+    """Return the topology of an experiment, with its agents."""
+    made = make(shape, servers, None, order)
+    names = list(made.servers)
+    agents = [AgentHome("main", names[1], f"{_agents}:Main")]
+    agents += [AgentHome(f"echo-{name}", name, f"{_agents}:Echo") for name in names]
+    addresses = {name: Address("127.0.0.1", port) for name, port in zip(names, ports, strict=True)}
+    return msgspec.structs.replace(made, servers=addresses, agents=tuple(agents))
+
+
+def _measured(shape: str, servers: int, settings: Settings, directory: str | None) -> dict[str, Any]:
+    file = organisation(shape, servers, settings.order, free_ports(servers))
+    names = list(file.servers)
+    echoes = [f"echo-{name}" for name in names]
+    rounds: dict[str, tuple[list[str], int]] = {
+        "local": ([f"echo-{names[1]}"], settings.sends),
+        "remote": ([echoes[-1]], settings.sends),
+        "broadcast": (echoes, settings.broadcasts),
+    }
+    with TemporaryDirectory(prefix="antecede-bench-", dir=directory) as place:
+        path = Path(place) / "topology.toml"
+        path.write_text(file.text())
+        with _Up(str(path), f"{place}/data", settings.durability) as up:
+            up.await_ready(settings.start_seconds)
+            row: dict[str, Any] = {
+                "shape": shape,
+                "servers": servers,
+                "route": len(file.organisation.route(names[1], names[-1])) - 1,
+                "start_seconds": monotonic() - up.started,
+                "start_cpu_seconds": up.cpu_seconds(),
+                "idle_pss_bytes": up.pss_bytes(),
+            }
+            for kind, (to, count) in rounds.items():
+                before = up.cpu_seconds()
+                seconds = asyncio.run(_rounds(str(file.servers[names[1]]), to, count))
+                cpu = (up.cpu_seconds() - before) / len(seconds)
+                row[kind] = {
+                    "median_ms": median(seconds) * 1e3,
+                    "mean_ms": fmean(seconds) * 1e3,
+                    "least_ms": min(seconds) * 1e3,
+                    "cpu_ms": cpu * 1e3,
+                }
+    return row
+
+
+async def _rounds(address: str, to: list[str], count: int) -> list[float]:
+    """Let the main agent measure some rounds; the first few are not counted."""
+    warm = max(1, min(5, count // 4))
+    measured: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
+    async with connect(address) as bus:
+        bus.on(Measured, lambda found: measured.set_result(found.seconds))
+        await bus.send("main", Begin(to=to, rounds=warm + count))
+        try:
+            return (await asyncio.wait_for(measured, _rounds_seconds))[warm:]
+        except TimeoutError:
+            raise SideError(f"{count} rounds to {len(to)} agents took more than {_rounds_seconds:.0f} s") from None
+
+
+class _Up:
+    """All servers, started by ``antecede up``."""
+
+    def __init__(self, topology: str, data: str, durability: str) -> None:
+        command = [sys.executable, "-m", "antecede", "up", topology, "--data", data, "--durability", durability]
+        self.started = monotonic()
+        self._process = subprocess.Popen(
+            [*command, "--log", "json"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._lines: Queue[bytes] = Queue()
+        Thread(target=self._read, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(_stop_seconds)
+        except subprocess.TimeoutExpired:
+            # The servers end with it, because their standard input ends.
+            self._process.kill()
+            self._process.wait()
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            if b'"ready"' in line or b'"error"' in line or line[:1] != b"{":
+                self._lines.put(line)
+        self._lines.put(b"")
+
+    def await_ready(self, seconds: float) -> None:
+        """Wait until all servers are started and connected."""
+        last = ""
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, self.started + seconds - monotonic()))
+            except Empty:
+                raise SideError(f"the servers were not connected after {seconds:.0f} s") from None
+            if not line:
+                raise SideError(f"antecede up ended: {last or 'without a reason'}")
+            if line[:1] != b"{":
+                last = line.decode(errors="replace").strip().removeprefix("antecede: ")
+                continue
+            event = msgspec.json.decode(line)
+            if event.get("event") == "ready":
+                return
+            last = str(event.get("text") or event.get("reason") or event.get("event"))
+
+    def _pids(self) -> list[int]:
+        pid = self._process.pid
+        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time of all servers so far."""
+        return sum(map(cpu_seconds, self._pids()))
+
+    def pss_bytes(self) -> int:
+        """Return the memory of all servers."""
+        return sum(map(proportional_bytes, self._pids()))
+
+
+def fit(points: Sequence[tuple[float, float]]) -> dict[str, float] | None:
+    """Return the least-squares line y = a + b·x, and the share of the variance that it explains; None if there are
+    fewer than three points."""
+    if len(points) < 3:
+        return None
+    mean_x, mean_y = fmean(x for x, _ in points), fmean(y for _, y in points)
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+    start = mean_y - slope * mean_x
+    total = sum((y - mean_y) ** 2 for _, y in points)
+    rest = sum((y - start - slope * x) ** 2 for x, y in points)
+    return {"a": start, "b": slope, "r2": 1 - rest / total if total else 1.0}
+
+
+def fits(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, dict[str, float] | None]]]:
+    """Return, by organisation and kind, how well the median follows a + b·n and a + b·n²."""
+    found: dict[str, dict[str, dict[str, dict[str, float] | None]]] = {}
+    for shape in dict.fromkeys(row["shape"] for row in rows):
+        mine = [row for row in rows if row["shape"] == shape]
+        found[shape] = {
+            kind: {
+                "linear": fit([(row["servers"], row[kind]["median_ms"]) for row in mine]),
+                "quadratic": fit([(row["servers"] ** 2, row[kind]["median_ms"]) for row in mine]),
+            }
+            for kind in KINDS
+        }
+    return found
+
+
+def _line(row: dict[str, Any]) -> str:
+    times = "  ".join(f"{kind} {row[kind]['median_ms']:,.1f} ms" for kind in KINDS)
+    return f"{row['shape']:<5}{row['servers']:>4} servers  started in {row['start_seconds']:.0f} s  {times}"
+
+
+def table(report: dict[str, Any]) -> str:
+    """Return the report for people."""
+    lines = [
+        f"order {report['order']}, durability {report['durability']}; turn-around: medians; CPU: all servers together",
+        f"{'':<5}{'servers':>8}{'local':>11}{'remote':>11}{'(CPU)':>11}{'broadcast':>12}{'(CPU)':>11}"
+        f"{'start':>8}{'(CPU)':>8}{'memory':>10}",
+    ]
+    for row in report["rows"]:
+        lines.append(
+            f"{row['shape']:<5}{row['servers']:>8}{row['local']['median_ms']:>8,.1f} ms"
+            f"{row['remote']['median_ms']:>8,.1f} ms{row['remote']['cpu_ms']:>8,.1f} ms"
+            f"{row['broadcast']['median_ms']:>9,.0f} ms{row['broadcast']['cpu_ms']:>8,.0f} ms"
+            f"{row['start_seconds']:>6.0f} s{row['start_cpu_seconds']:>6.0f} s"
+            f"{row['idle_pss_bytes'] / 2**20:>6,.0f} MiB"
+        )
+    for shape, kinds in report["fits"].items():
+        for kind in ("remote", "broadcast"):
+            laws = [(name, law["r2"]) for name, law in kinds[kind].items() if law is not None]
+            if laws:
+                said = ", ".join(f"{name} {share:.2f}" for name, share in laws)
+                lines.append(f"{shape} {kind}: share of the variance explained: {said}")
+    return "\n".join([*lines, report["interpreter"]["text"]])
+
+
+_agents = "antecede.bench.paper000_agents"
+_rounds_seconds = 900.0
+_stop_seconds = 120.0

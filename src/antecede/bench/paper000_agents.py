@@ -1,0 +1,89 @@
+"""The agents of ``antecede bench paper000`` (Laumay et al. §6.1): on every server one that sends back what it receives,
+and the main agent, which sends to one or all of them and measures the time until the answers are back.
+
+A round begins when the reaction that sends runs, and ends when the last answer of the round is handled. Times are kept
+in memory: a run that is interrupted is not continued.
+"""
+
+from time import perf_counter
+
+from antecede.engine.agents import Agent, Notification
+from antecede.engine.context import Context
+
+
+class Begin(Notification):
+    """Measure this number of rounds to these agents, and report to the sender."""
+
+    to: list[str]
+    rounds: int
+
+
+class Ping(Notification):
+    """The message of a round."""
+
+    number: int
+
+
+class Pong(Notification):
+    """The answer."""
+
+    number: int
+
+
+class Measured(Notification):
+    """The seconds of each round."""
+
+    seconds: list[float]
+
+
+class Echo(Agent):
+    """Sends back what it receives."""
+
+    def on_ping(self, ping: Ping, ctx: Context) -> None:
+        ctx.reply(Pong(number=ping.number))
+
+
+class _Run:
+    """The measurement in progress."""
+
+    def __init__(self, begin: Begin, asker: str) -> None:
+        self.to = begin.to
+        self.left = begin.rounds
+        self.asker = asker
+        self.number = 0
+        self.awaited = 0
+        self.started = 0.0
+        self.seconds: list[float] = []
+
+    def send(self, ctx: Context) -> None:
+        """Begin the next round."""
+        self.number += 1
+        self.left -= 1
+        self.awaited = len(self.to)
+        self.started = perf_counter()
+        ctx.multicast(self.to, Ping(number=self.number))
+
+
+class Main(Agent):
+    """Measures rounds."""
+
+    def on_begin(self, begin: Begin, ctx: Context) -> None:
+        _runs[:] = [_Run(begin, ctx.sender)]
+        _runs[0].send(ctx)
+
+    def on_pong(self, pong: Pong, ctx: Context) -> None:
+        run = _runs[0] if _runs else None
+        if run is None or pong.number != run.number:
+            return
+        run.awaited -= 1
+        if run.awaited:
+            return
+        run.seconds.append(perf_counter() - run.started)
+        if run.left:
+            run.send(ctx)
+        else:
+            ctx.send(run.asker, Measured(seconds=run.seconds))
+            _runs.clear()
+
+
+_runs: list[_Run] = []

@@ -1,0 +1,54 @@
+"""The figures of Laumay et al. §6.2, drawn from a report of ``antecede bench paper000``.
+
+The paper has them as pictures: Fig. 9 the flat organisation, Fig. 11 the bus, Fig. 12 both. Its text states the laws, a
+quadratic and a linear increase. They are drawn dashed, as fitted to our points.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from antecede.report.curves import Curve, Panel, Series, draw
+
+
+def figures(report: Mapping[str, Any]) -> str:
+    """Return the figures as one SVG document."""
+    rows: Sequence[Mapping[str, Any]] = report["rows"]
+    shapes = list(dict.fromkeys(row["shape"] for row in rows))
+    panels = []
+    for shape in shapes:
+        law = "quadratic" if shape == "flat" else "linear"
+        named, said = _titles.get(shape, (f"{shape}: remote unicast", "the dashed curve is linear"))
+        panels.append(Panel(named, said, [_series(report, shape, "remote", law)]))
+    if len(shapes) > 1:
+        panels.append(
+            Panel(
+                "Fig. 12: remote unicast",
+                "the paper: domains of causality win as the number of servers grows",
+                [_series(report, shape, "remote") for shape in shapes[:2]],
+            )
+        )
+    panels.append(
+        Panel(
+            "Broadcast to all servers, and back",
+            f"every server writes to its disk: durability {report['durability']}",
+            [_series(report, shape, "broadcast") for shape in shapes[:2]],
+        )
+    )
+    return draw(panels, "servers", "turn-around time, ms (median)")
+
+
+def _series(report: Mapping[str, Any], shape: str, kind: str, law: str = "") -> Series:
+    points = [(row["servers"], row[kind]["median_ms"]) for row in report["rows"] if row["shape"] == shape]
+    found = report["fits"][shape][kind][law] if law else None
+    return Series(f"{shape}, order {report['order']}", points, None if found is None else _curve(found, law))
+
+
+def _curve(found: Mapping[str, float], law: str) -> Curve:
+    start, slope, power = found["a"], found["b"], 2 if law == "quadratic" else 1
+    return lambda x: start + slope * x**power
+
+
+_titles = {
+    "flat": ("Fig. 9: remote unicast, no domains", "dashed: the paper's law, a + b·n², fitted to our points"),
+    "bus": ("Fig. 11: remote unicast, a bus of domains", "dashed: the paper's law, a + b·n, fitted to our points"),
+}
