@@ -38,6 +38,7 @@ EXAMPLES = {
     "bench channel": ["antecede bench channel --messages 20000"],
     "bench hop": ["antecede bench hop"],
     "bench objects": ["antecede bench objects"],
+    "bench paper000": ["antecede bench paper000 --servers 10,30,50 --svg figures.svg"],
     "bench simulate": ["antecede bench simulate"],
     "bench store": ["antecede bench store"],
     "bench verify": ["antecede bench verify --messages 500000"],
