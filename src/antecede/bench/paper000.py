@@ -41,7 +41,7 @@ SHAPES = ("flat", "bus")
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What is measured."""
+    """The settings of a run."""
 
     servers: tuple[int, ...]
     shapes: tuple[str, ...] = SHAPES
