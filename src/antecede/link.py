@@ -189,6 +189,16 @@ class Link:
         self.peer = ack.source
         self._settle(ack.upto, beyond, now)
 
+    @property
+    def acknowledged(self) -> tuple[int, bytes]:
+        """The frames that the peer has: all up to a number, and a bit map of later ones."""
+        beyond = self._acknowledged.beyond
+        return self._acknowledged.upto, beyond.to_bytes((beyond.bit_length() + 7) // 8, "little")
+
+    def settle(self, upto: int, beyond: bytes) -> None:
+        """Forget the frames that the peer has, as ``acknowledged`` reported them."""
+        self._settle(upto, int.from_bytes(beyond, "little"), 0.0)
+
     def _settle(self, upto: int, beyond: int, due: float) -> None:
         """Forget the bodies that the peer has. Frames that its window now admits are due at once, since they were held
         back."""

@@ -185,7 +185,7 @@ def test_a_call_whose_time_is_up_is_undone(tmp_path: Path) -> None:
                 await till.within(0.2).put(1)
             with pytest.raises(CallTimeoutError):
                 await till.within(0.2).count()
-            topology = servers[1]._topology
+            topology = servers[1].topology
             servers[1] = ServerRuntime(topology, "s2", str(tmp_path / "s2"), agents={"till": Till})
             await servers[1].start()
             assert await till.count() == 1

@@ -1,6 +1,7 @@
 """What goes wrong inside a server: agents that cannot be kept, operators who are too quick, steps that fail."""
 
 import asyncio
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,9 +13,10 @@ import pytest
 from antecede import limits, wire
 from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
-from antecede.errors import BrokenStepError, NoDescriptorError
-from antecede.live import ServerRuntime
-from antecede.server import Accepted
+from antecede.errors import BrokenStepError, NoDescriptorError, StoreError
+from antecede.live import ServerRuntime, housekeeping
+from antecede.server import Accepted, AgentServer
+from antecede.server.building import Task
 from antecede.topology import TopologyFile, parse_topology
 from helpers.ports import free_ports
 
@@ -88,7 +90,7 @@ def _played(
         runtime = ServerRuntime(_topology(), "s1", data, durability=durability, agents={"agent": kind})
         await runtime.start()
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await play(runtime)
         finally:
             await runtime.stop()
@@ -243,26 +245,54 @@ def test_what_waits_for_the_disk_leaves_in_sequence(tmp_path: Path, monkeypatch:
 
 
 def test_a_snapshot_that_failed_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Soon, and not only when as much log has gathered again."""
+    """Soon, and not only when as much log has gathered again. Another process builds it; the server itself encodes its
+    state only after several failures, and at its end."""
+    monkeypatch.setattr(limits, "snapshot_retry_seconds", 0.01)
+    tries: list[int] = []
+    real = housekeeping.build_apart
+
+    async def build(directory: str, server: str, topology: TopologyFile, task: Task) -> str:
+        tries.append(task.upto)
+        if len(tries) == 1:
+            raise NoDescriptorError("no file descriptor for a process")
+        if len(tries) == 2:
+            # As if its file was damaged.
+            draft = await real(directory, server, topology, task)
+            Path(draft).write_bytes(Path(draft).read_bytes()[:-1])
+            return draft
+        return await real(directory, server, topology, task)
+
+    async def play(runtime: ServerRuntime) -> None:
+        monkeypatch.setattr(housekeeping, "build_apart", build)
+        with monkeypatch.context() as patch:
+            patch.setattr(AgentServer, "snapshot", lambda self: pytest.fail("the server was stalled"))
+            async with runtime.bus("alice") as bus:
+                await bus.send("bob@s1", Do(what="x"))
+            runtime.core.upkeep.snapshot_bytes = runtime.core.upkeep.logged_bytes - 1
+            while not runtime.store.figures.snapshot_upto:
+                await asyncio.sleep(0.01)
+        assert len(tries) == 3
+        assert not [name for name in os.listdir(runtime.data) if name.endswith(".new")]
+
+    _played(play, tmp_path)
+
+
+def test_a_server_that_no_process_can_build_snapshots_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "snapshot_retry_seconds", 0.01)
     tries: list[int] = []
 
+    async def build(directory: str, server: str, topology: TopologyFile, task: Task) -> str:
+        tries.append(task.upto)
+        raise StoreError("killed")
+
     async def play(runtime: ServerRuntime) -> None:
-        real = runtime.store.snapshot
-
-        def snapshot(data: bytes, upto: int) -> None:
-            tries.append(upto)
-            if len(tries) < 3:
-                raise NoDescriptorError("no file descriptor for a snapshot")
-            real(data, upto)
-
-        monkeypatch.setattr(runtime.store, "snapshot", snapshot)
+        monkeypatch.setattr(housekeeping, "build_apart", build)
         async with runtime.bus("alice") as bus:
             await bus.send("bob@s1", Do(what="x"))
         runtime.core.upkeep.snapshot_bytes = runtime.core.upkeep.logged_bytes - 1
         while not runtime.store.figures.snapshot_upto:
             await asyncio.sleep(0.01)
-        assert len(tries) == 3
+        assert len(tries) == limits.snapshot_builds_max
 
     _played(play, tmp_path)
 
@@ -273,7 +303,7 @@ def test_who_does_not_read_is_not_listened_to(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(limits, "write_buffer_bytes_max", 10_000)
 
     async def play(runtime: ServerRuntime) -> None:
-        address = runtime._topology.servers["s1"]
+        address = runtime.topology.servers["s1"]
         together, frames = 1_000, 40
         small = socket.socket()
         # What the operating system takes for a program that does not read is to be little.

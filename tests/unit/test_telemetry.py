@@ -74,7 +74,7 @@ def test_a_chain_of_spans(played: Callable[[Play], None], exporter: Any, remote:
     from opentelemetry import trace
 
     async def play(near: ServerRuntime, far: ServerRuntime) -> None:
-        address = str(near._topology.servers["s1"])
+        address = str(near.topology.servers["s1"])
         bus = connect(address, name="alice") if remote else near.bus("alice")
         heard: list[int] = []
         async with bus as alice:
@@ -142,7 +142,7 @@ def test_a_context_that_is_none(played: Callable[[Play], None], exporter: Any) -
         spans.end(begun, "", None)
 
     async def play(near: ServerRuntime, far: ServerRuntime) -> None:
-        alice = await connect(str(near._topology.servers["s1"]), name="alice").__aenter__()
+        alice = await connect(str(near.topology.servers["s1"]), name="alice").__aenter__()
         alice._tracing = lambda: "x" * (limits.trace_context_chars_max + 1)
         ticket = alice.send("echo", Ping(number=1))
         with pytest.raises(RefusedError, match="malformed publish"):

@@ -3,9 +3,16 @@
 from typing import Final
 
 snapshot_log_bytes: Final = 128 * 1024 * 1024
+snapshot_records: Final = 200_000
+"""The size of the log, and its records, after which a server takes its next snapshot: a start replays them
+in a few seconds."""
 snapshot_retry_seconds: Final = 10.0
-"""The size of the log after which a server takes its next snapshot, and the pause before it repeats a failed one: a
-full disk or a lack of file descriptors usually lasts for seconds."""
+"""The pause before a failed snapshot is tried again: a full disk or a lack of file descriptors usually lasts for
+seconds."""
+snapshot_build_seconds_max: Final = 1_800.0
+snapshot_builds_max: Final = 3
+"""How long another process may build a snapshot before it is ended, and how often it may fail in a row before the
+server encodes its state itself, which stalls it. A build takes about as long as a start."""
 
 witness_after_seconds: Final = 0.1
 witness_seconds: Final = 1.0

@@ -1,11 +1,13 @@
 """The periodic work of a server with its event loop: an adapter around :class:`antecede.server.upkeep.Upkeep`.
 
-Snapshots are written in a separate thread.
+Snapshots are built by another process, and written or checked in a separate thread.
 """
 
 import asyncio
 from typing import TYPE_CHECKING
 
+from antecede.live.builder import build_apart
+from antecede.server.building import Task
 from antecede.server.upkeep import LOOK_SECONDS, Snapshot
 
 if TYPE_CHECKING:
@@ -20,15 +22,19 @@ class Housekeeping:
         self._upkeep = runtime.core.upkeep
         self._task: asyncio.Task[None] | None = None
         self._snapshotting: asyncio.Future[None] | None = None
+        self._building = False
+        """Whether another process builds a snapshot."""
 
     def begin(self) -> None:
         """Start the periodic work."""
         self._task = asyncio.get_running_loop().create_task(self._keep())
 
     def end(self) -> None:
-        """Stop; a snapshot that is being written is completed."""
+        """Stop. A snapshot that is being written is completed; one that another process builds is given up."""
         if self._task is not None:
             self._task.cancel()
+        if self._building:
+            self._snapshotting.cancel()  # type: ignore[union-attr]
 
     async def settled(self) -> None:
         """Wait until no snapshot is being written."""
@@ -42,20 +48,38 @@ class Housekeeping:
             await asyncio.sleep(LOOK_SECONDS)
             if recorder is not None:
                 recorder.look()
-            snapshot = self._upkeep.look(loop.time())
-            if snapshot is not None:
-                self._snapshotting = asyncio.ensure_future(asyncio.to_thread(self._write, snapshot))
+            due = self._upkeep.look(loop.time())
+            if due is not None:
+                work = self._build(due) if isinstance(due, Task) else self._write(due)
+                self._snapshotting = asyncio.ensure_future(work)
                 self._snapshotting.add_done_callback(self._written)
 
-    def _write(self, snapshot: Snapshot) -> None:
+    async def _build(self, task: Task) -> None:
         runtime = self._runtime
-        runtime.store.snapshot(snapshot.data, snapshot.upto)
-        if runtime.recorder is None:
-            runtime.store.release(snapshot.upto)
+        self._building = True
+        # The other process reads only what is durable.
+        await asyncio.to_thread(runtime.store.wait, task.upto)
+        draft = await build_apart(runtime.data, runtime.name, runtime.topology, task)
+        self._building = False
+        await asyncio.to_thread(self._adopt, draft, task.upto)
+
+    def _adopt(self, draft: str, upto: int) -> None:
+        self._runtime.store.adopt_snapshot(draft, upto)
+        self._release(upto)
+
+    async def _write(self, snapshot: Snapshot) -> None:
+        await asyncio.to_thread(self._runtime.store.snapshot, snapshot.data, snapshot.upto)
+        await asyncio.to_thread(self._release, snapshot.upto)
+
+    def _release(self, upto: int) -> None:
+        if self._runtime.recorder is None:
+            self._runtime.store.release(upto)
 
     def _written(self, done: "asyncio.Future[None]") -> None:
-        self._snapshotting = None
-        error = None if done.cancelled() else done.exception()
+        self._snapshotting, self._building = None, False
+        if done.cancelled():
+            return
+        error = done.exception()
         if error is None:
             self._upkeep.kept()
         else:

@@ -98,7 +98,8 @@ class ServerRuntime:
         self.log = ServerLog(server)
         self._born = False
         """Whether the server has started; errors of the disk before that are reported by the start itself."""
-        self._topology = topology
+        self.topology = topology
+        self.data = data or ""
         self._host = host
         self._security = security
         self._tls = tls if security is None else security.credentials.contexts()
@@ -162,7 +163,10 @@ class ServerRuntime:
                 admission=Admission(connections, neighbours),
                 now=monotonic(),
                 cuts=bool(found.cuts),
+                covers=self.store.last - self.store.figures.snapshot_upto,
             )
+            # Another process can import the classes of objects, but not get them from this one.
+            self.core.upkeep.direct = bool(topology.objects) and agents is not None
         except BaseException:
             # After any error, the directory must be free for another try.
             self.store.close()
@@ -207,7 +211,7 @@ class ServerRuntime:
 
     async def start(self) -> None:
         """Listen, and continue where the log ended."""
-        address = self._topology.servers[self.name]
+        address = self.topology.servers[self.name]
         host = self._host or address.host
         entry = self.core.entry
         # The first record of this life becomes durable before anybody can connect, unless the disk is full.
@@ -314,7 +318,7 @@ class ServerRuntime:
         self.set_timer()
 
     async def _dial_one(self, peer: str) -> None:
-        address, peering = self._topology.servers[peer], self.core.peering
+        address, peering = self.topology.servers[peer], self.core.peering
         tls = None if self._tls is None else self._tls[1]
         try:
             await dial(lambda connection: _Fed(self, peering.dialed(peer, connection)), address.host, address.port, tls)

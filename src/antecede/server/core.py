@@ -48,6 +48,7 @@ class ServerCore:
         now: float = 0.0,
         speaks: int = VERSION,
         cuts: bool = False,
+        covers: int = 0,
     ) -> None:
         """``first``: the first record of this life. ``cuts``: whether it contains truncations of the log. ``token``: of
         the one-token mode. ``authoriser``, ``keyring``: those of a server with an access file. ``speaks``: the
@@ -70,7 +71,7 @@ class ServerCore:
         access = guard.authoriser.access
         if access is not None:
             self.entry.admission.limit_addresses(access.addresses)
-        self.upkeep = Upkeep(machine, store, driver, self.marks, self.watch, log)
+        self.upkeep = Upkeep(machine, store, driver, self.marks, self.watch, log, covers)
         self._log = log
         self._forgotten = 0
         self.failure = ""
@@ -170,7 +171,7 @@ class ServerCore:
     def appended(self, count: int, size: int, reason: str = "") -> None:
         """Report how many of the turn's records the log has taken, with how many bytes, and why not all."""
         if count:
-            self.upkeep.logged(size, self.driver.now)
+            self.upkeep.logged(count, size, self.driver.now)
         self.marks.unwatched_bytes += size
         self.driver.appended(count, reason)
         if self.marks.unwatched_bytes > limits.backlog_unwatched_bytes_max:

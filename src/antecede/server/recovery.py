@@ -33,6 +33,19 @@ def recover(
     log format of this server. ``ended``: the handler calls that were in progress when the last life ended. ``wall_ms``:
     the wall clock. ``cuts``: torn writes that were removed from the log. Return the record that must be appended before
     any input."""
+    found = replay(machine, snapshot, stored, epoch, now)
+    if wall_ms:
+        machine.clock.start(now, wall_ms)
+    if not found:
+        return machine.begin(epoch, newest)
+    for consumer in machine.channel.consumers.values():
+        # Operators see only counts from now on.
+        consumer.traffic = Traffic()
+    return resume(machine, newest, ended, cuts or [])
+
+
+def replay(machine: AgentServer, snapshot: bytes | None, stored: Iterable[bytes], epoch: str, now: float) -> bool:
+    """Bring a new machine to the end of what was stored; return False if that is nothing."""
     if snapshot is not None:
         machine.restore(snapshot, now, epoch)
     first = snapshot is None
@@ -41,14 +54,7 @@ def recover(
             _check_first(machine, record, epoch)
             first = False
         machine.replay(record, now)
-    if wall_ms:
-        machine.clock.start(now, wall_ms)
-    if first:
-        return machine.begin(epoch, newest)
-    for consumer in machine.channel.consumers.values():
-        # Operators see only counts from now on.
-        consumer.traffic = Traffic()
-    return resume(machine, newest, ended, cuts or [])
+    return not first
 
 
 def resume(machine: AgentServer, newest: int, ended: Interrupted, cuts: list[Truncated]) -> bytes:

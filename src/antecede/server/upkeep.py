@@ -1,9 +1,11 @@
 """The regular work of a server: check its marks and quotas, watch its connections, let the log vouch for its last
 group, and take snapshots.
 
-A snapshot is due when the log has grown enough since the last one. The machine's state is copied at once. The adapter
-then writes it, which takes a while, and the server continues meanwhile. If a snapshot cannot be written, it is tried
-again after a pause. No snapshot is taken while records wait for room on the disk: the state would be ahead of the log.
+A snapshot is due when the log has grown enough since the last one, in bytes or in records. The adapter lets another
+process build it from the log (:mod:`antecede.server.building`), and the server continues meanwhile. If that fails, it
+is tried again after a pause; if it fails several times, or if no other process could do it, the machine's state is
+copied at once and the adapter writes it. No snapshot is taken while records wait for room on the disk: the state would
+be ahead of the log.
 """
 
 from collections.abc import Callable
@@ -13,6 +15,7 @@ import msgspec
 
 from antecede import limits
 from antecede.server import AgentServer
+from antecede.server.building import Task, task_of
 from antecede.server.driver import Driver
 from antecede.server.marks import LogView, Marks
 from antecede.server.witness import Witness
@@ -41,8 +44,10 @@ class Upkeep:
         marks: Marks,
         watch: Callable[[float], None],
         log: Log,
+        covers: int = 0,
     ) -> None:
-        """``watch``: watches the connections, about once per second."""
+        """``watch``: watches the connections, about once per second. ``covers``: the records in the log that no
+        snapshot covers."""
         self._machine = machine
         self._store = store
         self._driver = driver
@@ -56,8 +61,12 @@ class Upkeep:
         """The bytes written to the log since the last snapshot."""
         self.snapshot_bytes = limits.snapshot_log_bytes
         """The number of these bytes after which a snapshot is due."""
-        self._covered = 0
-        """The part of these bytes that the snapshot in progress covers."""
+        self.logged_records = covers
+        """The records since the last snapshot."""
+        self.direct = False
+        """Whether no other process can build snapshots."""
+        self._covered = (0, 0)
+        """The bytes and records that the snapshot in progress covers."""
         self._keeping = False
         """Whether a snapshot is being written."""
         self.failures = 0
@@ -67,13 +76,15 @@ class Upkeep:
         self._watch_at = 0.0
         self._witness = Witness()
 
-    def logged(self, size: int, now: float) -> None:
-        """Records with this many bytes were appended to the log."""
+    def logged(self, count: int, size: int, now: float) -> None:
+        """This many records with this many bytes were appended to the log."""
+        self.logged_records += count
         self.logged_bytes += size
         self._witness.wrote_at = now
 
-    def look(self, now: float) -> Snapshot | None:
-        """Check everything. Return a snapshot if one is to be written now; ``kept`` or ``not_kept`` must follow."""
+    def look(self, now: float) -> Snapshot | Task | None:
+        """Check everything. Return a snapshot to write, or the task to build one, if it is due; ``kept`` or
+        ``not_kept`` must follow."""
         self._marks.watch(self.stopping)
         engine = self._machine.engine
         if engine.mailboxes or engine.following.held or engine.too_many_dead:
@@ -84,12 +95,15 @@ class Upkeep:
         store = self._store
         if not self.failed and self._witness.due(store.durable == store.last, store.unvouched, now):
             store.vouch()
-        due = self.logged_bytes > self.snapshot_bytes and now >= self._not_before
-        if not due or self._keeping or self.failed or self._driver.behind:
+        grown = self.logged_bytes > self.snapshot_bytes or self.logged_records > limits.snapshot_records
+        if not grown or now < self._not_before or self._keeping or self.failed or self._driver.behind:
             return None
         self._keeping = True
-        self._covered, self.logged_bytes = self.logged_bytes, 0
-        return self.final()
+        self._covered = (self.logged_bytes, self.logged_records)
+        self.logged_bytes = self.logged_records = 0
+        if self.direct or self.failures >= limits.snapshot_builds_max:
+            return self.final()
+        return task_of(self._machine, store.last)
 
     def final(self) -> Snapshot:
         """Return a snapshot of everything, at the end of a server's life."""
@@ -105,7 +119,8 @@ class Upkeep:
         self._log.error("snapshot-failed", reason=reason, again_seconds=limits.snapshot_retry_seconds)
         self._keeping = False
         self.failures += 1
-        self.logged_bytes += self._covered
+        self.logged_bytes += self._covered[0]
+        self.logged_records += self._covered[1]
         self._not_before = now + limits.snapshot_retry_seconds
 
 

@@ -6,17 +6,19 @@ the bytes on the disk.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 
-from antecede.errors import StoreError, UsageError
+from antecede.errors import CorruptLogError, StoreError, UsageError
 from antecede.store.contract import OnDurable, OnFailed, Store
 from antecede.store.directory import named, read_identity, segment_numbers
 from antecede.store.files import Files
+from antecede.store.format import Identity, numbered
 from antecede.store.log import LogStore
 from antecede.store.memory import MemoryStore
 from antecede.store.opening import open_log
 from antecede.store.recovery import Recovered
 from antecede.store.segments import Sizes
-from antecede.store.snapshots import Snapshot
+from antecede.store.snapshots import Snapshot, check_snapshot, draft_snapshot
 from antecede.store.walk import Cut, Walk, first_record, records_after
 
 __all__ = [
@@ -34,6 +36,8 @@ __all__ = [
     "open_log",
     "open_store",
     "read_records",
+    "read_state",
+    "write_draft",
 ]
 
 durabilities = ("disk", "os", "memory")
@@ -70,12 +74,42 @@ def read_records(
     """
     files = files or Files()
     with named(directory):
-        identity = read_identity(files, directory)
-        if identity is None:
-            raise StoreError(f"{directory}: not a data directory: it has no identity")
+        identity = _identity_of(files, directory)
         numbers = segment_numbers(files, directory)
         walk = Walk(files, directory, identity.seal, _from_record(files, directory, identity.seal, numbers, after + 1))
         yield from records_after(walk, after, upto)
+
+
+def read_state(
+    directory: str, upto: int, files: Files | None = None
+) -> tuple[int, bytes | None, Iterator[tuple[int, bytes]]]:
+    """Return the incarnation of a data directory, the newest readable snapshot up to a record, and the records after it
+    up to that record. Nothing is changed, and a server may have the directory open."""
+    files = files or Files()
+    with named(directory):
+        identity = _identity_of(files, directory)
+        for covered in reversed(numbered(files.names(directory), "snapshot")):
+            if covered > upto:
+                continue
+            with suppress(CorruptLogError):
+                state = check_snapshot(files, directory, identity.seal, covered).data()
+                return identity.incarnation, state, read_records(directory, covered, upto, files)
+    return identity.incarnation, None, read_records(directory, 0, upto, files)
+
+
+def write_draft(directory: str, upto: int, state: bytes, mark: str, files: Files | None = None) -> str:
+    """Write a snapshot under a temporary name, which has a mark, for the process that has the directory open; return
+    its path."""
+    files = files or Files()
+    with named(directory):
+        return draft_snapshot(files, directory, _identity_of(files, directory).seal, upto, state, mark)
+
+
+def _identity_of(files: Files, directory: str) -> Identity:
+    identity = read_identity(files, directory)
+    if identity is None:
+        raise StoreError(f"{directory}: not a data directory: it has no identity")
+    return identity
 
 
 def closed_segments(directory: str, files: Files | None = None) -> list[int]:
@@ -86,9 +120,7 @@ def closed_segments(directory: str, files: Files | None = None) -> list[int]:
     """
     files = files or Files()
     with named(directory):
-        identity = read_identity(files, directory)
-        if identity is None:
-            raise StoreError(f"{directory}: not a data directory: it has no identity")
+        identity = _identity_of(files, directory)
         later = segment_numbers(files, directory)[1:]
         starts = [first_record(files, directory, identity.seal, number) for number in later]
         return [start - 1 for start in starts if start is not None]

@@ -130,6 +130,10 @@ class Store(Protocol):
         """Keep the owner's state after record ``upto``; recovery begins with the newest snapshot."""
         ...
 
+    def adopt_snapshot(self, draft: str, upto: int) -> None:
+        """Keep a snapshot that another process has written (:func:`antecede.store.write_draft`)."""
+        ...
+
     def release(self, upto: int) -> None:
         """Declare that the owner needs the records up to this number for recovery only. Not remembered after
         closing."""

@@ -12,7 +12,7 @@ cut (full segments, snapshots and a clean close are still synced). ``memory`` is
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from threading import Lock, RLock, Thread
 from time import monotonic, perf_counter
@@ -195,6 +195,12 @@ class LogStore(Closing):
         return False
 
     def snapshot(self, data: bytes | Iterable[bytes], upto: int) -> None:
+        self._keep(upto, lambda: self._kept.add(data, upto))
+
+    def adopt_snapshot(self, draft: str, upto: int) -> None:
+        self._keep(upto, lambda: self._kept.adopt(draft, upto))
+
+    def _keep(self, upto: int, write: Callable[[], int]) -> None:
         with self._chores:
             self._check_open()
             self._kept.check(upto)
@@ -206,7 +212,7 @@ class LogStore(Closing):
                 except OSError as error:
                     self._fail(error)
                     self._check_open()
-            self._look_again(self._kept.add(data, upto))
+            self._look_again(write())
             self.figures.snapshot_upto, self.figures.snapshot_at = upto, monotonic()
 
     def vouch(self) -> None:

@@ -64,6 +64,9 @@ class MemoryStore(Closing):
     def forget_cuts(self) -> None:
         return
 
+    def adopt_snapshot(self, draft: str, upto: int) -> None:
+        raise StoreError("there is no data directory, so there are no snapshots")
+
     def release(self, upto: int) -> None:
         return
 

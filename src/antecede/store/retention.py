@@ -16,7 +16,7 @@ from antecede.errors import UsageError
 from antecede.store.directory import named
 from antecede.store.format import numbered, snapshot_name
 from antecede.store.segments import Segments
-from antecede.store.snapshots import Snapshot, write_snapshot
+from antecede.store.snapshots import Snapshot, check_draft, name_snapshot, write_snapshot
 
 _kept = 2
 
@@ -40,6 +40,15 @@ class Retention:
         """Write a snapshot; return how many segments were deleted because of it."""
         segments = self.segments
         write_snapshot(segments.files, segments.directory, self.seal, upto, state)
+        self.good = sorted({*self.good, upto})[-_kept:]
+        return self._prune()
+
+    def adopt(self, draft: str, upto: int) -> int:
+        """Check and name a snapshot that another process has written; return how many segments were deleted because of
+        it."""
+        segments = self.segments
+        check_draft(segments.files, draft, self.seal, upto)
+        name_snapshot(segments.files, segments.directory, self.seal, upto, draft)
         self.good = sorted({*self.good, upto})[-_kept:]
         return self._prune()
 

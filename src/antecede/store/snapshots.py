@@ -10,7 +10,7 @@ uses the newest readable one, if the log reaches back to it.
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from zlib import crc32
 
@@ -51,20 +51,57 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 def write_snapshot(files: Files, directory: str, seal: int, upto: int, state: bytes | Iterable[bytes]) -> Snapshot:
     """Make a snapshot durable under its final name; after any error there is none. A state in one piece is cut."""
-    parts = _parts_of(state) if isinstance(state, bytes) else state
     path = f"{directory}/{snapshot_name(upto)}"
-    try:
-        file = files.create(path + TEMPORARY)
-        try:
-            _write(files, file, seal, upto, parts)
-            files.fsync(file)
-        finally:
-            files.close(file)
-        files.rename(path + TEMPORARY, path)
+    _carefully(files, path, path + TEMPORARY, lambda: _write_file(files, path + TEMPORARY, seal, upto, state))
+    return name_snapshot(files, directory, seal, upto, path + TEMPORARY)
+
+
+def draft_snapshot(files: Files, directory: str, seal: int, upto: int, state: bytes, mark: str) -> str:
+    """Make a snapshot durable under a temporary name with a mark, for another process to name; return its path."""
+    path = f"{directory}/{snapshot_name(upto)}.{mark}{TEMPORARY}"
+    _carefully(files, path, path, lambda: _write_file(files, path, seal, upto, state))
+    return path
+
+
+def name_snapshot(files: Files, directory: str, seal: int, upto: int, draft: str) -> Snapshot:
+    """Give a durable snapshot its final name."""
+    path = f"{directory}/{snapshot_name(upto)}"
+
+    def name() -> None:
+        files.rename(draft, path)
         files.sync_directory(directory)
+
+    _carefully(files, path, draft, name)
+    return Snapshot(files, path, seal, upto)
+
+
+def check_draft(files: Files, draft: str, seal: int, upto: int) -> None:
+    """Read a snapshot that another process has written; raise CorruptLogError if it is damaged."""
+    try:
+        for _ in _read(files, draft, seal, upto):
+            pass
+    except CorruptLogError:
+        with suppress(OSError):
+            files.unlink(draft)
+        raise
+
+
+def _write_file(files: Files, path: str, seal: int, upto: int, state: bytes | Iterable[bytes]) -> None:
+    file = files.create(path)
+    try:
+        _write(files, file, seal, upto, _parts_of(state) if isinstance(state, bytes) else state)
+        files.fsync(file)
+    finally:
+        files.close(file)
+
+
+def _carefully(files: Files, path: str, draft: str, do: Callable[[], None]) -> None:
+    """Turn errors into typed ones; after any, the draft is gone."""
+    try:
+        do()
     except (OSError, StoreError) as error:
         with suppress(OSError):
-            files.unlink(path + TEMPORARY)
+            files.unlink(draft)
         if not isinstance(error, OSError):
             raise
         if error.errno in NO_ROOM:
@@ -72,7 +109,6 @@ def write_snapshot(files: Files, directory: str, seal: int, upto: int, state: by
         if error.errno in NO_DESCRIPTOR:
             raise NoDescriptorError(f"{path}: no file descriptor for a snapshot: {error.strerror}") from error
         raise StoreError(f"{path}: the snapshot could not be written: {error.strerror}") from error
-    return Snapshot(files, path, seal, upto)
 
 
 def check_snapshot(files: Files, directory: str, seal: int, upto: int) -> Snapshot:

@@ -4,6 +4,7 @@
   forgets the time in between.
 - A server that wrote nothing for a moment has a log in which the loss of any group is found: the last group is damaged
   in a copy, and opening the copy must be refused. But it does not write for ever: an empty group never follows another.
+- A snapshot that is built from the log is the state of the server, byte for byte.
 - Every truncation of the log is shown until an operator acknowledges it.
 """
 
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from antecede import limits
 from antecede.errors import CorruptLogError
+from antecede.server.building import Task
 from antecede.server.items import FORMAT_WITH_LISTS
 from antecede.store import Recovered, open_log
 from antecede.store.format import HEADER_BYTES, segment_name
@@ -42,6 +44,7 @@ class Oversight:
         """The last life that recovered."""
         self._before: tuple[float, int] | None = None
         """The time of the last crash, and server time then, if the next start must continue from there."""
+        self._expected: dict[int, bytes] = {}
         self.stopped_at: int | None = None
         """The last record before a graceful stop; None after a crash."""
         self._cuts: set[int] = set()
@@ -69,7 +72,8 @@ class Oversight:
     def durable(self) -> None:
         """The log is durable up to some record."""
         server = self._server
-        if server.store.durable == server.store.last and server.durability == "disk":
+        complete = server.store.durable == server.store.last and not server.core.driver.behind
+        if complete and server.durability == "disk":
             self._durable_ms = server.machine.clock.times.logged_ms
             if self._jumped is not None and server.store.durable > self._jumped:
                 self._jumped = None
@@ -139,6 +143,17 @@ class Oversight:
         except CorruptLogError:
             return
         server.world.wrong(server.name, "a quiet log lost its last group, and that looks like a torn write")
+
+    # Snapshots.
+
+    def expect(self, task: Task) -> None:
+        """Another process shall build a snapshot of what the server has now."""
+        self._expected = {task.upto: self._server.machine.snapshot()}
+
+    def built(self, task: Task, data: bytes) -> None:
+        """This is what was built."""
+        if self._expected.pop(task.upto, data) != data:
+            self._server.world.wrong(self._server.name, "a snapshot that was built from the log differs from the state")
 
     # Truncations.
 

@@ -14,7 +14,7 @@ from antecede import wire
 from antecede.engine import React
 from antecede.engine.agents import Agent
 from antecede.engine.host import Host, Outcome
-from antecede.errors import AgentError, DiskFullError, StoreError, StoreFailedError, StoreFullError, WireError
+from antecede.errors import AgentError, StoreError, StoreFailedError, StoreFullError, WireError
 from antecede.interrupts import is_ctrl_c
 from antecede.server import AgentServer, Plan
 from antecede.server.core import ServerCore
@@ -22,11 +22,11 @@ from antecede.server.driver import Commit
 from antecede.server.items import FORMAT_OLDEST, LOG_FORMAT, joined
 from antecede.server.recovery import recover
 from antecede.server.truncations import truncated
-from antecede.server.upkeep import Snapshot
 from antecede.simulator.servers.copied import Copied, copy_of
 from antecede.simulator.servers.network import End
 from antecede.simulator.servers.oversight import Oversight
 from antecede.simulator.servers.shared import SharedMemory
+from antecede.simulator.servers.snapshots import take_snapshot
 from antecede.simulator.servers.surroundings import Surroundings
 from antecede.simulator.servers.watched import WatchedCore, WatchedLog, WorldLog, react_at_once, unreadable
 from antecede.store import LogStore, Sizes, open_log, read_records
@@ -205,6 +205,7 @@ class SimulatedServer:
             now=world.now,
             speaks=self.speaks,
             cuts=bool(cuts) and newest == LOG_FORMAT,
+            covers=self.store.last - self.store.figures.snapshot_upto,
             **({} if world.identities is None else world.identities.of_server(self.name)),
         )
         self.oversight.started(found)
@@ -408,29 +409,12 @@ class SimulatedServer:
 
     def look(self) -> None:
         """Do the regular work, and keep a snapshot if one is due."""
-        snapshot = self.core.upkeep.look(self.world.now)
-        if snapshot is not None:
-            self.later(self.world.random.random() * 0.01, self.keep, snapshot)
+        due = self.core.upkeep.look(self.world.now)
+        if due is not None:
+            take_snapshot(self, due)
         self.oversight.acknowledge()
         self.oversight.looked()
         self._set_alarm()
-
-    def keep(self, snapshot: Snapshot) -> None:
-        """Write a snapshot and release old segments; what they hold is copied first."""
-        upkeep, upto = self.core.upkeep, snapshot.upto
-        try:
-            if self.world.snapshot_fails():
-                raise DiskFullError("the simulated disk has no room for a snapshot")
-            self.store.snapshot(snapshot.data, upto)
-        except StoreFailedError:
-            raise
-        except StoreError as error:
-            # The log has everything that it would have held.
-            upkeep.not_kept(str(error), self.world.now)
-            return
-        self.archived += [record for _, record in self._stored(len(self.archived), upto)]
-        self.store.release(upto)
-        upkeep.kept()
 
     def replace_disk(self, contents: dict[str, bytes]) -> None:
         """Stop the server, replace all its files by an older copy or by nothing, and start it again."""
@@ -444,7 +428,7 @@ class SimulatedServer:
 
     def records(self) -> list[bytes]:
         """Return all records from the first, as the disk has them."""
-        return list(joined(self.archived + [record for _, record in self._stored(len(self.archived))]))
+        return list(joined(self.archived + [record for _, record in self.stored(len(self.archived))]))
 
-    def _stored(self, after: int, upto: int | None = None) -> Iterator[tuple[int, bytes]]:
+    def stored(self, after: int, upto: int | None = None) -> Iterator[tuple[int, bytes]]:
         return read_records(_directory, after, upto, self.disk)

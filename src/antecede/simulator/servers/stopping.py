@@ -2,6 +2,7 @@
 
 from antecede.server.shutdown import Shutdown
 from antecede.simulator.servers.server import SimulatedServer
+from antecede.simulator.servers.snapshots import keep
 
 _drain_seconds = 0.2
 """How long a server waits for work in progress; short enough that some stops come to its end."""
@@ -24,5 +25,5 @@ def _wait(server: SimulatedServer, shutdown: Shutdown) -> None:
         server.tick()
     snapshot = shutdown.snapshot()
     if snapshot is not None:
-        server.keep(snapshot)
+        keep(server, snapshot.upto, lambda: server.store.snapshot(snapshot.data, snapshot.upto))
     server.stopped()
