@@ -12,18 +12,9 @@ import pytest
 
 from antecede import Call, ReplicatedObject, limits, operation
 from antecede.testing import World
+from helpers.replicas import topology
 
-TOPOLOGY = """
-[servers]
-s1 = "tcp://127.0.0.1:7101"
-s2 = "tcp://127.0.0.1:7102"
-s3 = "tcp://127.0.0.1:7103"
-[domains]
-A = { servers = ["s1", "s2", "s3"], order = "objects" }
-[agents]
-a = { servers = ["s1", "s2", "s3"], class = "rough:Rough" }
-b = { servers = ["s2", "s3"], class = "rough:Rough" }
-"""
+TOPOLOGY = topology(a="s1 s2 s3", b="s2 s3")
 
 _many = 500
 _large = limits.letter_bytes_max

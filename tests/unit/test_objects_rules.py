@@ -9,23 +9,11 @@ import pytest
 
 from antecede import Call, ReplicatedObject, limits, operation
 from antecede.errors import StoreError
-from antecede.live.application import plan_of
-from antecede.objects.replicas import RULES, Replicas
-from antecede.server import AgentServer, FromPeer
+from antecede.objects.replicas import RULES
 from antecede.server.items import Published, Ruled, decode_record, encode_record
-from antecede.topology import parse_topology
+from helpers.replicas import ReplicaNet, topology
 
-TOPOLOGY = """
-[servers]
-s1 = "tcp://127.0.0.1:7101"
-s2 = "tcp://127.0.0.1:7102"
-s3 = "tcp://127.0.0.1:7103"
-[domains]
-A = { servers = ["s1", "s2", "s3"], order = "objects" }
-[agents]
-one = { servers = ["s1", "s2", "s3"], class = "x:Counter" }
-two = { servers = ["s2", "s3"], class = "x:Counter" }
-"""
+TOPOLOGY = topology(one="s1 s2 s3", two="s2 s3")
 
 
 class Counter(ReplicatedObject):
@@ -51,33 +39,16 @@ class Counter(ReplicatedObject):
         return moved
 
 
-class Net:
+class Net(ReplicaNet):
     """Three servers, and frames that arrive when they are told to."""
 
     def __init__(self) -> None:
-        plan = plan_of(parse_topology(TOPOLOGY), {"one": Counter, "two": Counter})
-        self.servers = {name: AgentServer(name, plan, at) for at, name in enumerate(("s1", "s2", "s3"), 1)}
-        self.logs: dict[str, list[bytes]] = {name: [] for name in self.servers}
-        self.boxes: dict[str, list[Any]] = {name: [] for name in self.servers}
+        super().__init__(TOPOLOGY, {"one": Counter, "two": Counter})
         self.now = 0.0
-
-    def meet(self) -> None:
-        for name, server in self.servers.items():
-            for peer, link in server.channel.consumers["A"].links.items():
-                self.servers[peer].channel.consumers["A"].links[name].on_hello(link.hello(), self.now)
 
     def step(self, name: str, count: int = 1_000) -> None:
         inputs, self.boxes[name] = self.boxes[name][:count], self.boxes[name][count:]
-        step = self.servers[name].step(inputs, self.now, 1_000)
-        if step.record is not None:
-            self.logs[name].append(step.record)
-        for out in step.outgoing:
-            self.boxes[out.peer].append(FromPeer(out.domain, name, out.content))
-
-    def site(self, name: str) -> Replicas:
-        site = self.servers[name].calls.site
-        assert site is not None
-        return site
+        self.take(name, inputs, self.now, 1_000)
 
     def call(self, name: str, number: int, random: Random) -> None:
         kind = random.choice(["add", "add", "set", "move"])
@@ -90,7 +61,7 @@ class Net:
             self.now += 0.05
             for name in self.servers:
                 self.step(name)
-            if not any(self.boxes.values()) and not any(server.calls.open for server in self.servers.values()):
+            if self.quiet:
                 return
         pytest.fail("calls do not end")
 

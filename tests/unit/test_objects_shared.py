@@ -10,26 +10,14 @@ import pytest
 from antecede import Call, ReplicatedObject, Returned, limits, operation
 from antecede.channel import Outgoing
 from antecede.link import Frame
-from antecede.live.application import plan_of
 from antecede.objects.instances import Root
 from antecede.objects.replay import answer_bytes
-from antecede.objects.replicas import Replicas
 from antecede.objects.roots import Roots
 from antecede.orders.relation import Relation
-from antecede.server import AgentServer, FromPeer
 from antecede.server.items import Published
-from antecede.topology import parse_topology
+from helpers.replicas import ReplicaNet, topology
 
-TOPOLOGY = """
-[servers]
-s1 = "tcp://127.0.0.1:7101"
-s2 = "tcp://127.0.0.1:7102"
-s3 = "tcp://127.0.0.1:7103"
-[domains]
-A = { servers = ["s1", "s2", "s3"], order = "objects" }
-[agents]
-one = { servers = ["s1", "s2", "s3"], class = "x:Table" }
-"""
+TOPOLOGY = topology(one="s1 s2 s3")
 
 
 class Table(ReplicatedObject):
@@ -66,20 +54,15 @@ class Table(ReplicatedObject):
         return self.total
 
 
-class Net:
+class Net(ReplicaNet):
     """Three servers; a client of s1 calls, and all frames arrive in the next round."""
 
     def __init__(self) -> None:
-        plan = plan_of(parse_topology(TOPOLOGY), {"one": Table})
-        self.servers = {name: AgentServer(name, plan, at) for at, name in enumerate(("s1", "s2", "s3"), 1)}
-        self.logs: dict[str, list[bytes]] = {name: [] for name in self.servers}
-        self.boxes: dict[str, list[Any]] = {name: [] for name in self.servers}
+        super().__init__(TOPOLOGY, {"one": Table})
         self.frames: list[tuple[str, Outgoing]] = []
         self.numbers: Counts[str] = Counts()
         self.clock_ms = 1_000
-        for name, server in self.servers.items():
-            for peer, link in server.channel.consumers["A"].links.items():
-                self.servers[peer].channel.consumers["A"].links[name].on_hello(link.hello(), 0.0)
+        self.meet()
 
     def call(self, client: str, kind: str, *given: Any, timeout_ms: int = 60_000) -> None:
         self.numbers[client] += 1
@@ -88,20 +71,16 @@ class Net:
 
     def round(self) -> None:
         boxes, self.boxes = self.boxes, {name: [] for name in self.servers}
-        for name, server in self.servers.items():
-            step = server.step(boxes[name], self.clock_ms / 1000, self.clock_ms)
+        for name in self.servers:
+            step = self.take(name, boxes[name], self.clock_ms / 1000, self.clock_ms)
             assert not step.faults
-            if step.record is not None:
-                self.logs[name].append(step.record)
-            for out in step.outgoing:
-                self.frames.append((name, out))
-                self.boxes[out.peer].append(FromPeer(out.domain, name, out.content))
+            self.frames += [(name, out) for out in step.outgoing]
 
     def finish(self) -> None:
         for _ in range(60):
             self.clock_ms += 10
             self.round()
-            if not any(self.boxes.values()) and not any(server.calls.open for server in self.servers.values()):
+            if self.quiet:
                 return
         pytest.fail("calls do not end")
 
@@ -112,11 +91,6 @@ class Net:
             client: [msgspec.msgpack.decode(letter.body, type=Returned) for letter in box]
             for client, box in boxes.items()
         }
-
-    def site(self, name: str) -> Replicas:
-        site = self.servers[name].calls.site
-        assert site is not None
-        return site
 
     def state(self) -> dict[str, Any]:
         states = [self.site(name).state_of("one") for name in self.servers]

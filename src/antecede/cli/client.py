@@ -104,11 +104,12 @@ def _listed(where: str, access: Any) -> list[dict[str, Any]]:
 
     servers = Servers(where, access)
     clients: list[dict[str, Any]] = []
+
+    def request(page: Any) -> tuple[str, ...]:
+        return "client-list", page["clients"][-1]["client"] if page is not None and page["clients"] else ""
+
     for name in servers.addresses:
-        after, more = "", True
-        while more and (page := servers.ask(name, "client-list", after)) is not None:
+        for page in servers.pages(name, request):
             clients += page["clients"]
-            more = page["more"]
-            after = page["clients"][-1]["client"] if page["clients"] else ""
     servers.check()
     return clients

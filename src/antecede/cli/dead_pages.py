@@ -7,7 +7,7 @@ is done, and show how far they are. A server that does not answer is named on st
 import fnmatch
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -68,6 +68,27 @@ class Servers:
         self.answered += 1
         return document
 
+    def pages(self, name: str, request: Callable[[Any], tuple[str, ...]], patient: bool = False) -> Iterator[Any]:
+        """Yield what a server answers, page by page, until there is no more or the server does not answer.
+        ``request`` returns the command and the arguments that follow a page; None: before the first one."""
+        page: Any = None
+        while page is None or page["more"]:
+            page = self.ask_patiently(name, *request(page)) if patient else self.ask(name, *request(page))
+            if page is None:
+                return
+            yield page
+
+    def ask_patiently(self, name: str, command: str, *arguments: str) -> Any:
+        """Send a request; while the server is overloaded, try again for a while."""
+        until = time.monotonic() + _patience_seconds
+        while True:
+            try:
+                return self.ask(name, command, *arguments)
+            except OverloadError as error:
+                if time.monotonic() > until:
+                    raise OverloadError(f"server {name}: {error}; the same command continues there") from None
+                time.sleep(_pause_seconds)
+
     def check(self) -> None:
         """Raise an error if no server answered."""
         if not self.answered:
@@ -88,26 +109,25 @@ def listed(where: str, access: Access, chosen: Filter, first: int, after: str) -
     place = _place(after, servers.addresses)
     if first < 0:
         raise UsageError(f"--first {first}: expected a number, not negative")
-    left = first
+    shown = 0
     for name in servers.addresses:
         number = 0
         if place is not None:
             if name != place[0]:
                 continue
             number, place = place[1], None
-        while True:
-            most = min(left or dead_page_letters_max, dead_page_letters_max)
-            page = servers.ask(name, "dead-page", str(number), "0", str(most), *chosen.arguments())
-            if page is None:
-                break
-            yield from page["letters"]
-            if first:
-                left -= len(page["letters"])
-                if not left:
+
+        def request(page: Any, number: int = number) -> tuple[str, ...]:
+            upto = number if page is None else page["upto"]
+            most = min(first or dead_page_letters_max, dead_page_letters_max)
+            return "dead-page", str(upto), "0", str(most), *chosen.arguments()
+
+        for page in servers.pages(name, request):
+            for letter in page["letters"]:
+                yield letter
+                shown += 1
+                if shown == first:
                     return
-            number = page["upto"]
-            if not page["more"]:
-                break
     servers.check()
 
 
@@ -144,17 +164,16 @@ def many(where: str, access: Access, action: str, chosen: Filter) -> dict[str, A
     document: dict[str, Any] = {done: 0, "skipped": 0, "servers": {}}
     with bar(f"{action} dead letters") as (say, tell):
         for name in servers.addresses:
-            state = {"upto": 0, "last": 0, done: 0, "skipped": 0}
-            more, total = True, 0
-            while more:
-                numbers = (str(state["upto"]), str(state["last"]), "0")
-                page = _patiently(servers, name, f"dead-{action}-page", *numbers, *chosen.arguments())
-                if page is None:
-                    break
+            state, total = {"last": 0, done: 0, "skipped": 0}, 0
+
+            def request(page: Any, state: dict[str, int] = state) -> tuple[str, ...]:
+                upto = 0 if page is None else page["upto"]
+                return f"dead-{action}-page", str(upto), str(state["last"]), "0", *chosen.arguments()
+
+            for page in servers.pages(name, request, patient=True):
                 if not state["last"]:
                     state["last"], total = page["last"], page["dead"]
                     say(f"{action} dead letters of {page['server']}")
-                state["upto"], more = page["upto"], page["more"]
                 state[done] += page[done]
                 state["skipped"] += page.get("skipped", 0)
                 tell(min(state[done], total), total)
@@ -164,18 +183,6 @@ def many(where: str, access: Access, action: str, chosen: Filter) -> dict[str, A
                 document["servers"][name] = {done: state[done], "skipped": state["skipped"]}
     servers.check()
     return {**document, "down": servers.down}
-
-
-def _patiently(servers: Servers, name: str, command: str, *arguments: str) -> Any:
-    """Send a request; while the server is overloaded, try again for a while."""
-    until = time.monotonic() + _patience_seconds
-    while True:
-        try:
-            return servers.ask(name, command, *arguments)
-        except OverloadError as error:
-            if time.monotonic() > until:
-                raise OverloadError(f"server {name}: {error}; the same command continues there") from None
-            time.sleep(_pause_seconds)
 
 
 def drop_one(where: str, access: Access, client: str) -> dict[str, Any]:

@@ -14,11 +14,10 @@ import msgspec
 from antecede import wire
 from antecede.access.model import CLIENT, OPERATOR, SERVER
 from antecede.access.proof import Dialing, Keyring
-from antecede.engine.agents import Agent, Notification
+from antecede.engine.agents import Notification
 from antecede.errors import AntecedeError, NotAllowedError
-from antecede.server import Plan
 from antecede.simulator.servers.client import Publish
-from antecede.simulator.servers.faults import NONE, Faults
+from antecede.simulator.servers.faults import Faults
 from antecede.simulator.servers.keys import Identities
 from antecede.simulator.servers.network import End, connect
 from antecede.simulator.servers.server import SimulatedServer
@@ -89,14 +88,9 @@ class Intruder:
 class IdentifiedWorld(ServerWorld):
     """A world in which everybody proves an identity, and intruders try to get in."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        agents: dict[str, type[Agent]],
-        seed: int,
-        faults: Faults = NONE,
-        durability: str = "disk",
-    ) -> None:
+    def prepare(self, seed: int) -> None:
+        """Give everybody an identity, before the servers start."""
+        faults = self.faults
         self._intruders = faults.intruders if isinstance(faults, Intruded) else 0
         self.forbidden: list[Publish] = []
         """Publishes that must be refused."""
@@ -104,13 +98,12 @@ class IdentifiedWorld(ServerWorld):
         """Returns a notification for an agent, if mallory is to publish."""
         self._revoked = False
         self.identities = known = Identities(Random(f"{seed}/identities"))
-        for name in plan.topology.servers:
+        for name in self.plan.topology.servers:
             known.add(SERVER, name)
         for name in _clients:
             known.add(CLIENT, name, **_everything)
         known.add(CLIENT, MALLORY, send=("a0",))
         known.add(OPERATOR, "admin", operate=("*",))
-        super().__init__(plan, agents, seed, faults, durability)
 
     def _plan_faults(self) -> None:
         super()._plan_faults()

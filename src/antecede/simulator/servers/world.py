@@ -64,6 +64,7 @@ class ServerWorld:
         self.faults = faults
         self.calm = True
         self.plan = plan
+        self.prepare(seed)
         self.classes: dict[str, type[Agent]] = {}
         """The classes of agents that were created at run time."""
         self.servers: dict[str, SimulatedServer] = {}
@@ -99,6 +100,9 @@ class ServerWorld:
             self.servers[name] = self.server_class(self, name, plan, mine, durability)
         for server in self.servers.values():
             server.start()
+
+    def prepare(self, seed: int) -> None:
+        """Make what a kind of world needs before its servers start."""
 
     # The loop.
 
