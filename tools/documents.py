@@ -152,7 +152,7 @@ def _text(text: str | None) -> str:
 def limits_page() -> str:
     """Return the table of all bounds with their reasons, from the source of ``limits``."""
     folder = ROOT / "src" / "antecede" / "limits"
-    sources = [(folder / name).read_text(encoding="utf-8") for name in ("__init__.py", "log.py")]
+    sources = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py"))]
     nodes = [node for source in sources for node in ast.parse(source).body]
     from antecede import limits
 
@@ -165,6 +165,8 @@ def limits_page() -> str:
     for node in nodes:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             group.append(node.target.id)
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+            group += [one.id for one in node.targets[0].elts if isinstance(one, ast.Name)]
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and group:
             reason = _cell(str(node.value.value))
             for name in group:

@@ -53,12 +53,7 @@ class ServerWorld:
     identities: Identities | None = None
 
     def __init__(
-        self,
-        plan: Plan,
-        agents: dict[str, type[Agent]],
-        seed: int,
-        faults: Faults = NONE,
-        durability: str = "disk",
+        self, plan: Plan, agents: dict[str, type[Agent]], seed: int, faults: Faults = NONE, durability: str = "disk"
     ) -> None:
         self.random = Random(f"{seed}/servers")
         self.faults = faults
