@@ -90,3 +90,15 @@ def test_a_record_that_lets_nothing_leave_is_committed_with_the_next_or_after_a_
     driver.durable(driver.gate.last)
     assert turned(5.0, Left("al")) is Commit.LATER
     assert turned(5.001, Published("bo", 1, ("cy@s1",), "x", b"")) is not Commit.LATER, "its client waits"
+
+
+def test_replies_leave_with_an_answer_once_their_records_are_durable() -> None:
+    company = Company()
+    company.gather([COMMIT], [CALL], False, 1.0, 7)
+    assert company.take_replies(6) == []
+    assert company.take_replies(7) == [CALL]
+    assert company.leave_at == 1.0 + 0.004, "the frame still waits"
+    assert company.gather([], [], False, 1.1) == ([COMMIT], [])
+    company.gather([], [CALL], False, 2.0, 8)
+    assert company.take_replies(8) == [CALL]
+    assert company.leave_at is None

@@ -10,6 +10,7 @@ after that is the machine's answer to the packets of later records; its deadline
 loses none of it, and a repeated publish is recognised by its number.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -63,6 +64,8 @@ class Calls:
         """The domain that has objects."""
         self._prefix = prefix
         self.site: Replicas | None = None
+        self.sure: set[str] = set()
+        """The letters of this step with answers that will be given again if a crash loses them."""
         self.newest = RULES
         """The newest version of the rules that all servers of the domain understand."""
         for name, consumer in channel.consumers.items():
@@ -127,6 +130,15 @@ class Calls:
         ended, self.site.ended = self.site.ended, []
         return [self._letter(called, answered, life) for called, answered in ended if called.ask]
 
+    def are_sure(self, letters: Iterable[Letter]) -> bool:
+        """Return whether these letters may reach their clients before the log has them."""
+        return bool(self.sure) and all(letter.id in self.sure for letter in letters)
+
+    def resumed(self) -> None:
+        """Begin a life of the server; see :meth:`Replicas.resumed`."""
+        if self.site is not None:
+            self.site.resumed()
+
     def _letter(self, called: Called, answered: Answered, life: int) -> Letter:
         # The id is derived from that of the call's letter: it is not a message, and obeys no order. A crash may lose an
         # answer, and then the next one may be another. So it must have another id, except by older rules.
@@ -143,6 +155,8 @@ class Calls:
             late=answered.late,
             tries=answered.tries,
         )
+        if answered.ok and self.site.is_sure(called.object, called.operation):
+            self.sure.add(id_)
         body = msgspec.msgpack.encode(returned)
         return Letter(id_, called.object, (called.caller,), name_of(Returned), body, answers=called.ask)
 
@@ -170,6 +184,7 @@ class Calls:
     def compare(self, kept: list[Row]) -> None:
         """Check, in a recovery, that operations computed again do the same as before."""
         done = self._rows()
+        self.sure.clear()
         if done == kept:
             return
         one, other = next(

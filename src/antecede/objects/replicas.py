@@ -258,6 +258,27 @@ class Replicas(Site):
         self.roots.put_back(others)
         self._admit()
 
+    def is_sure(self, name: str, operation: str) -> bool:
+        """Return whether a successful answer to such a call is sure as soon as all replicas have responded.
+
+        Nothing but its deadline can undo the call if it conflicts with nothing and calls nothing. Its request has left,
+        so it is durable here, and each response is durable at its replica. If a crash loses the responses here, they
+        come again, and ``resumed`` has removed the deadline. So the answer may leave before the log has the responses.
+        """
+        elsewhere = any(server != self.servers[self.me] for server in self.objects[name].servers)
+        return self.rules >= 3 and elsewhere and self._is_harmless(qualified(name, operation))
+
+    def _is_harmless(self, operation: str) -> bool:
+        return operation in self._shareable and not self.order.relation.matters(operation)
+
+    def resumed(self) -> None:
+        """Begin a life of the server: calls under way that may have been answered are no longer undone. Agents, whose
+        names contain no @, get no early answers."""
+        for root in self.roots.running.values() if self.rules >= 3 else ():
+            clients = any("@" in self._calls[part.name].caller for part in root.parts or [root])
+            if clients and self._is_harmless(self._called(root)):
+                self.roots.keep(root)
+
     def named(self, life: str) -> None:
         """Let all ids from here contain this life of the server's data."""
         self.outbox.name = f"{self.servers[self.me]}.{life}"

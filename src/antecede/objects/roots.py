@@ -212,6 +212,12 @@ class Roots:
         for name in {self._operation(root) for root in roots}:
             self._waiting[name] = deque(sorted(self._waiting[name], key=_age))
 
+    def keep(self, root: Root) -> None:
+        """Remove the deadline of a root: it ends when it is computed."""
+        for one in (root, *root.parts):
+            one.deadline = None
+            self._numbers.discard(_age(one))
+
     def late(self, now: float) -> list[Root]:
         """Return the roots whose time is up. Those that waited no longer do."""
         due = self.deadline()

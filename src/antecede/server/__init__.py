@@ -327,6 +327,7 @@ class AgentServer:
         elif isinstance(item, Resumed):
             self._numbers = item.numbers_after(self._numbers)
             self.engine.tries.resumed()
+            self.calls.resumed()
         elif isinstance(item, Tried):
             self.engine.tries.ended(item.life, item.calls)
         if self.channel.arrived or self.calls.site is not None:
@@ -413,9 +414,8 @@ class AgentServer:
         while channel.lost:
             letter, reason = channel.lost.pop(0)
             self.engine.set_aside(self.name, letter, reason)
-        if channel.faults:
-            self._faults += channel.faults
-            channel.faults.clear()
+        self._faults += channel.faults
+        channel.faults.clear()
 
     # State.
 

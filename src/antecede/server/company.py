@@ -19,6 +19,8 @@ class Company:
     def __init__(self) -> None:
         self._frames: list[Outgoing] = []
         self._replies: _Replies = []
+        self._recorded = 0
+        """The record with the last of these publishes."""
         self.leave_at: float | None = None
         """The time at which what waits must leave; None: nothing waits."""
 
@@ -35,10 +37,10 @@ class Company:
         )
 
     def gather(
-        self, frames: list[Outgoing], replies: _Replies, letters: bool, now: float
+        self, frames: list[Outgoing], replies: _Replies, letters: bool, now: float, recorded: int = 0
     ) -> tuple[list[Outgoing], _Replies]:
         """Take the output of a step; return what leaves now, in its sequence. ``letters``: letters for clients leave
-        after it."""
+        after it. ``recorded``: the newest record."""
         due = self.leave_at is not None and now >= self.leave_at - _early_seconds
         if frames or self._frames:
             self._frames += frames
@@ -46,6 +48,7 @@ class Company:
             frames, self._frames = (self._frames, []) if urgent else ([], self._frames)
         if replies or self._replies:
             self._replies += replies
+            self._recorded = recorded if replies else self._recorded
             urgent = due or letters or not all(map(_is_unhurried, replies))
             replies, self._replies = (self._replies, []) if urgent else ([], self._replies)
         if not (self._frames or self._replies):
@@ -53,6 +56,16 @@ class Company:
         elif self.leave_at is None:
             self.leave_at = now + _company_seconds
         return frames, replies
+
+    def take_replies(self, durable: int) -> _Replies:
+        """Return the replies that wait, if all their records are durable: they leave with an answer that does not wait
+        for the log."""
+        if self._recorded > durable:
+            return []
+        replies, self._replies = self._replies, []
+        if not self._frames:
+            self.leave_at = None
+        return replies
 
 
 def _is_unhurried(reply: Accepted | Refused) -> bool:

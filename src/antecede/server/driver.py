@@ -23,12 +23,12 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from antecede import limits
-from antecede.channel import Outgoing
+from antecede.channel import Letter, Outgoing
 from antecede.engine import React
 from antecede.engine.changes import CHANGES_FROM_BYTES, State, change_of
 from antecede.engine.host import Outcome
@@ -36,9 +36,10 @@ from antecede.server import AgentServer, Input
 from antecede.server.acknowledgements import Acknowledgements
 from antecede.server.company import Company
 from antecede.server.gate import Gate, Reply
-from antecede.server.items import FORMAT_WITH_LISTS, BuriedMany, Handled, Published, PublishedMany, Reacted, pieces_of
+from antecede.server.items import FORMAT_WITH_LISTS, Handled, Reacted, pieces_of
 from antecede.server.retries import Retries
-from antecede.server.words import Drop, FromPeer, Log, ReplayMany
+from antecede.server.sizes import size_of
+from antecede.server.words import Log
 
 
 class Turn(msgspec.Struct):
@@ -191,6 +192,16 @@ class Driver:
         if self.gate.call(call):
             self.poke()
 
+    def hand_out(self, letters: list[Letter], deliver: Callable[[list[Letter]], None]) -> None:
+        """Hand letters to a client when they are durable, or at once if they are sure and nothing else waits for it."""
+        gate = self.gate
+        if gate.calls or not self.machine.calls.are_sure(letters):
+            self.when_durable(partial(deliver, letters))
+            return
+        if not gate.waiting and (replies := self._company.take_replies(gate.durable)):
+            self._outputs.reply(replies)
+        deliver(letters)
+
     def when_taken(self, call: Callable[[], None]) -> None:
         """Call after the step that takes the last of the inputs that are queued now."""
         self._when_taken.append((self.taken + len(self.inputs), call))
@@ -266,8 +277,8 @@ class Driver:
             self.gate.last += len(records)
         outgoing, replies = step.outgoing, step.replies
         if self._company.is_for(outgoing, replies):
-            letters = not all(self._lives(due.agent) for due in step.due)
-            outgoing, replies = self._company.gather(outgoing, replies, letters, now)
+            letters = not all(self._lives(due.agent) or machine.calls.are_sure(due.letters) for due in step.due)
+            outgoing, replies = self._company.gather(outgoing, replies, letters, now, self.gate.last)
         if outgoing or replies:
             self.gate.put(outgoing, replies)
         for due in step.due:
@@ -279,6 +290,7 @@ class Driver:
                 self.when_durable(partial(self._is_durable, due))
             elif retries.admit(due, now):
                 reactions.append(due)
+        machine.calls.sure.clear()
         while self._when_taken and self._when_taken[0][0] <= self.taken:
             self._when_taken.popleft()[1]()
         for domain, peer, reason in step.faults:
@@ -417,26 +429,10 @@ class Driver:
         while inputs and size < limits.step_bytes_max:
             given = inputs.popleft()
             taken.append(given)
-            size += _size(given)
+            size += size_of(given)
         return taken
 
 
-def _size(given: Any) -> int:
-    if isinstance(given, FromPeer):
-        return len(getattr(given.content, "body", b"")) + 64
-    if isinstance(given, PublishedMany):
-        return sum(map(len, given.bodies)) + _copy_bytes * len(given.bodies) * len(given.to)
-    if isinstance(given, Published):
-        return len(given.body) + _copy_bytes * len(given.to)
-    if isinstance(given, ReplayMany):
-        return given.bytes + _copy_bytes * len(given.letters)
-    if isinstance(given, BuriedMany | Drop):
-        return _copy_bytes * (given.letters if isinstance(given, Drop) else len(given.keys))
-    return 4_096
-
-
-_copy_bytes: Final = limits.step_bytes_max // limits.step_letters_max
-"""The size that a copy of a letter counts besides its body."""
 _inputs_few, _full_seconds = 2, 0.1
 """How long to wait before a record without space is tried again."""
 _calm_seconds: Final = 0.00005

@@ -5,6 +5,9 @@ clients, welcomes and hellos all pass through one queue. Each waits for the newe
 there, even if that record still waits for space on the disk. (A step without a record may acknowledge again what an
 earlier step accepted.) Nothing overtakes anything. So a connection or a session that a queued call opens gets nothing
 that was meant for the previous one.
+
+There is one exception: answers that the server will give again after a crash, because it cannot give another one
+(``Calls.sure``). They wait only for the calls that were put here before them.
 """
 
 from collections import deque
@@ -35,6 +38,8 @@ class Gate:
         self._reply = reply
         self.waiting: deque[_Waiting] = deque()
         """The output that has not left yet."""
+        self.calls = 0
+        """How many calls are among it."""
 
     def put(self, outgoing: list[Outgoing], replies: list[Reply]) -> None:
         """Let this output leave when everything recorded so far is durable; replies leave before frames."""
@@ -44,6 +49,7 @@ class Gate:
         """Call when everything recorded so far is durable, in sequence with everything that waits for that. Return
         whether something may leave now."""
         self.waiting.append((self.last, [], [], call))
+        self.calls += 1
         return self.waiting[0][0] <= self.durable
 
     def open(self, durable: int) -> None:
@@ -63,4 +69,5 @@ class Gate:
             if outgoing:
                 self._send(outgoing)
             if call is not None:
+                self.calls -= 1
                 call()

@@ -298,7 +298,7 @@ class Sessions:
             letters = list(due.letters)
             session.handed = [letters[0].id]
             self._hands.take(due.agent, 1, self._driver.now)
-            self._driver.when_durable(lambda: session.deliver(letters))
+            self._driver.hand_out(letters, session.deliver)
             return
         fresh: list[Letter] = []
         size = 0
@@ -319,7 +319,7 @@ class Sessions:
                 fresh = [letter for letter in fresh if letter.id not in barred]
                 self._drop_barred(session)
         if fresh:
-            self._driver.when_durable(lambda: session.deliver(fresh))
+            self._driver.hand_out(fresh, session.deliver)
 
     def reply(self, replies: list[Accepted | Refused]) -> None:
         """Send replies to publishes; of several acceptances for one client only the last is sent."""

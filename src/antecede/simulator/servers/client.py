@@ -13,7 +13,7 @@ import msgspec
 
 from antecede import wire
 from antecede.channel import Letter
-from antecede.engine.agents import Notification, name_of
+from antecede.engine.agents import Notification, Returned, name_of
 from antecede.errors import AntecedeError, OverloadError, UnansweredError
 from antecede.labels import tail_of
 from antecede.server.client import ClientLine, Numbering, Ticket
@@ -26,6 +26,7 @@ from antecede.simulator.servers.surroundings import ClientWorld
 NOBODY = "nobody"
 """The name of an agent that does not exist: publishes to it are refused."""
 _encode = msgspec.msgpack.Encoder().encode
+_returned = name_of(Returned)
 
 
 class Question(msgspec.Struct):
@@ -73,6 +74,8 @@ class SimulatedClient:
         self.address = f"{name}@{home.name}"
         self.published: list[Publish] = []
         self.inbox: list[Letter] = []
+        self._results: dict[str, Letter] = {}
+        """The first answer to each call."""
         self.questions: list[Question] = []
         self.no_handler = frozenset[str]()
         """Types of letters that the application has no handler for."""
@@ -366,8 +369,19 @@ class SimulatedClient:
     # Questions.
 
     def _answered(self, letter: Letter) -> None:
-        self._received_once(letter)
+        if self._first_answer(letter):
+            self._received_once(letter)
         self._questions.answered(letter)
+
+    def _first_answer(self, letter: Letter) -> bool:
+        """Return whether this is the first answer to a call. After a crash its server may answer it again, and only
+        with the same answer; applications do not see that."""
+        if letter.type != _returned:
+            return True
+        first = self._results.setdefault(letter.answers, letter)
+        if first.body != letter.body:
+            self.world.wrong(self.address, f"call {letter.answers} was answered by {first.body!r} and {letter.body!r}")
+        return first.id == letter.id
 
     def _ended(self, ticket: SimulatedTicket, outcome: Letter | Exception) -> None:
         question = ticket.publishes[0].question

@@ -5,12 +5,13 @@
 2. The trace from the logs is well formed, every letter is delivered once at each destination, and the guarantees of the
    topology hold. Its ids are those that the servers really used.
 3. The publishes that clients know as accepted are in the log, once, in their sequence; and clients received exactly the
-   letters in the log.
+   letters in the log. Only sure answers to calls may have come before a crash lost their record, and again after it.
 4. Every letter is delivered once, or dead with a reason. A letter that expired was not handed to anyone, and the
    mailbox of a client that never returns holds no more than its quota.
 5. The log alone gives the same state again: agents, questions, timers, orders, counters.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -18,16 +19,21 @@ import msgspec
 
 from antecede import wire
 from antecede.channel import Letter
+from antecede.engine.agents import Returned, name_of
 from antecede.engine.quotas import EXPIRED
 from antecede.server import AgentServer
 from antecede.server.items import Published, PublishedMany, Reacted, decode_record
 from antecede.server.sessions import OPERATOR
-from antecede.simulator.servers.client import Publish
+from antecede.simulator.servers.client import Publish, SimulatedClient
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.world import Logs, ServerWorld
 from antecede.trace import DELIVER, SEND, Event, judge, match
 from antecede.trace.conflicts import conflicts_in
 from antecede.trace.significant import judge_significant
+
+_returned = name_of(Returned)
+_life = re.compile(r"-\d+$")
+"""The end of the id of an answer to a call: in which life of the server it was given."""
 
 
 def findings(
@@ -142,6 +148,21 @@ def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...], gone:
             yield f"{order} order does not hold: {first[0] if first else ''}"
 
 
+def _given_again(client: SimulatedClient, logged: list[str | None]) -> dict[str, str]:
+    """Return the answers that a client got before a crash lost their records, each with the answer that was recorded
+    later. Only sure answers may leave so early."""
+    site = client.home.machine.calls.site
+    later = {_life.sub("", one): one for one in logged if one is not None}
+    again = {}
+    for letter in client.inbox if site is not None else ():
+        recorded = later.get(_life.sub("", letter.id), letter.id)
+        if letter.type == _returned and recorded != letter.id and site is not None:
+            result = msgspec.msgpack.decode(letter.body, type=Returned)
+            if result.ok and site.is_sure(result.object, result.operation):
+                again[letter.id] = recorded
+    return again
+
+
 def _sender(letter: Letter, sent: Event) -> str:
     """Return the sender of a letter. A replayed dead letter keeps its source, but the operator sends it."""
     return letter.source if not letter.replays else f"{OPERATOR}@{sent.process.rpartition('@')[2]}"
@@ -175,7 +196,8 @@ def _clients(
         if client.over:
             # What it handled at the end may not have been reported; it was dropped when the client was forgotten.
             handled = handled[: len(logged_ids)]
-        if handled != logged_ids:
+        again = _given_again(client, logged_ids)
+        if [one for one in handled if one not in again] != [one for one in logged_ids if one not in again.values()]:
             yield f"{address} received {len(client.inbox)} letters, the log says {len(got.get(address, []))}"
         unsettled = sum(question.outcome == "open" for question in client.questions)
         if unsettled:

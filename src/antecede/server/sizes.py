@@ -1,0 +1,26 @@
+"""The sizes of inputs, by which the driver limits what one step takes."""
+
+from typing import Any, Final
+
+from antecede import limits
+from antecede.server.items import BuriedMany, Published, PublishedMany
+from antecede.server.words import Drop, FromPeer, ReplayMany
+
+
+def size_of(given: Any) -> int:
+    """Return about how many bytes an input adds to the record of its step."""
+    if isinstance(given, FromPeer):
+        return len(getattr(given.content, "body", b"")) + 64
+    if isinstance(given, PublishedMany):
+        return sum(map(len, given.bodies)) + _copy_bytes * len(given.bodies) * len(given.to)
+    if isinstance(given, Published):
+        return len(given.body) + _copy_bytes * len(given.to)
+    if isinstance(given, ReplayMany):
+        return given.bytes + _copy_bytes * len(given.letters)
+    if isinstance(given, BuriedMany | Drop):
+        return _copy_bytes * (given.letters if isinstance(given, Drop) else len(given.keys))
+    return 4_096
+
+
+_copy_bytes: Final = limits.step_bytes_max // limits.step_letters_max
+"""The size that a copy of a letter counts besides its body."""
