@@ -257,6 +257,18 @@ def test_a_state_above_its_bound_fails_and_one_that_was_larger_may_shrink(monkey
         Context("a", "s1", _letter("1")).create("c", Big(text="x" * 200))
 
 
+def test_a_batch_of_slow_handlers_is_cut_so_that_others_have_their_turn() -> None:
+    host = Host("s1", lambda to: to)
+    host.declare("a", Big)
+    ticks = iter(range(100))
+    host.share_time(lambda: float(next(ticks)), 2.5)
+    outcome = _react(host, "a", 9)
+    assert len(outcome.reactions) == 4, "the rest is handed out again"
+    assert outcome.failure is None
+    assert outcome.state is not None
+    assert outcome.state.count(b"x" * 400) == 1
+
+
 def test_topics_have_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "agent_state_bytes_max", 10)
     host = Host("s1", lambda to: to)

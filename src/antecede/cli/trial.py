@@ -5,6 +5,7 @@ trial continues where its report ends, and keeps the folder of a round with erro
 """
 
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ import typer
 
 if TYPE_CHECKING:
     from antecede.topology import TopologyFile
+    from antecede.trials.overload import Result as OverloadResult
     from antecede.trials.report import Report
     from antecede.trials.rounds import Outcome, Round
 
@@ -112,6 +114,47 @@ def register(app: typer.Typer) -> None:
             print("".join(f"  {line}\n" for line in outcome.found[:20]), end="")
         return 1 if outcome.found else 0
 
+    @group.command("overload")
+    def overload(
+        seconds: float = typer.Option(600.0, "--seconds", min=1, help="How long the overload lasts."),
+        factor: float = typer.Option(3.0, "--factor", min=0.1, help="The offered load, as a multiple of the capacity."),
+        strangers: int = typer.Option(2_000, "--strangers", min=0, max=50_000, help="Strangers, each with an address."),
+        memory: int = typer.Option(1_024, "--memory", min=1, metavar="MIB", help="The most memory of a server."),
+        p99: float = typer.Option(100.0, "--p99", metavar="MS", help="The largest p99 of the probes."),
+        folder: str | None = _folder,
+        as_json: bool = _json,
+    ) -> int:
+        """Overload two servers, beside an absent subscriber, an isolated handler that blocks, and strangers.
+
+        Exit 0: memory and the p99 of other agents are within their bounds, and nothing accepted is lost. 1: otherwise.
+        """
+        import asyncio
+        import tempfile
+
+        import msgspec
+
+        from antecede.trials.overload import Settings, Trial
+
+        def told(text: str) -> None:
+            if sys.stderr.isatty():
+                print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+        async def main() -> "OverloadResult":
+            return await Trial(place, Settings(seconds, factor, strangers, memory, p99), told).run()
+
+        place = Path(folder or tempfile.mkdtemp(prefix="antecede-overload-"))
+        result = asyncio.run(main())
+        told("")
+        if as_json:
+            print(json.dumps({"trial": "overload", **msgspec.to_builtins(result)}, indent=2))
+        else:
+            _print_overload(result)
+        if not result.found and folder is None:
+            shutil.rmtree(place)
+        elif result.found:
+            print(f"the servers' data and logs: {place}", file=sys.stderr)
+        return 1 if result.found else 0
+
     @group.command("servers")
     def servers(
         schedules: int = typer.Option(3_000, "--schedules", min=1, help="Number of schedules in total, one per seed."),
@@ -148,6 +191,27 @@ def register(app: typer.Typer) -> None:
                     }
                 )
         return _told(kept, as_json, ("schedules", "crashes", "deliveries"))
+
+
+def _print_overload(result: "OverloadResult") -> None:
+    memory = ", ".join(
+        f"{server} {mib} MiB (then {result.late_mib[server][0]} and {result.late_mib[server][1]})"
+        for server, mib in result.peak_mib.items()
+    )
+    strangers = ", ".join(f"{count:,} {what}" for what, count in result.strangers.items())
+    print(
+        f"{result.seconds:.0f} s of overload; the sink handles {result.capacity:,.0f} messages per second\n"
+        f"sink: {result.offered:,} offered, {result.accepted:,} accepted, {result.refused:,} refused, "
+        f"{result.handled:,} handled\n"
+        f"absent subscriber: {result.news:,} sent, {result.news_waiting:,} wait, {result.news_dead:,} dead\n"
+        f"stuck agent: {result.stuck:,} sent, {result.stuck_waiting:,} wait, {result.stuck_dead:,} dead\n"
+        f"strangers: {strangers or 'none'}\n"
+        f"other agents: {result.probes:,} probes, p50 {result.p50_ms} ms, p99 {result.p99_ms} ms, "
+        f"worst {result.worst_ms} ms\n"
+        f"peak memory, and in the second and last third: {memory}\n"
+        f"{len(result.found)} errors"
+    )
+    print("".join(f"  {line}\n" for line in result.found[:20]), end="")
 
 
 def _play_servers(seeds: range) -> tuple[int, int, list[str]]:

@@ -96,6 +96,7 @@ class Host:
         self.progress: Progress | None = None
         self.each: Callable[[str], None] | None = None
         """Called with the agent before each letter of a batch that may have to be awaited."""
+        self._shared: tuple[Callable[[], float], float] | None = None
         self._timed: tuple[Callable[[], float], Durations] | None = None
         self._kinds: dict[str, type[Agent]] = {}
         self._alive: dict[str, tuple[Agent, bytes]] = {}
@@ -125,6 +126,11 @@ class Host:
     def time_reactions(self, clock: Callable[[], float], durations: Durations) -> None:
         """From now on, record how long each reaction takes by this clock, which is read once per reaction."""
         self._timed = (clock, durations)
+
+    def share_time(self, clock: Callable[[], float], seconds: float) -> None:
+        """From now on, end a batch of plain handlers after this time: other agents have their turn, and the rest of the
+        batch is handed out again."""
+        self._shared = (clock, seconds)
 
     def time_run(self, marks: list[float]) -> None:
         """Record the times of a batch that ran elsewhere, if reactions are timed."""
@@ -168,6 +174,8 @@ class Host:
         run: str | None = None
         decode: Callable[[bytes], object] | None = None
         handle: Callable[[Any, Context], Any] = _nothing
+        shared = self._shared
+        until = 0.0 if shared is None else shared[0]() + shared[1]
         for letter, named in zip(due.letters, due.handlers, strict=True):
             if progress is not None:
                 progress.at(slot, letter.id)
@@ -203,6 +211,11 @@ class Host:
                 break
             if clock is not None:
                 marks.append(clock())
+            if shared is not None:
+                done = len(plain) + len(reactions)
+                # At powers of two: quick handlers hardly notice it, and a batch takes at most twice its time.
+                if not done & (done - 1) and shared[0]() > until:
+                    break
         if len(plain) < len(due.letters):
             outcome.merge()
         return outcome if self._done(outcome, agent, saved, singly) else self._react(due, slot, clock, marks, True)

@@ -8,10 +8,10 @@ cancelled. A batch of an isolated agent goes to its worker process. Any exceptio
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from time import monotonic, time
+from time import monotonic, perf_counter, time
 from typing import Any
 
-from antecede import telemetry
+from antecede import limits, telemetry
 from antecede.engine import React
 from antecede.engine.host import Host, Outcome
 from antecede.errors import AgentError
@@ -29,6 +29,7 @@ class Reactions:
         """``limit``: how many seconds one reaction of an agent may take. ``isolated``: agents with worker processes."""
         self.host = host
         host.each = self._begins
+        host.share_time(perf_counter, limits.reactions_together_seconds)
         self._limit = limit
         self.isolated = isolated
         self._timeouts: dict[str, asyncio.Timeout] = {}

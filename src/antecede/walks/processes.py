@@ -54,7 +54,9 @@ STOPPED = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
 class Processes:
     """One process per running server; data directories, logs and the topology file share a folder."""
 
-    def __init__(self, folder: Path, topology: TopologyFile, entry: str = "antecede", nice: int = 0) -> None:
+    def __init__(
+        self, folder: Path, topology: TopologyFile, entry: str = "antecede", nice: int = 0, trace: bool = True
+    ) -> None:
         folder = folder.resolve()
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -64,6 +66,7 @@ class Processes:
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self._entry = entry
         self._nice = nice
+        self._trace = trace
 
     def directory(self, server: str) -> str:
         """Return the data directory of a server."""
@@ -77,7 +80,8 @@ class Processes:
     def start(self, server: str, *options: str) -> None:
         """Start a server that is down; it listens a little later."""
         assert server not in self.running
-        command = [sys.executable, "-m", self._entry, "serve", str(self.file), "--server", server, "--trace"]
+        command = [sys.executable, "-m", self._entry, "serve", str(self.file), "--server", server]
+        command += ["--trace"] if self._trace else []
         command += ["--data", self.directory(server), *options]
         # The servers run the same code as this process, wherever it was found.
         source = str(Path(antecede.__file__).parent.parent)

@@ -1,0 +1,187 @@
+"""The parties of an overload trial: agents, and programs that run as separate processes.
+
+``python -m antecede.trials.crowd publish|strangers …`` prints one JSON document at its end. A publisher offers messages
+at a fixed rate, whether they are accepted or not, and knows the sum of the numbers of those that were. Strangers
+connect from many loopback addresses, send nothing, nonsense or half a hello, wait until they are disconnected, and come
+again.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+
+from antecede.engine.agents import Agent, Notification
+from antecede.engine.context import Context
+from antecede.errors import AntecedeError, OverloadError
+from antecede.live.client.line import connect
+from antecede.live.client.ticket import Ticket
+from antecede.live.descriptors import raise_limit
+
+
+class Item(Notification):
+    """One of many messages."""
+
+    number: int
+    fill: bytes = b""
+
+
+class Count(Notification):
+    """Asks a sink for its figures."""
+
+
+class Counted(Notification):
+    """The figures of a sink."""
+
+    count: int
+    digest: int
+
+
+class Ask(Notification):
+    """A question of a probe."""
+
+
+class Answer(Notification):
+    """Its answer."""
+
+
+class Sink(Agent):
+    """Takes a tenth of a millisecond per message, and remembers what it got."""
+
+    count: int = 0
+    digest: int = 0
+
+    def on_item(self, item: Item, ctx: Context) -> None:
+        until = time.perf_counter() + _work_seconds
+        self.count += 1
+        self.digest += item.number
+        while time.perf_counter() < until:
+            pass
+
+    def on_count(self, count: Count, ctx: Context) -> None:
+        ctx.reply(Counted(count=self.count, digest=self.digest))
+
+
+class Echo(Agent):
+    """Answers at once."""
+
+    def on_ask(self, ask: Ask, ctx: Context) -> None:
+        ctx.reply(Answer())
+
+
+class Stuck(Agent):
+    """Never returns."""
+
+    def on_item(self, item: Item, ctx: Context) -> None:
+        time.sleep(86_400)
+
+
+class Offer:
+    """What a publisher has offered."""
+
+    def __init__(self) -> None:
+        self.offered = self.accepted = self.refused = self.skipped = self.digest = 0
+        self._open: list[tuple[Ticket, list[int]]] = []
+
+    def add(self, ticket: Ticket, number: int) -> None:
+        """A message was handed to the bus."""
+        self.offered += 1
+        if self._open and self._open[-1][0] is ticket:
+            self._open[-1][1].append(number)
+        else:
+            self._open.append((ticket, [number]))
+
+    def count(self) -> bool:
+        """Count the settled tickets; return whether there are others."""
+        still = []
+        for ticket, numbers in self._open:
+            if not ticket.settled:
+                still.append((ticket, numbers))
+            elif ticket.error is None:
+                self.accepted += len(numbers)
+                self.digest += sum(numbers)
+            else:
+                ticket.seen = True
+                self.refused += len(numbers)
+        self._open = still
+        return bool(still)
+
+
+async def publish(address: str, name: str, to: str, rate: float, seconds: float) -> dict[str, float]:
+    """Offer messages at a rate for a while; then wait until each is accepted or refused."""
+    offer, sent, fill = Offer(), 0, bytes(_fill_bytes)
+    async with connect(address, name=name, patience=120) as bus:
+        begin = time.monotonic()
+        while (elapsed := time.monotonic() - begin) < seconds:
+            due = min(int(elapsed * rate) - sent, _burst_max)
+            for _ in range(max(due, 0)):
+                sent += 1
+                try:
+                    offer.add(bus.send(to, Item(number=sent, fill=fill)), sent)
+                except OverloadError:
+                    offer.skipped += 1
+            offer.count()
+            await asyncio.sleep(_tick_seconds)
+        while offer.count():
+            await asyncio.sleep(_tick_seconds)
+    return {key: getattr(offer, key) for key in ("offered", "accepted", "refused", "skipped", "digest")}
+
+
+async def strangers(addresses: list[str], count: int, seconds: float) -> dict[str, float]:
+    """Let strangers come again and again for a while."""
+    raise_limit()
+    seen: Counter[str] = Counter()
+    end = time.monotonic() + seconds
+    tasks = [
+        asyncio.create_task(_stranger(place, addresses[place % len(addresses)], end, seen)) for place in range(count)
+    ]
+    await asyncio.sleep(seconds)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return dict(seen)
+
+
+async def _stranger(place: int, address: str, end: float, seen: Counter[str]) -> None:
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    mine = (f"127.{1 + place // 62_500}.{place // 250 % 250}.{1 + place % 250}", 0)
+    await asyncio.sleep(place % 100 / 100)
+    while time.monotonic() < end:
+        try:
+            reader, writer = await asyncio.open_connection(host, int(port), local_addr=mine)
+            seen["connections"] += 1
+            writer.write((b"", b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x40\x03half", bytes(64))[place % 4])
+            while await reader.read(65_536):
+                pass
+            seen["disconnected"] += 1
+            writer.close()
+        except OSError:
+            seen["refused"] += 1
+        await asyncio.sleep(1 + place % 3)
+
+
+def main(arguments: list[str]) -> int:
+    """Run one of the programs."""
+    what, *given = arguments
+    try:
+        if what == "publish":
+            address, name, to, rate, seconds = given
+            document = asyncio.run(publish(address, name, to, float(rate), float(seconds)))
+        else:
+            addresses, count, seconds = given
+            document = asyncio.run(strangers(addresses.split(","), int(count), float(seconds)))
+    except AntecedeError as error:
+        print(json.dumps({"error": str(error)}))
+        return 1
+    print(json.dumps(document))
+    return 0
+
+
+_work_seconds = 0.0001
+_fill_bytes = 100
+_tick_seconds = 0.005
+_burst_max = 2_000
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
