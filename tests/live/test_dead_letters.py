@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from live_agents import Counted, Ping, Report, Word
@@ -93,3 +94,49 @@ def test_a_client_without_a_handler(cluster: Callable[..., Any]) -> None:
 async def _write_to_nobody(world: Any) -> None:
     async with antecede.connect(world.addresses["s1"], name="alice") as alice:
         await alice.send("carol@s1", Word(text="are you there?"))
+
+
+def test_a_client_that_is_removed(cluster: Callable[..., Any]) -> None:
+    world = cluster({"A": ["s1", "s2"]}, {"news": ("s2", "antecede:Topic")})
+    world.start()
+    heard: list[str] = []
+
+    async def subscribed() -> None:
+        async with antecede.connect(world.addresses["s1"], name="carol") as carol:
+            await carol.subscribe("news", heard.append)
+            refused = await asyncio.to_thread(world.command, "client", "remove", str(world.file), "carol@s1")
+            assert refused.returncode == 2
+            assert "client carol@s1 is connected: only a disconnected client can be removed" in refused.stderr
+            await carol.post("news", "Word", {"text": "still subscribed"})
+            while not heard:
+                await asyncio.sleep(0.01)
+
+    async def publish(texts: list[str]) -> None:
+        async with antecede.connect(world.addresses["s2"], name="alice") as alice:
+            for text in texts:
+                await alice.post("news", "Word", {"text": text})
+            # A question behind them: when it is answered, the topic has handled them.
+            with suppress(antecede.UnansweredError, TimeoutError):
+                await alice.ask("news", Word(text="?"), timeout=0.2)
+
+    def waiting() -> int:
+        clients = json.loads(world.command("client", "list", str(world.file), "--json").stdout)
+        return sum(one["waiting"] for one in clients if one["client"] == "carol@s1")
+
+    _run(subscribed())
+    _run(publish(["one", "two"]))
+    world.until(lambda: waiting() >= 2, "news wait for carol")
+    removed = json.loads(world.command("client", "remove", str(world.file), "carol@s1").stdout)
+    assert removed["client"] == "carol@s1"
+    assert removed["dropped"] >= 2
+    assert removed["unsubscribed"] == ["news"]
+    _run(publish(["three"]))
+    assert waiting() == 0
+    gone = world.command("client", "remove", str(world.file), "carol@s1")
+    assert (gone.returncode, "no client 'carol@s1' on s1" in gone.stderr) == (2, True)
+
+    async def new() -> None:
+        async with antecede.connect(world.addresses["s1"], name="carol") as carol:
+            assert carol.last_accepted == 0, "she is a new client"
+
+    _run(new())

@@ -6,6 +6,8 @@ from antecede import wire
 from antecede.access import authoriser, proof
 from antecede.access.authoriser import Authoriser, Who
 from antecede.access.proof import Answering, Keyring, signed
+from antecede.channel import Channel
+from antecede.server.admission import Admission
 from antecede.server.entry import Entry, Incoming
 from antecede.server.rights import Rights
 from antecede.simulator.servers.intruders import Intruded
@@ -92,3 +94,13 @@ def test_decisions_that_survive_a_reload(monkeypatch: Patch) -> None:
 def test_a_session_that_survives_the_revocation_of_its_key(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Entry, "review", lambda self: None)
     caught(300, "is still connected, although her key was revoked", faults=_intruders)
+
+
+def test_an_address_that_has_any_number_of_connections(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Admission, "_excess", lambda self, address, now: "")
+    caught(300, "connections from one address, which may have", faults=_intruders)
+
+
+def test_letters_of_agents_that_live_elsewhere(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Channel, "_from_behind", lambda self, domain, source, letters: letters)
+    caught(300, "of traitor@", faults=_intruders)

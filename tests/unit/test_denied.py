@@ -1,8 +1,10 @@
 """Publishes that are not allowed are refused in their turn; limits of addresses; the files of the audit log and of
 access."""
 
+import errno
 import json
 import logging
+import os
 import stat
 from pathlib import Path
 
@@ -155,6 +157,28 @@ def test_the_audit_file_has_a_bounded_size(tmp_path: Path, caplog: pytest.LogCap
         broken.write("1")
         broken.write("2")
     assert [record.message for record in caplog.records] == ["audit-failed"], "it is logged once"
+
+
+def test_a_full_disk_leaves_whole_lines_in_the_audit_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    file = AuditFile(path, ServerLog("s1"))
+    file.write('{"number": 1}')
+    real = os.write
+    with caplog.at_level(logging.ERROR), monkeypatch.context() as full:
+        full.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:5]))
+        file.write('{"number": 2}')
+        full.setattr(os, "write", _no_space)
+        file.write('{"number": 3}')
+    assert [record.message for record in caplog.records] == ["audit-failed"], "it is logged once"
+    assert "No space left" in caplog.records[0].fields["reason"]  # type: ignore[attr-defined]
+    file.write('{"number": 4}')
+    assert [json.loads(line)["number"] for line in path.read_text().splitlines()] == [1, 4]
+
+
+def _no_space(descriptor: int, data: bytes) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 _edited = f"""# A comment.

@@ -173,3 +173,33 @@ def test_wrong_settings(line: str) -> None:
 def test_a_wrong_dead_follow() -> None:
     with pytest.raises(TopologyError, match="dead_follow"):
         parse_topology(_file % (', dead_follow = "stop"', ""))
+
+
+def test_letters_do_not_expire_early_when_the_clock_is_set_forward_and_back() -> None:
+    server = _server(bob_s1=Quota(seconds=10))
+    _send(server, "bob@s1", 1)
+    _look(server, 1_000_000)
+    _look(server, 1_009_999)
+    assert _waiting(server, "bob@s1") == [1]
+    # The clock is set back by 900 s: the age of what waits begins again, and is bounded.
+    _look(server, 100_000)
+    _send(server, "bob@s1", 1)
+    _look(server, 101_500)
+    _look(server, 109_999)
+    assert _waiting(server, "bob@s1") == [1, 2]
+    _look(server, 110_000)
+    assert _waiting(server, "bob@s1") == [2], "not before the clock is where it was"
+    _look(server, 111_500)
+    assert _waiting(server, "bob@s1") == []
+
+
+def test_a_clock_that_is_set_forward_lets_the_letters_expire_in_their_sequence() -> None:
+    server = _server(bob_s1=Quota(seconds=10))
+    _send(server, "bob@s1", 1)
+    _look(server, 1_000)
+    _send(server, "bob@s1", 1)
+    _look(server, 100_000)
+    assert _waiting(server, "bob@s1") == [2], "what came before the jump is old, what was first seen after it is not"
+    _look(server, 110_000)
+    assert _waiting(server, "bob@s1") == []
+    assert [dead.reason for dead in server.engine.dead.values()] == ["expired: more than 10 s in the mailbox"] * 2

@@ -2,11 +2,15 @@
 
 import json
 import sys
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
+
+if TYPE_CHECKING:
+    from antecede.cli.dead_pages import Servers
 
 _where = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT.")
 _client = typer.Argument(..., metavar="NAME@SERVER", help="A client, as listed.")
@@ -57,20 +61,19 @@ def register(app: typer.Typer) -> None:
         "antecede client unsubscribe" before.
         """
         from antecede.cli.dead_pages import Servers, access_of
+        from antecede.errors import MissingError
 
         servers = Servers(where, access_of(where, token_file, authority, credentials))
-        home = servers.home(client)
-        for topic in _topics(where):
+        home, topics = servers.home(client), _topics(where)
+        # This comes first, because it is refused if the client is connected.
+        dropped = _removed(servers, home, client)
+        for topic in topics:
             servers.ask(home, "client-unsubscribe", client, topic)
             servers.check()
-        dropped, left = 0, 1
-        while left:
-            document = servers.ask(home, "client-remove", client)
-            servers.check()
-            if document is None:
-                break
-            dropped, left = dropped + document["dropped"], document["left"]
-        print(json.dumps({"client": client, "dropped": dropped, "unsubscribed": _topics(where)}, indent=2))
+        with suppress(MissingError):
+            # Letters may have come meanwhile.
+            dropped += _removed(servers, home, client)
+        print(json.dumps({"client": client, "dropped": dropped, "unsubscribed": topics}, indent=2))
 
     @group.command("unsubscribe")
     def unsubscribe(
@@ -89,6 +92,18 @@ def register(app: typer.Typer) -> None:
             servers.ask(servers.home(client), "client-unsubscribe", client, topic)
             servers.check()
         print(json.dumps({"client": client, "unsubscribed": topics}, indent=2))
+
+
+def _removed(servers: "Servers", home: str, client: str) -> int:
+    """Remove a client, page by page; return how many letters it had."""
+    dropped, left = 0, 1
+    while left:
+        document = servers.ask(home, "client-remove", client)
+        servers.check()
+        if document is None:
+            break
+        dropped, left = dropped + document["dropped"], document["left"]
+    return dropped
 
 
 def _topics(where: str) -> list[str]:

@@ -80,9 +80,11 @@ class Following:
         self.since.pop(key, None)
 
     def seen(self, agent: str, clock_ms: int) -> None:
-        """The held letters that came since the last time were there at this time."""
+        """The held letters that came since the last time were there at this time; a clock that was set back
+        lets the age of the others begin again."""
         for letter in self.held.get(agent, ()):
-            self.since.setdefault(f"{letter.id} {agent}", clock_ms)
+            key = f"{letter.id} {agent}"
+            self.since[key] = min(self.since.get(key, clock_ms), clock_ms)
 
     def is_held(self, agent: str, letter: str) -> bool:
         """Whether this is the first held letter of an agent."""

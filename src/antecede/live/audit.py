@@ -3,6 +3,7 @@
 A file that cannot be written does not stop the server: the server logs it once, and tries again with the next line.
 """
 
+import errno
 import os
 from pathlib import Path
 
@@ -26,9 +27,12 @@ class AuditFile:
             # Only the owner may read who connects.
             file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
-                full = os.fstat(file).st_size + len(data) > self._bytes_max
-                if not full:
-                    os.write(file, data)
+                size = os.fstat(file).st_size
+                full = size + len(data) > self._bytes_max
+                if not full and os.write(file, data) < len(data):
+                    # The disk is full. Half a line would spoil the next one.
+                    os.ftruncate(file, size)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             finally:
                 os.close(file)
             if full:

@@ -3,6 +3,9 @@
 Some have no key, some have the key of a client, ``mallory``, who may do little. Each attempt must be refused; if any
 succeeds, the world reports it. ``mallory`` is a correct client as well: she loses a permission while she is connected,
 and later her key is revoked.
+
+Some intruders take more connections than one address may have. And some servers were taken over: they send letters in
+the name of agents that live elsewhere, which their peers must drop.
 """
 
 from collections.abc import Callable
@@ -12,12 +15,14 @@ from typing import Any
 import msgspec
 
 from antecede import wire
-from antecede.access.model import CLIENT, OPERATOR, SERVER
+from antecede.access.model import CLIENT, OPERATOR, SERVER, AddressLimits
 from antecede.access.proof import Dialing, Keyring
-from antecede.engine.agents import Notification
+from antecede.engine.agents import Notification, name_of
 from antecede.errors import AntecedeError, NotAllowedError
+from antecede.server.words import OnBehalf
 from antecede.simulator.servers.client import Publish
 from antecede.simulator.servers.faults import Faults
+from antecede.simulator.servers.judgement import TRAITOR
 from antecede.simulator.servers.keys import Identities
 from antecede.simulator.servers.network import End, connect
 from antecede.simulator.servers.server import SimulatedServer
@@ -26,6 +31,8 @@ from antecede.simulator.servers.world import ServerWorld
 MALLORY = "mallory"
 INTRUDER = "intruder"
 _everything = {"send": ("*",), "receive": ("*",), "subscribe": ("*",), "call": ("*",)}
+_address_max = 12
+"""Connections that one address may have."""
 _clients = ("c0", "c1", "c2", "t", "l", "absent")
 
 
@@ -96,7 +103,7 @@ class IdentifiedWorld(ServerWorld):
         """Publishes that must be refused."""
         self.work: Callable[[], Notification] | None = None
         """Returns a notification for an agent, if mallory is to publish."""
-        self._revoked = False
+        self._revoked = self._forged = False
         self.identities = known = Identities(Random(f"{seed}/identities"))
         for name in self.plan.topology.servers:
             known.add(SERVER, name)
@@ -104,6 +111,7 @@ class IdentifiedWorld(ServerWorld):
             known.add(CLIENT, name, **_everything)
         known.add(CLIENT, MALLORY, send=("a0",))
         known.add(OPERATOR, "admin", operate=("*",))
+        known.access = msgspec.structs.replace(known.access, addresses=AddressLimits(connections=_address_max))
 
     def _plan_faults(self) -> None:
         super()._plan_faults()
@@ -160,7 +168,8 @@ class IdentifiedWorld(ServerWorld):
     def logged(self, server: SimulatedServer, event: str, fields: dict[str, Any]) -> None:
         """Check an event; refusals of intruders, and of mallory, are expected."""
         mallory = self._revoked and fields.get("client") == MALLORY
-        if fields.get("remote") != INTRUDER and not mallory:
+        forged = event == "bad-frame" and "lives elsewhere" in fields.get("reason", "") and self._forged
+        if fields.get("remote") != INTRUDER and not mallory and not forged:
             super().logged(server, event, fields)
 
     def trespasses(self) -> list[str]:
@@ -192,8 +201,38 @@ class IdentifiedWorld(ServerWorld):
             self._as_another_client,
             self._as_operator,
             self._as_server,
+            self._as_many,
+            self._as_agent,
         )
         attempts[int(self.random.random() * len(attempts))](server)
+
+    def _as_many(self, server: SimulatedServer) -> None:
+        """Take many connections from one address, and leave them open for a while."""
+        introduction = wire.Introduce(wire.VERSION, wire.VERSION_OLDEST, CLIENT, "c0", "", bytes(32))
+        many = [Intruder(self, server, "one of many", introduction).end for _ in range(_address_max + 4)]
+        self.later(0.2, self._count, server, many)
+
+    def _count(self, server: SimulatedServer, many: list[End]) -> None:
+        count = sum(end.open and end.remote == INTRUDER for end in server.ends)
+        if count > _address_max:
+            self.wrong(server.name, f"{count} connections from one address, which may have {_address_max}")
+        for end in many:
+            end.vanish()
+
+    def _as_agent(self, server: SimulatedServer) -> None:
+        """Let a server send a letter in the name of an agent of one of its peers."""
+        if self.work is None:
+            return
+        for domain, consumer in server.machine.channel.consumers.items():
+            peers = [name for name in self.plan.topology.domains[domain].servers if name != server.name]
+            agents = [agent for agent, home in self.plan.homes.items() if home in peers and agent[0] == "a"]
+            if agents and not consumer.order.relays:
+                agent, work = agents[int(self.random.random() * len(agents))], self.work()
+                self._forged = True
+                body = msgspec.msgpack.encode(work)
+                forged = OnBehalf(agent, (agent,), name_of(type(work)), body, TRAITOR)
+                server.guard(server.life, server.core.driver.feed, forged)
+                return
 
     def _hello(self, server: SimulatedServer) -> wire.ServerHello:
         """Return the hello of a peer, as an intruder may have seen it on the network."""

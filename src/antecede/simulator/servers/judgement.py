@@ -34,6 +34,8 @@ from antecede.trace.significant import judge_significant
 _returned = name_of(Returned)
 _life = re.compile(r"-\d+$")
 """The end of the id of an answer to a call: in which life of the server it was given."""
+TRAITOR = "traitor"
+"""The client in whose name a server forges letters."""
 
 
 def findings(
@@ -132,10 +134,14 @@ def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...], gone:
     )
     if not known:
         return
+    forged = {row.message: len(row.to or ()) for row in rows if row.kind == SEND and _is_forged(row)}
+    for row in rows:
+        if row.kind == DELIVER and row.message in forged:
+            yield f"{row.process} got the forged letter {row.message} of {sends[row.message].process}"
     verdict = judge(rows, orders)
     engines = [server.machine.engine for server in world.servers.values()]
     waiting = sum(len(engine.mailboxes.get(address, ())) for engine in engines for address in world.absent)
-    if verdict.undelivered != waiting:
+    if verdict.undelivered != waiting + sum(forged.values()):
         yield f"{verdict.undelivered} copies were never delivered, and {waiting} wait for clients that are absent"
     site = next(iter(world.servers.values())).machine.calls.site
     if site is not None and any(row.instance for row in rows):
@@ -161,6 +167,10 @@ def _given_again(client: SimulatedClient, logged: list[str | None]) -> dict[str,
             if result.ok and site.is_sure(result.object, result.operation):
                 again[letter.id] = recorded
     return again
+
+
+def _is_forged(row: Event) -> bool:
+    return row.process.partition("@")[0] == TRAITOR
 
 
 def _sender(letter: Letter, sent: Event) -> str:

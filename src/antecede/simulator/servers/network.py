@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, Protocol
 
 from antecede import limits, wire
+from antecede.server.admission import Guest
 from antecede.server.connections import NO_HELLO, SILENT, Receiver, serials
 
 _linger_seconds = 0.01
@@ -68,6 +69,8 @@ class End:
         self.certified: tuple[str, ...] = ()
         self.other: End
         self.receiver: Receiver | None = None
+        self.guest: Guest | None = None
+        """Its entry among the incoming connections of a server, if it is one."""
         self.spoke = self._heard = loop.now
         self.full = False
         self.open = True
@@ -135,6 +138,8 @@ class End:
     def ended(self, reason: str = "") -> None:
         """End the connection."""
         self.open = False
+        if self.guest is not None:
+            self.guest.left()
         if self.receiver is not None:
             self._closed(self, self._reason or reason)
             self.receiver = None
@@ -171,6 +176,8 @@ class End:
     def trust(self, *, server: bool) -> None:
         """The other end has proven to be a server, or a client."""
         self._unframer.trust(limits.frame_bytes_max if server else limits.client_frame_bytes_max)
+        if self.guest is not None:
+            self.guest.proved(server=server)
 
     def busy(self, busy: bool) -> None:
         """Stop reading while parts that have arrived are still to be handled, or continue."""

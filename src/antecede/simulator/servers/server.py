@@ -245,7 +245,10 @@ class SimulatedServer:
 
     def accept(self, end: End) -> None:
         """A connection came in."""
-        end.receiver = self.core.entry.opened(end, self.world.now)
+        entry = self.core.entry
+        end.guest = entry.admission.enter(end.remote, lambda why, code: end.close(why, code=code), self.world.now)
+        if end.open:
+            end.receiver = entry.opened(end, self.world.now)
 
     def dialed(self, peer: str, end: End) -> None:
         """A peer that we dialed answered."""
