@@ -9,7 +9,9 @@ from antecede.link import Frame
 from antecede.orders import parse
 from antecede.server import AgentServer, FromPeer, Plan
 from antecede.server.dead_letters import DeadLetters
-from antecede.server.items import Buried, Published, Reacted
+from antecede.server.items import LOG_FORMAT, Buried, Published, Reacted
+from antecede.server.progress import ENDED_WELL
+from antecede.server.recovery import resume
 from antecede.server.words import Look, Replay
 from antecede.topology import Domain, Mailboxes, Quota, Topology
 
@@ -167,7 +169,7 @@ def test_a_setting_that_changes_lets_held_letters_go() -> None:
     for record in world.logs["s3"]:
         again.replay(record, 0.0)
     assert again.engine.following.held, "the log decides"
-    again.resume()
+    resume(again, LOG_FORMAT, ENDED_WELL, [])
     assert [letter.body for letter in again.engine.mailboxes["a"]] == [b"x@s12"]
 
 

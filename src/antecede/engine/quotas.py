@@ -104,8 +104,8 @@ class Quotas:
             del self.ages[agent]
 
     def seen(self, agent: str, letters: int, clock_ms: int) -> None:
-        """The letters of a mailbox that came since the last time were there at this time. If the clock was set back, the
-        age of the others begins again: otherwise they would wait until it is where it was."""
+        """The letters of a mailbox that came since the last time were there at this time. If the clock was set back,
+        the age of the others begins again: otherwise they would wait until it is where it was."""
         runs = self.ages.setdefault(agent, deque())
         for run in runs:
             run[0] = min(run[0], clock_ms)
@@ -128,7 +128,9 @@ class Quotas:
         for agent, mailbox in mailboxes.items():
             if self.of(agent).seconds:
                 runs = self.ages.get(agent)
-                if not runs or runs[-1][0] >= clock_ms + _seen_ms or (clock_ms - runs[-1][0] >= _seen_ms and sum(run[1] for run in runs) < len(mailbox)):
+                later = 0 if not runs else clock_ms - runs[-1][0]
+                fresh = later >= _seen_ms and sum(run[1] for run in runs or ()) < len(mailbox)
+                if not runs or fresh or later <= -_seen_ms:
                     found.append(agent)
         return found
 

@@ -101,6 +101,7 @@ class Worker:
             host.forget(agent)
             outcome = Outcome(agent, [], None, error)
         outcome.merge()
+        outcome.merge()
         failure = outcome.failure
         if failure is None:
             return Done(outcome.reactions, outcome.state)

@@ -78,7 +78,7 @@ class Stuck(Agent):
 
 
 class Offer:
-    """What a publisher has offered."""
+    """The messages that a publisher has offered."""
 
     def __init__(self) -> None:
         self.offered = self.accepted = self.refused = self.skipped = self.digest = 0

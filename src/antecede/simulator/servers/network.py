@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, Protocol
 
 from antecede import limits, wire
-from antecede.server.admission import Guest
+from antecede.server.admission import Admission, Guest
 from antecede.server.connections import NO_HELLO, SILENT, Receiver, serials
 
 _linger_seconds = 0.01
@@ -172,6 +172,10 @@ class End:
         for end in (self, self.other):
             end.open = False
             self._loop.later(0.0, end.ended, "")
+
+    def enter(self, admission: Admission) -> None:
+        """Register this end among the incoming connections of a server, which may close it at once."""
+        self.guest = admission.enter(self.remote, lambda why, code: self.close(why, code=code), self._loop.now)
 
     def trust(self, *, server: bool) -> None:
         """The other end has proven to be a server, or a client."""

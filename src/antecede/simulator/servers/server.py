@@ -17,7 +17,6 @@ from antecede.engine.host import Host, Outcome
 from antecede.errors import AgentError, StoreError, StoreFailedError, StoreFullError, WireError
 from antecede.interrupts import is_ctrl_c
 from antecede.server import AgentServer, Plan
-from antecede.server.core import ServerCore
 from antecede.server.driver import Commit
 from antecede.server.items import FORMAT_OLDEST, LOG_FORMAT, joined
 from antecede.server.recovery import recover
@@ -29,7 +28,7 @@ from antecede.simulator.servers.shared import SharedMemory
 from antecede.simulator.servers.snapshots import take_snapshot
 from antecede.simulator.servers.surroundings import Surroundings
 from antecede.simulator.servers.watched import WatchedCore, WatchedLog, WorldLog, react_at_once, unreadable
-from antecede.store import LogStore, Sizes, open_log, read_records
+from antecede.store import Sizes, open_log, read_records
 from antecede.store.simulated import PowerCut, SimulatedDisk
 
 SIZES = Sizes(segment_bytes=65_536, group_bytes_max=16_384, pending_bytes_max=32_768, log_bytes_max=1 << 24)
@@ -56,12 +55,8 @@ class SimulatedServer:
         self.durability = durability
         self.disk = SimulatedDisk(random=world.random)
         self.disk.script = self._disk_effect
-        self.shared = SharedMemory()
+        self.shared, self.isolated = SharedMemory(), set[str]()
         self.up, self.life = False, 0
-        self.machine: AgentServer
-        self.core: ServerCore
-        self.store: LogStore
-        self.host: Host
         self.effects_left = 0
         """After this many effects the server crashes; 0: not planned."""
         self.how, self.commit_seconds = "kill", 0.001
@@ -70,8 +65,6 @@ class SimulatedServer:
         """Whether the log has no space for more records."""
         self.crowded = False
         """Whether the server is above its high-water mark."""
-        self.isolated: set[str] = set()
-        """Agents whose handlers run in worker processes."""
         self.archived: list[bytes] = []
         """Records that were copied before the log removed them."""
         self.reactions = 0
@@ -245,10 +238,9 @@ class SimulatedServer:
 
     def accept(self, end: End) -> None:
         """A connection came in."""
-        entry = self.core.entry
-        end.guest = entry.admission.enter(end.remote, lambda why, code: end.close(why, code=code), self.world.now)
+        end.enter(self.core.entry.admission)
         if end.open:
-            end.receiver = entry.opened(end, self.world.now)
+            end.receiver = self.core.entry.opened(end, self.world.now)
 
     def dialed(self, peer: str, end: End) -> None:
         """A peer that we dialed answered."""
