@@ -1,6 +1,7 @@
 """``antecede report``: one page and one document, from answers that the other commands give as well."""
 
 import json
+import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -126,7 +127,11 @@ def test_many_processes_are_the_busiest_and_others(report: Callable[..., tuple[i
     kept, cells = busiest(document["measure"]["traffic"])
     assert len(kept) == limits.report_processes_max + 1
     assert sum(cells.values()) == 5_000
-    ElementTree.fromstring(heat_map(document["measure"]["traffic"]))
+    drawn = heat_map(document["measure"]["traffic"])
+    ElementTree.fromstring(drawn)
+    # The others together have most copies; shades still distinguish single processes.
+    assert re.search(r"1 to \d copies; others: up to \d+<", drawn)
+    assert len(set(re.findall(r'class="s(\d)" x', drawn))) > 3
     drawn = ElementTree.fromstring(per_second(dict.fromkeys(range(100000), 1)))
     assert len(drawn) < 300
 

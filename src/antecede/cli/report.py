@@ -4,6 +4,9 @@ import json
 import os
 import sys
 from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -77,19 +80,26 @@ def _answers(
     engine: str, paths: list[str], orders: tuple[str, ...], first: int, master: str | None, settings: dict[str, str]
 ) -> dict[str, Any]:
     """Return what the engine answers to each question."""
+    from antecede.trace.conflicts import needed
     from antecede.trace.explain import Asked
     from antecede.trace.titles import messages_in, named
 
-    with status("judging the trace") as say, TemporaryDirectory(prefix="antecede-report-") as scratch:
+    with ExitStack() as stack:
+        say = stack.enter_context(status("judging the trace"))
+        scratch = stack.enter_context(TemporaryDirectory(prefix="antecede-report-"))
         tables = scratch if find_spec("pyarrow") is not None else None
-        spark: dict[str, Any] = {"master": master, "conf": settings, "say": say}
+        explain_one: Callable[[Asked], dict[str, Any]]
         if engine == "spark":
-            from antecede.pipeline import verify_files
-            from antecede.pipeline.explaining.explain import explain_files
-            from antecede.pipeline.measuring.measure import measure_files
+            from antecede.pipeline.explaining.explain import explain_in
+            from antecede.pipeline.judge.files import spark_for, verify_in
+            from antecede.pipeline.measuring.measure import measure_in
 
-            verdict = verify_files(paths, orders, **spark)
-            figures = measure_files(paths, tables, **spark)
+            check = partial(needed, None) if "significant" in orders else None
+            # One session answers all questions.
+            running, given = stack.enter_context(spark_for(paths, master, settings, say, check))
+            verdict = verify_in(running, given, orders, say=say)
+            figures = measure_in(running, given, tables, say=say)
+            explain_one = partial(explain_in, running, given, say=say)
         else:
             from antecede.trace import verify
             from antecede.trace.explain import explain
@@ -98,6 +108,7 @@ def _answers(
             verdict = verify(paths, orders)
             say("measuring the trace")
             figures = measure(paths, tables)
+            explain_one = partial(explain, paths)
         say("looking for chains")
         broken = [name for name, entry in verdict["orders"].items() if entry["holds"] is False]
         if "causal" in broken:
@@ -106,7 +117,7 @@ def _answers(
         explained = []
         for name in broken if first else []:
             asked = Asked(name, None, first)
-            one = explain_files(paths, asked, **spark) if engine == "spark" else explain(paths, asked)
+            one = explain_one(asked)
             one["named"] = named(messages_in(one["explanations"]), paths)
             explained.append(one)
         return {"verify": verdict, "measure": figures, "explain": explained, "by_second": _by_second(tables)}

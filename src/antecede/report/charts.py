@@ -61,7 +61,9 @@ def heat_map(traffic: Sequence[Mapping[str, Any]]) -> str:
     letters = max(len(short_id(printable(name), 18)) if name else len(OTHERS) for name in names)
     left = 14 + 7.2 * letters if named else 40.0
     top = 18 + 5.2 * letters if named else 20.0
-    most = max(cells.values())
+    # The cells of the others together are much larger; they would make all single processes look alike.
+    single = [count for (source, to), count in cells.items() if source and to] or [*cells.values()]
+    least, most = min(single), max(single)
     parts: list[str] = []
     if named:
         for place, name in enumerate(shown):
@@ -87,11 +89,12 @@ def heat_map(traffic: Sequence[Mapping[str, Any]]) -> str:
             f"<title>{told}</title></rect>"
         )
     y = top + side + 14
-    least = min(cells.values())
     used = range(_shade(least, most), _shades + 1)
     for place, shade in enumerate(used):
         parts.append(f'<rect class="s{shade}" x="{left + place * 14:.0f}" y="{y:.0f}" width="14" height="9"/>')
     scale = f"{least:,} to {most:,} copies" if least < most else f"{most:,} {'copy' if most == 1 else 'copies'} each"
+    above = max(cells.values())
+    scale += f"; {OTHERS}: up to {above:,}" if above > most else ""
     parts.append(f'<text class="axis" x="{left + len(used) * 14 + 8:.0f}" y="{y + 9:.0f}">{scale}</text>')
     width = left + max(side + (top * 0.8 if named else 8), _shades * 14 + 160)
     height = y + 20
@@ -99,7 +102,7 @@ def heat_map(traffic: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _shade(count: int, most: int) -> int:
-    return max(1, ceil(_shades * sqrt(count / most)))
+    return min(_shades, max(1, ceil(_shades * sqrt(count / most))))
 
 
 def per_second(by_second: Mapping[int, int]) -> str:
