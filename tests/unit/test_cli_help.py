@@ -122,3 +122,9 @@ def test_classes_of_a_topology_are_checked(
     assert document["classes"] == {"a": {"class": "checked_shop:Orders", "handles": ["Order"]}}
     assert run(["topology", "check", str(bad), "--classes"]) == 2
     assert "module checked_shop has no Ordres; did you mean Orders?" in capsys.readouterr().err
+
+
+def test_options_without_a_value_show_no_type(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["verify"], ["dead", "list"]):
+        assert run([*words, "--help"]) == 0
+        assert "<bool>" not in capsys.readouterr().out

@@ -149,12 +149,14 @@ def _stopped(stop: SystemExit) -> int:
 
 def _flowing(command: Any, path: tuple[str, ...] = ()) -> Any:
     """Let help texts fill the width of the terminal, without the line breaks of our source. Paragraphs stay, and so do
-    lines that begin with a word and a colon, which form a list. Add the examples of each command."""
+    lines that begin with a word and a colon, which form a list. Add the examples of each command. Show no type for
+    options that take no value."""
     command.help = re.sub(r"(?<!\n)\n(?!\n|[a-z]+: )", " ", cleandoc(command.help or ""))
     examples = EXAMPLES.get(" ".join(path), [])
     if examples:
         # A paragraph each, since the lines of a paragraph are joined.
         command.epilog = "\n\n".join(["Examples:" if len(examples) > 1 else "Example:", *examples])
+    _without_types(command)
     parts = getattr(command, "commands", {})
     options = [option for part in parts.values() for option in part.params if "--json" in option.opts]
     for name, part in parts.items():
@@ -164,6 +166,22 @@ def _flowing(command: Any, path: tuple[str, ...] = ()) -> Any:
             part.params.append(same)
         _flowing(part, (*path, name))
     return command
+
+
+def _without_types(command: Any) -> None:
+    """Typer would show ``--json <bool>``, as if it expected a value."""
+    made = command.get_help_option
+
+    def help_option(context: Any) -> Any:
+        option = made(context)
+        if option is not None:
+            option.metavar = ""
+        return option
+
+    command.get_help_option = help_option
+    for option in command.params:
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
 
 
 def _modules() -> list[str]:
