@@ -146,6 +146,8 @@ def _report(one: dict[str, Any]) -> None:
             print(f"  {name} lets {domain['unposted']['copies']} copies wait for {_reasons(domain['unposted'])}")
     for stopped in one["stopped"]:
         print(f"  stopped: {stopped['domain']} with {stopped['peer']}: {stopped['reason']}")
+    for peer, failed in one.get("unreachable", {}).items():
+        print(f"  unreachable: {peer}: {failed['reason']} ({failed['tries']} tries in {failed['seconds']:.0f} s)")
     for peer, reason in one["refused"].items():
         print(f"  refused: {peer}: {reason}")
 

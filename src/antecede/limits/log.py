@@ -1,4 +1,4 @@
-"""The bounds of a server's log and its snapshots."""
+"""The bounds of a server's log, its snapshots, and its log messages for people."""
 
 from typing import Final
 
@@ -19,6 +19,14 @@ witness_seconds: Final = 1.0
 """How long a server writes nothing before a group without records vouches for the last one, and the shortest time
 between two of these: one sync per second is not noticeable under any load.
 The first is shorter than the time in which people notice that a server is idle, and kill it."""
+
+log_lines_per_second: Final = 10
+"""Lines of a server's log messages about one kind of event: an operator can read no more, and a busy server causes
+fewer."""
+log_text_chars_max: Final = 400
+"""One text in such a line; a text may come from another process."""
+log_report_seconds: Final = 10.0
+"""The time between two lines that count what was left out."""
 
 store_group_bytes_max: Final = 16 * 1024 * 1024
 """One commit group of a log: its records with their lengths. This also limits one record."""

@@ -323,7 +323,7 @@ class ServerRuntime:
         try:
             await dial(lambda connection: _Fed(self, peering.dialed(peer, connection)), address.host, address.port, tls)
         except (OSError, TimeoutError) as error:
-            reason = f"TLS: {text_of(error)}" if isinstance(error, ssl.SSLError) else ""
+            reason = f"TLS: {text_of(error)}" if isinstance(error, ssl.SSLError) else text_of(error)
             peering.dial_failed(peer, monotonic(), reason)
             self.set_timer()
 

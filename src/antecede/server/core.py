@@ -20,6 +20,7 @@ from antecede.server.guard import Guard
 from antecede.server.marks import LogView, Marks
 from antecede.server.operations import Operations
 from antecede.server.peering import Peering
+from antecede.server.quiet_log import QuietLog
 from antecede.server.sessions import Sessions
 from antecede.server.upkeep import Upkeep
 from antecede.server.words import Log
@@ -54,7 +55,7 @@ class ServerCore:
         the one-token mode. ``authoriser``, ``keyring``: those of a server with an access file. ``speaks``: the
         newest wire version of this server."""
         self.machine = machine
-        self._log = log
+        self._log = log = QuietLog(log)
         self.guard = guard = Guard(authoriser or Authoriser(token=token), keyring, audit, log)
         self.peering = Peering(machine, epoch, token, guard, log, random, speaks)
         self.sessions = Sessions(machine, guard.authoriser, log)
@@ -72,12 +73,12 @@ class ServerCore:
         if access is not None:
             self.entry.admission.limit_addresses(access.addresses)
         self.upkeep = Upkeep(machine, store, driver, self.marks, self.watch, log, covers)
-        self._log = log
         self._forgotten = 0
         self.failure = ""
         """The reason why no steps can be taken any more, or empty."""
         if cuts:
             driver.when_durable(store.forget_cuts)
+        log.clock = lambda: driver.now
         self.peering.attach(self.driver)
         self.sessions.attach(self.driver, now)
 
@@ -104,6 +105,7 @@ class ServerCore:
         """Do the periodic work, about once per second: send a ping if nothing was sent for a while, close connections
         that are silent for too long, forget temporary clients that are gone."""
         self.driver.now = now
+        self._log.report(now)
         self._report_expired()
         self.sessions.sweep(now)
         self.entry.watch(now)

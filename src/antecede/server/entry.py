@@ -203,7 +203,7 @@ class Incoming:
         if isinstance(who, Refusal) or refusal is not None:
             assert refusal is not None
             reason = refusal.reason
-            entry.log.warning("client-refused", client=part.client[:64], remote=connection.remote, reason=reason)
+            entry.log.warning("client-refused", claims=part.client[:64], remote=connection.remote, reason=reason)
             entry.guard.refused(connection.remote, f"client {part.client}", refusal, self._who)
             self._refuse(refusal)
         elif entry.admission.full:

@@ -161,6 +161,7 @@ class Operations:
             "domains": {name: self._domain(name) for name in machine.channel.consumers},
             "stopped": stopped,
             "refused": dict(self._peering.refusals),
+            "unreachable": {name: one.status(self._driver.now) for name, one in self._peering.unreachable.items()},
             "clients": {
                 "here": sessions.names,
                 "known": len(machine.clients),

@@ -4,7 +4,9 @@ Frames that may leave together share a write. While the connection is full, firs
 resends are dropped: their link sends them again.
 """
 
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from antecede import limits, wire
 from antecede.access import Who
@@ -15,6 +17,23 @@ from antecede.server.connections import Connection
 
 PAUSE_FIRST: Final = 0.05
 """How long to wait, in seconds, before a peer is dialed again for the first time."""
+
+
+class Unreachable(msgspec.Struct, frozen=True):
+    """A peer that does not answer when it is dialed."""
+
+    reason: str
+    """The reason why the last try failed."""
+    since: float
+    tries: int
+
+    def again(self, reason: str) -> "Unreachable":
+        """Return the same after another try."""
+        return Unreachable(reason, self.since, self.tries + 1)
+
+    def status(self, now: float) -> dict[str, Any]:
+        """Return what an operator sees."""
+        return {"reason": self.reason, "tries": self.tries, "seconds": round(max(0.0, now - self.since), 1)}
 
 
 class Peer:

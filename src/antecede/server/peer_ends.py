@@ -49,7 +49,7 @@ class Dialed:
         # One part: the connection reads no more until it is trusted.
         first = parts[0]
         if isinstance(first, wire.Bye):
-            self._peering.closed_by_peer(self._peer, first)
+            self._peering.closed_by_peer(self._peer, first, self._connection.remote)
         elif self._refused:
             return
         elif self._proof is not None:

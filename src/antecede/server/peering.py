@@ -14,6 +14,7 @@ This class does no I/O and has no clock. ``dials`` returns the peers to dial now
 """
 
 from collections.abc import Callable
+from typing import Any, Final
 
 from antecede import limits, wire
 from antecede.channel import Outgoing
@@ -24,7 +25,7 @@ from antecede.server import AgentServer, FromPeer
 from antecede.server.connections import NO_HELLO, Connection, keep_alive
 from antecede.server.driver import Driver
 from antecede.server.guard import Guard
-from antecede.server.peer import PAUSE_FIRST, Peer
+from antecede.server.peer import PAUSE_FIRST, Peer, Unreachable
 from antecede.server.peer_ends import Dialed
 from antecede.server.words import Log, Refusal
 
@@ -56,6 +57,8 @@ class Peering:
         self._kept: list[FromPeer] = []
         self._held, self.paused = False, False
         """Whether reading is stopped; whether nothing that peers bring reaches the driver."""
+        self.unreachable: dict[str, Unreachable] = {}
+        """The peers that did not answer since they were last connected."""
         self.refusals: dict[str, str] = {}
         """Peer → why it was last refused, or refused us."""
         shared: dict[str, list[str]] = {}
@@ -181,11 +184,12 @@ class Peering:
         return due
 
     def dial_failed(self, name: str, now: float, reason: str = "") -> None:
-        """Schedule another attempt later, with growing pauses, because there was no answer. ``reason``: unless empty,
-        something that an operator must mend, such as a certificate; it is logged once."""
-        if reason and self.refusals.get(name) != reason:
-            self._log.warning("dial-failed", peer=name, reason=reason)
-            self.refusals[name] = reason
+        """Schedule another attempt later, with growing pauses, because there was no answer. This is logged once, when
+        it has happened a few times: peers that start together do not find each other at once."""
+        before = self.unreachable.get(name)
+        failed = self.unreachable[name] = Unreachable(reason, now, 1) if before is None else before.again(reason)
+        if failed.tries == _tries_unlogged + 1:
+            self._log.warning("dial-failed", peer=name, reason=reason, tries=failed.tries)
         self._dial_later(self.peers[name], now)
 
     def dialed(self, name: str, connection: Connection) -> Dialed:
@@ -293,6 +297,7 @@ class Peering:
             connection.speak(peer.version)
             peer.ready = True
             peer.connections += 1
+            self.unreachable.pop(peer.name, None)
             self._log.info("peer-connected", peer=peer.name, remote=connection.remote)
 
     def received(self, peer: Peer, parts: list[wire.AnyPart]) -> None:
@@ -319,9 +324,13 @@ class Peering:
         if pinged and peer.connection is not None:
             peer.connection.send([wire.Pong()])
 
-    def closed_by_peer(self, peer: Peer, part: wire.Bye) -> None:
-        """Process the end of a connection by the peer, with its reason."""
+    def closed_by_peer(self, peer: Peer, part: wire.Bye, stranger: str = "") -> None:
+        """Process the end of a connection by the peer, with its reason. ``stranger``: the address of the other end, if
+        it has not proved to be the peer: then these are not the peer's words."""
         peer.bye = reason = part.reason[: limits.reason_chars_max]
+        if stranger:
+            known = reason[: limits.log_text_chars_max // 2]
+            peer.bye = reason = f"{known} (so says {stranger}, which has not proved to be {peer.name})"
         if part.final:
             if self.refusals.get(peer.name) != reason:
                 self._log.warning("refused-by-peer", peer=peer.name, reason=reason)
@@ -331,7 +340,9 @@ class Peering:
         """Close a server's connection, with the reason."""
         reason = refusal.reason
         if self.refusals.get(name) != reason:
-            self._log.warning("peer-refused", peer=name[:64], remote=connection.remote, reason=reason)
+            # A name that no peer has is only what the other end claims.
+            named: dict[str, Any] = {"peer": name} if name in self.peers else {"claims": name[:64]}
+            self._log.warning("peer-refused", **named, remote=connection.remote, reason=reason)
         if name in self.peers:
             self.refusals[name] = reason
         connection.close(reason, final=True, code=refusal.code)
@@ -383,3 +394,7 @@ class Peering:
             peer = self.peers[name]
             if peer.ready:
                 peer.write(several)
+
+
+_tries_unlogged: Final = 4
+"""Failed dials that are not logged: within about a second peers that start together have found each other."""

@@ -1,0 +1,62 @@
+"""The log of a server, within bounds: whatever strangers, clients or peers do, it grows slowly.
+
+Every kind of event has its own budget of lines, so that a flood of one does not hide another. A line that exceeds it is
+counted and not written; the next line about that kind of event, or a summary, has the number. A text in a line is cut,
+since some texts come from other processes.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from antecede import limits
+from antecede.access.rates import Bucket
+from antecede.server.words import Log
+
+
+class QuietLog:
+    """Passes on as many lines as the budget of each event allows."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.clock: Callable[[], float] = lambda: 0.0
+        self._budgets: dict[str, Bucket] = {}
+        self._left_out: dict[str, int] = {}
+        self._report_at = 0.0
+
+    def info(self, event: str, **fields: Any) -> None:
+        """See :class:`antecede.server.words.Log`."""
+        if self._allowed(event, fields):
+            self._log.info(event, **fields)
+
+    def warning(self, event: str, *, raised: BaseException | None = None, **fields: Any) -> None:
+        """See :class:`antecede.server.words.Log`."""
+        if self._allowed(event, fields):
+            self._log.warning(event, raised=raised, **fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        """See :class:`antecede.server.words.Log`."""
+        if self._allowed(event, fields):
+            self._log.error(event, **fields)
+
+    def report(self, now: float) -> None:
+        """Write how many lines were left out, now and then; call it about once per second."""
+        if self._left_out and now >= self._report_at:
+            self._report_at = now + limits.log_report_seconds
+            counts, self._left_out = self._left_out, {}
+            fields: dict[str, Any] = {event.replace("-", "_"): count for event, count in counts.items()}
+            self._log.warning("lines-left-out", **fields)
+
+    def _allowed(self, event: str, fields: dict[str, Any]) -> bool:
+        budget = self._budgets.get(event)
+        if budget is None:
+            budget = self._budgets[event] = Bucket(limits.log_lines_per_second)
+        if not budget.holds(self.clock()):
+            self._left_out[event] = self._left_out.get(event, 0) + 1
+            return False
+        budget.take(1)
+        for key, value in fields.items():
+            if isinstance(value, str) and len(value) > limits.log_text_chars_max:
+                fields[key] = value[: limits.log_text_chars_max] + "…"
+        if left_out := self._left_out.pop(event, 0):
+            fields["left_out"] = left_out
+        return True
