@@ -209,16 +209,17 @@ class Channel:
         except WireError as error:
             self.faults.append((domain, "", str(error)))
             return
-        own = source == self.consumers[domain].me
+        consumer = self.consumers[domain]
+        own = source == consumer.me
         if not own and self._checks_senders:
             known = self._behind.get((domain, source), _nothing)
             sender = letters[0].source if letters else ""
             # Most trains have one sender.
-            if sender not in known or [
-                1 for letter in letters if letter.source != sender and letter.source not in known
-            ]:
+            if sender not in known or (
+                len(letters) > 1 and [1 for letter in letters if letter.source != sender and letter.source not in known]
+            ):
                 letters = self._from_behind(domain, source, letters)
-        self.consumers[domain].traffic.letters_delivered += len(letters)
+        consumer.traffic.letters_delivered += len(letters)
         if not own and self._all_here(domain, letters):
             return
         self.destinations.share(letters)

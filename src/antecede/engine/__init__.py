@@ -15,7 +15,7 @@ reactions run in another process.
 """
 
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from itertools import islice
 
 import msgspec
@@ -170,13 +170,13 @@ class Engine:
             if self.following.holds(agent, letter):
                 self.footprint.add(letter)
                 return
-        self._put(agent, letter)
+        self._put(agent, (letter,))
 
-    def _put(self, agent: str, letter: Letter) -> None:
+    def _put(self, agent: str, letters: Sequence[Letter]) -> None:
         mailbox = self.mailboxes.get(agent)
         if mailbox is None:
             mailbox = self.mailboxes[agent] = deque()
-        mailbox.append(letter)
+        mailbox.extend(letters)
         self._changed.add(agent)
         if agent not in self._reacting:
             self.ready[agent] = None
@@ -184,14 +184,11 @@ class Engine:
     def deliver_all(self, arrived: list[tuple[str, list[Letter]]]) -> None:
         """Put letters into mailboxes, in this sequence."""
         for agent, letters in arrived:
-            self.deliver(agent, letters[0])
-            if len(letters) == 1:
-                continue
             if agent in self.following.agents:
-                for letter in letters[1:]:
+                for letter in letters:
                     self.deliver(agent, letter)
             else:
-                self.mailboxes[agent].extend(letters[1:])
+                self._put(agent, letters)
 
     @property
     def too_many_dead(self) -> bool:
@@ -242,7 +239,7 @@ class Engine:
     def _release(self, agent: str, letters: list[Letter]) -> None:
         for letter in letters:
             self.footprint.remove(letter)
-            self._put(agent, letter)
+            self._put(agent, (letter,))
 
     def hold_for(self, agents: list[str]) -> tuple[set[str], dict[str, Past]]:
         """From now on, hold what follows from dead letters of these agents, and of no others. Return the agents, and
@@ -363,7 +360,9 @@ class Engine:
     def _removed(self, agent: str, letters: list[Letter]) -> None:
         if agent in self._counting.runs:
             self._counting.taken(agent, letters)
-        self.quotas.taken(agent, letters)
+        # Most mailboxes are empty again before anything looks at their quota.
+        if agent in self.quotas.known or agent in self.quotas.handed:
+            self.quotas.taken(agent, letters)
         if self.tries.any:
             for letter in letters:
                 self.tries.settled(agent, letter.id)
@@ -377,7 +376,8 @@ class Engine:
         else:
             self.mailboxes.pop(agent, None)
             self.ready.pop(agent, None)
-            self.quotas.emptied(agent)
+            if agent in self.quotas.known:
+                self.quotas.emptied(agent)
 
     def _expire_held(self, agent: str, reactions: tuple[Reaction, ...]) -> list[Letter]:
         """Set held letters aside, because their mailbox is above its quota; what its agent handles goes on."""

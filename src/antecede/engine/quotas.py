@@ -66,7 +66,8 @@ class Quotas:
         behind these have not been seen. This is durable."""
         self.expired: dict[str, int] = {}
         """The letters that expired since someone looked here, by mailbox."""
-        self._quotas: dict[str, Quota] = {}
+        self.known: dict[str, Quota] = {}
+        """The quotas that were needed so far. Sizes, ages and crowded mailboxes are noted for these only."""
         self._sizes: dict[str, _Size] = {}
 
     # Changes of mailboxes.
@@ -79,33 +80,30 @@ class Quotas:
                 self.handed[agent] = left
             else:
                 del self.handed[agent]
-        if agent in self._sizes:
-            size = self._sizes[agent]
+        size = self._sizes.get(agent)
+        if size is not None:
             counted = letters[: size.letters]
             size.letters -= len(counted)
             size.bytes -= sum([len(letter.body) for letter in counted])
-        if agent in self.ages:
-            runs, count = self.ages[agent], len(letters)
-            while runs and count:
-                part = min(count, runs[0][1])
-                runs[0][1] -= part
-                count -= part
-                if not runs[0][1]:
-                    runs.popleft()
+        runs, count = self.ages.get(agent), len(letters)
+        while runs and count:
+            part = min(count, runs[0][1])
+            runs[0][1] -= part
+            count -= part
+            if not runs[0][1]:
+                runs.popleft()
 
     def emptied(self, agent: str) -> None:
         """A mailbox has no letters any more."""
-        # This runs at every reaction: most mailboxes are empty again before anything looks at their quota.
-        if agent in self._quotas:
-            del self._quotas[agent]
-            self._sizes.pop(agent, None)
-            self.crowded.discard(agent)
-        if agent in self.ages:
-            del self.ages[agent]
+        self.known.pop(agent, None)
+        self._sizes.pop(agent, None)
+        self.ages.pop(agent, None)
+        self.crowded.discard(agent)
 
     def seen(self, agent: str, letters: int, clock_ms: int) -> None:
         """The letters of a mailbox that came since the last time were there at this time. If the clock was set back,
         the age of the others begins again: otherwise they would wait until it is where it was."""
+        self.of(agent)
         runs = self.ages.setdefault(agent, deque())
         for run in runs:
             run[0] = min(run[0], clock_ms)
@@ -117,9 +115,9 @@ class Quotas:
 
     def of(self, agent: str) -> Quota:
         """Return the quota of a mailbox that is not empty."""
-        quota = self._quotas.get(agent)
+        quota = self.known.get(agent)
         if quota is None:
-            quota = self._quotas[agent] = self.settings.quota(agent, self.is_agent(agent))
+            quota = self.known[agent] = self.settings.quota(agent, self.is_agent(agent))
         return quota
 
     def unseen(self, mailboxes: dict[str, _Mailbox], clock_ms: int) -> list[str]:
@@ -240,6 +238,8 @@ class Quotas:
     def load(self, saved: dict[str, list[tuple[int, int]]]) -> None:
         """Load the durable part."""
         self.ages = {agent: deque([list(run) for run in runs]) for agent, runs in saved.items()}
+        for agent in self.ages:
+            self.of(agent)
 
 
 def _place(letters: Iterable[Letter], over: int) -> int:

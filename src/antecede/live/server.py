@@ -358,7 +358,8 @@ class ServerRuntime:
                 elif commit is Commit.SOON:
                     store.commit_soon()
                 self._became_durable(store.durable)
-            driver.committed(monotonic())
+            if self.machine.kept or not driver.calm:
+                driver.committed(monotonic())
             early = self._timer is not None and self._timer_at <= driver.now + _soon_seconds
             alarm = self.machine.alarm_ms() if early else None
             if not early or (

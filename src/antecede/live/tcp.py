@@ -65,16 +65,12 @@ class TcpConnection(asyncio.BufferedProtocol):
         return self._input
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.data_received(bytes(self._input[:nbytes]))
-
-    def data_received(self, data: bytes) -> None:
-        """Take bytes of the other end."""
         self._heard = self._loop.time()
         if self._closing:
             return
         unframer, guest = self._unframer, self._guest
         try:
-            parts = unframer.feed(data)
+            parts = unframer.feed(bytes(self._input[:nbytes]))
             while parts:
                 self._receiver.received(parts)
                 if self._closing:

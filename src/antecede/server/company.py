@@ -27,20 +27,12 @@ class Company:
     def __bool__(self) -> bool:
         return self.leave_at is not None
 
-    def is_for(self, frames: list[Outgoing], replies: _Replies) -> bool:
-        """Return whether the output of a step must be given to ``gather``. Most output leaves alone and at once; its
-        first frame and reply show that."""
-        return (
-            self.leave_at is not None
-            or (frames != [] and frames[0].unhurried)
-            or (replies != [] and _is_unhurried(replies[0]))
-        )
-
     def gather(
         self, frames: list[Outgoing], replies: _Replies, letters: bool, now: float, recorded: int = 0
     ) -> tuple[list[Outgoing], _Replies]:
         """Take the output of a step; return what leaves now, in its sequence. ``letters``: letters for clients leave
-        after it. ``recorded``: the newest record."""
+        after it. ``recorded``: the newest record. It need not be called if nothing waits and the first frame and the
+        first reply are urgent."""
         due = self.leave_at is not None and now >= self.leave_at - _early_seconds
         if frames or self._frames:
             self._frames += frames
@@ -49,7 +41,7 @@ class Company:
         if replies or self._replies:
             self._replies += replies
             self._recorded = recorded if replies else self._recorded
-            urgent = due or letters or not all(map(_is_unhurried, replies))
+            urgent = due or letters or not all(one.unhurried for one in replies)
             replies, self._replies = (self._replies, []) if urgent else ([], self._replies)
         if not (self._frames or self._replies):
             self.leave_at = None
@@ -66,10 +58,6 @@ class Company:
         if not self._frames:
             self.leave_at = None
         return replies
-
-
-def _is_unhurried(reply: Accepted | Refused) -> bool:
-    return isinstance(reply, Accepted) and reply.unhurried
 
 
 _company_seconds: Final = 0.004

@@ -145,7 +145,8 @@ class Driver:
         """Steps since the last rest."""
         self.stepped = True
         """Whether the last turn took a step."""
-        self._calm = True
+        self.calm = True
+        """Whether nothing had left for a while when this run of turns began."""
         self._rested = 0.0
         """The end of the last run of turns."""
         self._let_leave = 0.0
@@ -247,7 +248,7 @@ class Driver:
             return Turn(list(records), [])
         self.stepped = True
         if not self._steps:
-            self._calm = now - self._let_leave > _calm_seconds
+            self.calm = now - self._let_leave > _calm_seconds
         self._steps += 1
         retries, acknowledgements = self.retries, self.acknowledgements
         reactions = retries.due(now) if retries.pending else []
@@ -276,7 +277,11 @@ class Driver:
             records.extend(pieces_of(step.record))
             self.gate.last += len(records)
         outgoing, replies = step.outgoing, step.replies
-        if self._company.is_for(outgoing, replies):
+        if (
+            self._company.leave_at is not None
+            or (outgoing and outgoing[0].unhurried)
+            or (replies and replies[0].unhurried)
+        ):
             letters = not all(self._lives(due.agent) or machine.calls.are_sure(due.letters) for due in step.due)
             outgoing, replies = self._company.gather(outgoing, replies, letters, now, self.gate.last)
         if outgoing or replies:
@@ -316,6 +321,9 @@ class Driver:
         """Report how many of the turn's records the log has taken, and why not all. Until the rest has space, no step
         is taken and nothing is read."""
         records = self._records
+        if count == len(records) and not self.trouble:
+            records.clear()
+            return
         for _ in range(count):
             records.popleft()
         if records:
@@ -362,15 +370,15 @@ class Driver:
             if now < self._commit_at - _early_seconds:
                 return Commit.LATER
         self._commit_at = None
-        return Commit.HERE if self._calm and not self.inputs else Commit.SOON
+        return Commit.HERE if self.calm and not self.inputs else Commit.SOON
 
     def committed(self, now: float) -> None:
         """End the commit that ``rest`` requested; its output has left. Inputs that came during the commit are one
-        group. But if there was no disk to wait for, the answer to the last output may already be here."""
-        if self.machine.kept or not self._calm:
-            if self._let_leave == self._rested:
-                self._let_leave = now
-            self._rested = now
+        group. It need not be called if there was no disk to wait for and the driver was ``calm``: the answer to the
+        last output may already be here."""
+        if self._let_leave == self._rested:
+            self._let_leave = now
+        self._rested = now
 
     def reacted(self, due: React, outcome: Outcome, now: float, clock_ms: int) -> None:
         """Report the outcome of a batch of reactions."""

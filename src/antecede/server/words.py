@@ -1,6 +1,6 @@
 """The inputs of a server's step besides the items of records, and its outputs."""
 
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
@@ -105,6 +105,7 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
     """A client's publish, or several in a row, was refused, with the reason. Later publishes with their old numbers are
     skipped: the client sends them again with new numbers."""
 
+    unhurried: ClassVar[bool] = False
     client: str
     number: int
     reason: str

@@ -45,7 +45,7 @@ from antecede.server.items import Published
 from antecede.server.projection import project
 from antecede.topology import parse_topology
 from antecede.trials.mutations import Liar
-from antecede.trials.nowhere import Nowhere, resident_mib
+from antecede.trials.nowhere import Nowhere, feed, resident_mib
 
 ORDERS = (
     *("none", "fifo", "matrix", "updates", "pruned", "direct", "buffer", "buffer:pipelined=true"),
@@ -271,7 +271,7 @@ class Victim:
             sys.setprofile(count)
         try:
             for at in range(0, len(data), size):
-                connection.data_received(data[at : at + size])
+                feed(connection, data[at : at + size])
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         finally:
@@ -345,8 +345,8 @@ class Victim:
         transport = Nowhere()
         connection = TcpConnection(self.runtime.accepted)
         connection.connection_made(transport)
-        connection.data_received(wire.frame([self._hello(self.honest, "B")]))
-        connection.data_received(wire.frame(self._parts(self._frames(self.honest, 3))))
+        feed(connection, wire.frame([self._hello(self.honest, "B")]))
+        feed(connection, wire.frame(self._parts(self._frames(self.honest, 3))))
         for _ in range(5):
             await asyncio.sleep(0.005)
         accepted = self.runtime.machine.channel.consumers["B"].links["s3"].hello().accepted

@@ -48,6 +48,16 @@ class Nowhere(asyncio.Transport):
         return
 
 
+def feed(end: asyncio.BufferedProtocol, data: bytes) -> None:
+    """Let an end read these bytes."""
+    while data:
+        memory = memoryview(end.get_buffer(-1))
+        part = data[: len(memory)]
+        memory[: len(part)] = part
+        end.buffer_updated(len(part))
+        data = data[len(part) :]
+
+
 def resident_mib() -> int:
     """Return the memory of this process now; 0 if the operating system does not report it."""
     try:

@@ -233,7 +233,7 @@ class Bus:
             raise UsageError(body_fault(len(body)))
         if not self._listening:
             self._listen()
-        ticket = self._begin(to, kind, self._context(tail), ask=True)
+        ticket = self._begin(to, kind, tail if self._tracing is None else self._context(tail), ask=True)
         ticket.bodies.append(body)
         answer: asyncio.Future[Letter] = self._loop.create_future()
         ticket.answer = answer
