@@ -27,18 +27,17 @@ from typing import Final, Protocol
 
 import msgspec
 
-from antecede import limits
 from antecede.channel import Letter, Outgoing
 from antecede.engine import React
 from antecede.engine.changes import CHANGES_FROM_BYTES, State, change_of
 from antecede.engine.host import Outcome
 from antecede.server import AgentServer, Input
 from antecede.server.acknowledgements import Acknowledgements
+from antecede.server.batches import take_inputs
 from antecede.server.company import Company
 from antecede.server.gate import Gate, Reply
 from antecede.server.items import FORMAT_WITH_LISTS, Handled, Reacted, pieces_of
 from antecede.server.retries import Retries
-from antecede.server.sizes import size_of
 from antecede.server.words import Log
 
 
@@ -258,7 +257,7 @@ class Driver:
             inputs = list(queue)
             queue.clear()
         else:
-            inputs = self._take_inputs()
+            inputs = take_inputs(queue)
         acknowledge = acknowledgements.any and (
             now >= acknowledgements.due or acknowledgements.frames >= _frames_together
         )
@@ -428,17 +427,6 @@ class Driver:
         due = self.deadline(now, clock_ms)
         if due is not None and due <= now + _early_seconds:
             self.poke()
-
-    def _take_inputs(self) -> list[Input]:
-        """Take the inputs of the next step off the queue; the step's record must stay small enough to write at once."""
-        inputs = self.inputs
-        taken: list[Input] = []
-        size = 0
-        while inputs and size < limits.step_bytes_max:
-            given = inputs.popleft()
-            taken.append(given)
-            size += size_of(given)
-        return taken
 
 
 _inputs_few, _full_seconds = 2, 0.1

@@ -1,13 +1,26 @@
-"""The sizes of inputs, by which the driver limits what one step takes."""
+"""The inputs that one step takes, limited by their sizes."""
 
+from collections import deque
 from typing import Any, Final
 
 from antecede import limits
+from antecede.server import Input
 from antecede.server.items import BuriedMany, Published, PublishedMany
 from antecede.server.words import Drop, FromPeer, ReplayMany
 
 
-def size_of(given: Any) -> int:
+def take_inputs(inputs: deque[Input]) -> list[Input]:
+    """Take the inputs of the next step off the queue; the step's record must stay small enough to write at once."""
+    taken: list[Input] = []
+    size = 0
+    while inputs and size < limits.step_bytes_max:
+        given = inputs.popleft()
+        taken.append(given)
+        size += _size_of(given)
+    return taken
+
+
+def _size_of(given: Any) -> int:
     """Return about how many bytes an input adds to the record of its step."""
     if isinstance(given, FromPeer):
         return len(getattr(given.content, "body", b"")) + 64
