@@ -167,7 +167,9 @@ class Host:
     ) -> Outcome:
         agent, saved = self._wake(due)
         outcome = Outcome(due.agent, [], None)
-        name, server, check, watches, progress = due.agent, self.server, self.check, self.watches, self.progress
+        name, server, check, watches = due.agent, self.server, self.check, self.watches
+        # The first letter was named when the batch began.
+        at = None if self.progress is None or len(due.letters) == 1 else self.progress.at
         kind, plain, reactions = type(agent), outcome.plain, outcome.reactions
         stateless = not kind.__struct_fields__
         # Consecutive letters often have the same type: its decoder and its handler are looked up once.
@@ -177,8 +179,8 @@ class Host:
         shared = self._shared
         until = 0.0 if shared is None else shared[0]() + shared[1]
         for letter, named in zip(due.letters, due.handlers, strict=True):
-            if progress is not None:
-                progress.at(slot, letter.id)
+            if at is not None:
+                at(slot, letter.id)
             context = Context(name, server, letter, check)
             begun = [watch.begin(context) for watch in watches] if watches else _nobody
             try:

@@ -12,7 +12,8 @@ while a handler has the event loop, only that call is counted; otherwise all cal
 may have done it in a thread.
 
 This module knows the layout only: a head, and slots of equal size. A slot's letter is written before its length, so a
-kill between the two leaves no wrong name.
+kill between the two leaves no wrong name. If the letter before had an id of the same length, as most have, the id is
+overwritten in one copy of a few bytes.
 """
 
 import struct
@@ -57,10 +58,18 @@ class Progress:
         self.number = 0
         """Changes with each call that begins or continues; a watchdog that sees the same number twice sees the same
         call."""
-        self.running: tuple[str, str] | None = None
-        """The agent and the letter of the call that has the event loop."""
+        self._running = -1
+        """The slot of the batch that has the event loop; -1: none has."""
         self._letters: dict[int, str] = {}
+        self._names: dict[int, tuple[int, int, int]] = {}
+        """For slots with a letter: where its name begins and ends, and its length."""
         memory[0:_head_bytes] = _head.pack(_magic, life, 0, boot.encode()[:_boot_bytes])
+
+    @property
+    def running(self) -> tuple[str, str] | None:
+        """The agent and the letter of the call that has the event loop."""
+        slot = self._running
+        return None if slot < 0 else (self._agents[slot], self._letters.get(slot, ""))
 
     def begin(self, agent: str) -> int:
         """A batch of calls begins; return its slot, or -1 if there is none."""
@@ -81,28 +90,31 @@ class Progress:
         self.number += 1
         if slot < 0:
             return
+        self._letters[slot] = letter
         name = letter.encode()
+        known = self._names.get(slot)
+        if known is not None and known[2] == len(name):
+            self._memory[known[0] : known[1]] = name
+            return
         if len(name) > _letter_bytes:
             name = b""
         start = _head_bytes + slot * _slot_bytes + 2
-        memory = self._memory
+        text, memory = start + _letter_at, self._memory
         memory[start : start + 2] = _none
-        memory[start + _letter_at : start + _letter_at + len(name)] = name
+        memory[text : text + len(name)] = name
         memory[start : start + 2] = _length.pack(len(name))
-        self._letters[slot] = letter
-        if self.running is not None:
-            self.running = (self._agents[slot], letter)
+        self._names[slot] = (text, text + len(name), len(name))
 
     def on(self, slot: int) -> None:
         """This batch has the event loop from now on."""
         self.number += 1
         if slot >= 0:
             self._memory[_running_at : _running_at + 4] = _running.pack(slot + 1)
-            self.running = (self._agents[slot], self._letters.get(slot, ""))
+        self._running = slot
 
     def off(self) -> None:
         """No batch has the event loop."""
-        self.running = None
+        self._running = -1
         self._memory[_running_at : _running_at + 4] = _nothing
 
     def end(self, slot: int) -> None:
@@ -111,6 +123,7 @@ class Progress:
             start = _head_bytes + slot * _slot_bytes
             self._memory[start : start + 4] = _nothing
             self._letters.pop(slot, None)
+            self._names.pop(slot, None)
             self._free.append(slot)
 
     def clear(self) -> None:
