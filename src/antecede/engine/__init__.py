@@ -344,11 +344,12 @@ class Engine:
             self.finish(agent, tuple(map(Reaction, ids)), state, clock_ms)
             return
         self.clock_ms = clock_ms
-        letters = list(islice(mailbox, len(ids)))
-        if [letter.id for letter in letters] != ids:
+        letters = [mailbox[0]] if len(ids) == 1 else list(islice(mailbox, len(ids)))
+        if letters[0].id != ids[0] or (len(ids) > 1 and [letter.id for letter in letters] != ids):
             raise AgentError(f"agent {agent} reacted to {ids[0]} and others, which are not its next letters")
-        for answers in [letter.answers for letter in letters if letter.answers]:
-            self.asks.pop(answers, None)
+        for letter in letters:
+            if letter.answers:
+                self.asks.pop(letter.answers, None)
         if len(letters) == len(mailbox):
             mailbox.clear()
         else:
