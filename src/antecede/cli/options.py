@@ -7,6 +7,14 @@ TOKEN = typer.Option(None, "--token-file", metavar="FILE", help="The servers' to
 AUTHORITY = typer.Option(
     None, "--authority", metavar="FILE", help="TLS: the authority that signs the servers' certificates."
 )
+KEEP_TRACE = typer.Option(None, metavar="TIME", help="Delete files of the trace that are older, such as 30d.")
+KEEP_TRACE_SIZE = typer.Option(
+    None, metavar="SIZE", help="Delete the oldest files of the trace above 20GB, for example."
+)
+KEEP_LOG = typer.Option(None, metavar="TIME", help="Keep the log for this time, although it is not needed any more.")
+KEEP_LOG_SIZE = typer.Option(
+    None, metavar="SIZE", help="Keep that much of the log, although it is not needed any more."
+)
 CREDENTIALS = typer.Option(
     None,
     "--credentials",

@@ -2,7 +2,18 @@
 
 import typer
 
-from antecede.cli.options import ACCESS, AUTHORITY, INSECURE, SERVERS_KEY, SERVERS_TOKEN, TRACE
+from antecede.cli.options import (
+    ACCESS,
+    AUTHORITY,
+    INSECURE,
+    KEEP_LOG,
+    KEEP_LOG_SIZE,
+    KEEP_TRACE,
+    KEEP_TRACE_SIZE,
+    SERVERS_KEY,
+    SERVERS_TOKEN,
+    TRACE,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -28,6 +39,10 @@ def register(app: typer.Typer) -> None:
         ),
         insecure: bool = INSECURE,
         trace: bool = TRACE,
+        keep_trace: str | None = KEEP_TRACE,
+        keep_trace_size: str | None = KEEP_TRACE_SIZE,
+        keep_log: str | None = KEEP_LOG,
+        keep_log_size: str | None = KEEP_LOG_SIZE,
         metrics: str | None = typer.Option(
             None,
             metavar="HOST:PORT",
@@ -46,6 +61,7 @@ def register(app: typer.Typer) -> None:
 
         Exit code 0 after a graceful stop, 2 if it cannot start or its disk fails.
         """
+        from antecede.cli.amounts import keeping
         from antecede.cli.live import check_folder, listening_address, read_token, server_security, tls_contexts
         from antecede.cli.organisation import usable_topology
         from antecede.errors import UsageError
@@ -88,5 +104,6 @@ def register(app: typer.Typer) -> None:
             security=security,
             audit=audit,
             trace=trace,
+            keep=keeping(keep_trace, keep_trace_size, keep_log, keep_log_size),
         )
         return run(main)

@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from antecede.cli.options import ACCESS, AUTHORITY, INSECURE, SERVERS_KEY, SERVERS_TOKEN, TRACE
+from antecede.cli.options import (
+    ACCESS,
+    AUTHORITY,
+    INSECURE,
+    KEEP_LOG,
+    KEEP_LOG_SIZE,
+    KEEP_TRACE,
+    KEEP_TRACE_SIZE,
+    SERVERS_KEY,
+    SERVERS_TOKEN,
+    TRACE,
+)
 
 if TYPE_CHECKING:
     from antecede.topology import TopologyFile
@@ -37,6 +48,10 @@ def register(app: typer.Typer) -> None:
         access: str | None = ACCESS,
         insecure: bool = INSECURE,
         trace: bool = TRACE,
+        keep_trace: str | None = KEEP_TRACE,
+        keep_trace_size: str | None = KEEP_TRACE_SIZE,
+        keep_log: str | None = KEEP_LOG,
+        keep_log_size: str | None = KEEP_LOG_SIZE,
         metrics_base_port: int | None = typer.Option(
             None,
             metavar="PORT",
@@ -50,6 +65,7 @@ def register(app: typer.Typer) -> None:
         stopped, and the last line names the cause. Without --data all data is lost when the servers stop. With
         access.toml, SIGHUP makes all servers read it again. Exit code 0 if all stopped gracefully.
         """
+        from antecede.cli.amounts import keeping
         from antecede.cli.live import check_folder
         from antecede.cli.organisation import usable_topology
         from antecede.errors import UsageError
@@ -66,7 +82,12 @@ def register(app: typer.Typer) -> None:
             "--authority": authority,
             "--credentials": credentials,
             "--access": access,
+            "--keep-trace": keep_trace,
+            "--keep-trace-size": keep_trace_size,
+            "--keep-log": keep_log,
+            "--keep-log-size": keep_log_size,
         }
+        keeping(keep_trace, keep_trace_size, keep_log, keep_log_size)
         options += [text for option, value in given.items() if value is not None for text in (option, value)]
         options += ["--insecure"] if insecure else []
         if trace:

@@ -4,9 +4,11 @@ Snapshots are built by another process, and written or checked in a separate thr
 """
 
 import asyncio
+from time import time
 from typing import TYPE_CHECKING
 
 from antecede.live.builder import build_apart
+from antecede.live.retention import releasable
 from antecede.server.building import Task
 from antecede.server.upkeep import LOOK_SECONDS, Snapshot
 
@@ -42,12 +44,15 @@ class Housekeeping:
             await asyncio.wait([self._snapshotting])
 
     async def _keep(self) -> None:
-        recorder = self._runtime.recorder
+        recorder, pruned = self._runtime.recorder, 0.0
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if recorder is not None:
                 recorder.look()
+                if self._runtime.keep.bounds_trace and loop.time() >= pruned + _prune_seconds:
+                    pruned = loop.time()
+                    await asyncio.to_thread(recorder.prune, time())
             due = self._upkeep.look(loop.time())
             if due is not None:
                 work = self._build(due) if isinstance(due, Task) else self._write(due)
@@ -72,8 +77,9 @@ class Housekeeping:
         await asyncio.to_thread(self._release, snapshot.upto)
 
     def _release(self, upto: int) -> None:
-        if self._runtime.recorder is None:
-            self._runtime.store.release(upto)
+        runtime = self._runtime
+        if runtime.recorder is None:
+            runtime.store.release(releasable(str(runtime.data), upto, runtime.keep, time()))
 
     def _written(self, done: "asyncio.Future[None]") -> None:
         self._snapshotting, self._building = None, False
@@ -84,3 +90,7 @@ class Housekeeping:
             self._upkeep.kept()
         else:
             self._upkeep.not_kept(str(error), asyncio.get_running_loop().time())
+
+
+_prune_seconds = 60.0
+"""The time between two looks for files of the trace that are too old or too many."""

@@ -10,11 +10,13 @@ import asyncio
 import sys
 from collections import deque
 from contextlib import suppress
+from time import time
 from typing import Any
 
 from antecede import limits
 from antecede.errors import StoreError
 from antecede.live.logs import ServerLog
+from antecede.live.retention import KEEP_NEEDED, Keep, prune_trace, releasable
 from antecede.recording import segments
 from antecede.store import Store
 from antecede.topology import TopologyFile
@@ -23,7 +25,10 @@ from antecede.topology import TopologyFile
 class Recorder:
     """Watches one server's log."""
 
-    def __init__(self, directory: str, topology: TopologyFile, store: Store, log: ServerLog) -> None:
+    def __init__(
+        self, directory: str, topology: TopologyFile, store: Store, log: ServerLog, keep: Keep = KEEP_NEEDED
+    ) -> None:
+        self._keep = keep
         self._directory = directory
         self._store = store
         self._log = log
@@ -57,7 +62,21 @@ class Recorder:
             )
         segments.begin(self._directory, topology)
         self._handled = self.converted
-        self._store.release(self.converted)
+        self._release()
+
+    def _release(self) -> None:
+        """Release the part of the log that the trace does not need any more."""
+        self._store.release(releasable(self._directory, self.converted, self._keep, time()))
+
+    def prune(self, now: float) -> None:
+        """Delete files of the trace that are beyond the limits. An error is logged, and tried again later."""
+        try:
+            count = prune_trace(self._directory, self._keep, now)
+        except StoreError as error:
+            self._log.error("trace-not-pruned", reason=str(error))
+            return
+        if count:
+            self._log.info("trace-pruned", files=count)
 
     def look(self) -> None:
         """Check for closed segments; call this from time to time from the event loop."""
@@ -128,7 +147,7 @@ class Recorder:
             self._closed.popleft()
         self.trouble = ""
         self._wait = limits.trace_retry_seconds
-        await asyncio.to_thread(self._store.release, self.converted)
+        await asyncio.to_thread(self._release)
 
     def _fail(self, reason: str) -> None:
         self._log.error("trace-failed", reason=reason, converted=self.converted, again_seconds=self._wait)
@@ -147,9 +166,14 @@ class Recorder:
 
 
 def recorder_for(
-    directory: str | None, wanted: bool, topology: TopologyFile, store: Store, log: ServerLog
+    directory: str | None,
+    wanted: bool,
+    topology: TopologyFile,
+    store: Store,
+    log: ServerLog,
+    keep: Keep = KEEP_NEEDED,
 ) -> Recorder | None:
     """Return a recorder if one is wanted, or if the directory has a trace, which must then be continued."""
     if directory is None or not (wanted or segments.is_begun(directory)):
         return None
-    return Recorder(directory, topology, store, log)
+    return Recorder(directory, topology, store, log, keep)

@@ -29,6 +29,7 @@ from antecede.live.logs import ServerLog
 from antecede.live.pulse import Pulse
 from antecede.live.reactions import Reactions
 from antecede.live.recorder import recorder_for
+from antecede.live.retention import KEEP_NEEDED, Keep
 from antecede.live.security import ServerSecurity
 from antecede.live.tcp import Listener, dial, listen
 from antecede.server import AgentServer, Input
@@ -83,6 +84,7 @@ class ServerRuntime:
         audit: str | None = None,
         agents: Classes | None = None,
         trace: bool = False,
+        keep: Keep = KEEP_NEEDED,
         files: Files | None = None,
         sizes: Sizes | None = None,
     ) -> None:
@@ -90,12 +92,14 @@ class ServerRuntime:
         to dial with. ``security``: the access file and this server's credentials, which also decide about TLS; without
         it ``token`` is the one credential. ``audit``: the file of the audit log, with an access file. ``agents``: the
         classes of this server's agents, and of all objects, if they should not be imported. ``trace``: record a trace;
-        a directory with a trace is always recorded, because a trace with a gap could not be continued. ``files``: the
-        file operations for the log, if not those of the operating system; ``sizes``: the sizes of the log.
+        a directory with a trace is always recorded, because a trace with a gap could not be continued. ``keep``: how
+        long trace and log are kept. ``files``: the file operations for the log, if not those of the operating system;
+        ``sizes``: the sizes of the log.
         """
         self.name = server
         self.epoch = topology.epoch
         self.log = ServerLog(server)
+        self.keep = keep
         self._born = False
         """Whether the server has started; errors of the disk before that are reported by the start itself."""
         self.topology = topology
@@ -145,7 +149,7 @@ class ServerRuntime:
             for address, born in self.machine.engine.born.items():
                 host_.declare(address, load_class(born))
             self.recorder = recorder_for(
-                data if durability != "memory" else None, trace, topology, self.store, self.log
+                data if durability != "memory" else None, trace, topology, self.store, self.log, keep
             )
             self.core = ServerCore(
                 self.machine,

@@ -1,0 +1,42 @@
+"""Amounts on the command line: a time such as 30d or 12h, a size such as 20GB."""
+
+import re
+from typing import TYPE_CHECKING
+
+from antecede.errors import UsageError
+
+if TYPE_CHECKING:
+    from antecede.live.retention import Keep
+
+_seconds = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_bytes = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_amount = re.compile(r"(\d{1,12})\s*([A-Za-z]+)")
+
+
+def seconds(option: str, text: str | None) -> float | None:
+    """Return a time in seconds; None without a text."""
+    return None if text is None else float(_read(option, text, _seconds, "a time such as 30d, 12h, 90m or 60s"))
+
+
+def size(option: str, text: str | None) -> int | None:
+    """Return a size in bytes; None without a text."""
+    return None if text is None else _read(option, text, _bytes, "a size such as 20GB or 500MB")
+
+
+def keeping(trace: str | None, trace_size: str | None, log: str | None, log_size: str | None) -> "Keep":
+    """Return how long a server keeps its trace and its log, from the options of a command."""
+    from antecede.live.retention import Keep
+
+    return Keep(
+        seconds("--keep-trace", trace),
+        size("--keep-trace-size", trace_size),
+        seconds("--keep-log", log),
+        size("--keep-log-size", log_size),
+    )
+
+
+def _read(option: str, text: str, units: dict[str, int], expected: str) -> int:
+    found = _amount.fullmatch(text.strip())
+    if found is None or found[2] not in units:
+        raise UsageError(f"{option} {text}: expected {expected}")
+    return int(found[1]) * units[found[2]]

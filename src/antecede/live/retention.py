@@ -1,0 +1,89 @@
+"""How long a server keeps what it no longer needs: the converted trace, and segments of the log.
+
+A limit of age, a limit of size, or both; the older or larger part is deleted, the oldest first. Never deleted are the
+newest file of the trace, from which the trace continues, and what the store needs for recovery: the store itself
+decides about segments (:mod:`antecede.store.retention`), and here they are only released later. The log is bounded
+anyway, so kept segments take at most half of that bound.
+"""
+
+import os
+from collections.abc import Sequence
+
+import msgspec
+
+from antecede import limits
+from antecede.recording.segments import FOLDER, pieces_in
+from antecede.store import closed_segments
+from antecede.store.directory import named
+from antecede.store.files import Files
+from antecede.store.format import numbered, segment_name
+
+
+class Keep(msgspec.Struct, frozen=True):
+    """Limits; None: there is none. Without any, everything is kept (trace), or nothing that is not needed (log)."""
+
+    trace_seconds: float | None = None
+    trace_bytes: int | None = None
+    log_seconds: float | None = None
+    log_bytes: int | None = None
+
+    @property
+    def bounds_trace(self) -> bool:
+        """Whether files of the trace are deleted."""
+        return self.trace_seconds is not None or self.trace_bytes is not None
+
+    @property
+    def extends_log(self) -> bool:
+        """Whether segments are kept for longer than they are needed."""
+        return self.log_seconds is not None or self.log_bytes is not None
+
+
+KEEP_NEEDED = Keep()
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A file that may be deleted: its length, and its age."""
+
+    bytes: int
+    seconds: float
+
+
+def superfluous(files: Sequence[Kept], seconds: float | None, size: int | None) -> int:
+    """Return how many of these files, the oldest first, are beyond a limit. Newer files than a kept one are kept."""
+    total = 0
+    for place in range(len(files) - 1, -1, -1):
+        total += files[place].bytes
+        if (size is not None and total > size) or (seconds is not None and files[place].seconds > seconds):
+            return place + 1
+    return 0
+
+
+def prune_trace(directory: str, keep: Keep, now: float) -> int:
+    """Delete files of the trace beyond the limits; return how many. ``now``: seconds since 1970."""
+    with named(directory):
+        # The newest one has the place where the trace continues.
+        pieces = pieces_in(directory)[:-1]
+        count = superfluous([_kept(piece.path, now) for piece in pieces], keep.trace_seconds, keep.trace_bytes)
+        for piece in pieces[:count]:
+            os.unlink(piece.path)
+        if count:
+            Files().sync_directory(f"{directory}/{FOLDER}")
+        return count
+
+
+def releasable(directory: str, upto: int, keep: Keep, now: float) -> int:
+    """Return the record up to which the log may be released, at most ``upto``."""
+    if not keep.extends_log:
+        return upto
+    with named(directory):
+        ends = closed_segments(directory)
+        numbers = numbered(os.listdir(directory), "segment")[: len(ends)]
+        files = [_kept(f"{directory}/{segment_name(number)}", now) for number in numbers]
+        most = min(keep.log_bytes or limits.store_log_bytes_max, limits.store_log_bytes_max // 2)
+        count = superfluous(files, keep.log_seconds, most)
+        return min(upto, ends[count - 1] if count else 0)
+
+
+def _kept(path: str, now: float) -> Kept:
+    found = os.stat(path)
+    return Kept(found.st_size, now - found.st_mtime)
