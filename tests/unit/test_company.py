@@ -102,3 +102,9 @@ def test_replies_leave_with_an_answer_once_their_records_are_durable() -> None:
     company.gather([], [CALL], False, 2.0, 8)
     assert company.take_replies(8) == [CALL]
     assert company.leave_at is None
+
+
+def test_acknowledgements_wait_if_the_letters_of_their_step_do_not() -> None:
+    company = Company()
+    assert company.gather([COMMIT, ACK], [], False, 1.0, 7, True) == ([], [])
+    assert company.gather([REQUEST], [], False, 1.001, 8) == ([COMMIT, ACK, REQUEST], [])

@@ -8,6 +8,7 @@ milliseconds both leave in any case.
 from typing import Final
 
 from antecede.channel import Outgoing
+from antecede.link import Ack
 from antecede.server.words import Accepted, Refused
 
 _Replies = list[Accepted | Refused]
@@ -28,15 +29,22 @@ class Company:
         return self.leave_at is not None
 
     def gather(
-        self, frames: list[Outgoing], replies: _Replies, letters: bool, now: float, recorded: int = 0
+        self,
+        frames: list[Outgoing],
+        replies: _Replies,
+        letters: bool,
+        now: float,
+        recorded: int = 0,
+        sure: bool = False,
     ) -> tuple[list[Outgoing], _Replies]:
         """Take the output of a step; return what leaves now, in its sequence. ``letters``: letters for clients leave
-        after it. ``recorded``: the newest record. It need not be called if nothing waits and the first frame and the
-        first reply are urgent."""
+        after it. ``recorded``: the newest record. ``sure``: the step's letters do not wait for that record, so its
+        acknowledgements should not be the only ones that do. It need not be called if nothing waits and the first frame
+        and the first reply are urgent."""
         due = self.leave_at is not None and now >= self.leave_at - _early_seconds
         if frames or self._frames:
             self._frames += frames
-            urgent = due or not all(one.unhurried for one in frames)
+            urgent = due or not all(one.unhurried or (sure and isinstance(one.content, Ack)) for one in frames)
             frames, self._frames = (self._frames, []) if urgent else ([], self._frames)
         if replies or self._replies:
             self._replies += replies

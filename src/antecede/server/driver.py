@@ -282,7 +282,8 @@ class Driver:
             or (replies and replies[0].unhurried)
         ):
             letters = not all(self._lives(due.agent) or machine.calls.are_sure(due.letters) for due in step.due)
-            outgoing, replies = self._company.gather(outgoing, replies, letters, now, self.gate.last)
+            sure = bool(machine.calls.sure)
+            outgoing, replies = self._company.gather(outgoing, replies, letters, now, self.gate.last, sure)
         if outgoing or replies:
             self.gate.put(outgoing, replies)
         for due in step.due:
