@@ -298,7 +298,8 @@ class Replicas(Site):
     def call(self, called: Called, arguments: list[Any], deadline_ms: int) -> Effects:
         """Begin a call of a client or agent of this server; its end will be among ``ended``."""
         given = (called.object, called.operation, arguments)
-        name, effects = self.start(ROOT, given, deadline=deadline_ms, by=f"{called.caller}!{self._life}")
+        # A snapshot gives it back as a fraction, and must have the same bytes as before.
+        name, effects = self.start(ROOT, given, deadline=float(deadline_ms), by=f"{called.caller}!{self._life}")
         self._calls[name] = called
         return self._sort(effects)
 
