@@ -99,3 +99,17 @@ def test_pages_load_nothing_from_outside() -> None:
     for made in (hooks.on_post_page(page), hooks.on_post_template(page)):
         assert "https://" not in made
         assert "window.Worker" in made
+
+
+def test_every_command_of_the_papers_names_a_test_or_a_scenario_that_exists() -> None:
+    text = (_root / "docs" / "papers.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:garg|mattern|jang|laumay)-[\w-]*…?)`", text)
+    assert len(named) > 30
+    found = [name for name in named if not [*(_root / "tests" / "scenarios").glob(name.replace("…", "*") + ".txt")]]
+    found += [path for path in re.findall(r"`(tests/[\w/.-]+)`", text) if not (_root / path).exists()]
+    assert found == []
+    rows = re.findall(
+        r"^\| claim \| our result \| repeat with \|\n\|---\|---\|---\|\n((?:\|.*\n)+)", text, re.MULTILINE
+    )
+    assert len(rows) == 4
+    assert [row for table in rows for row in table.splitlines() if row.count(" | ") < 2 or row.endswith("|  |")] == []

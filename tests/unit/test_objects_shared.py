@@ -14,7 +14,7 @@ from antecede.objects.instances import Root
 from antecede.objects.replay import answer_bytes
 from antecede.objects.roots import Roots
 from antecede.orders.relation import Relation
-from antecede.server.items import Published
+from antecede.server.items import Published, Resumed
 from helpers.replicas import ReplicaNet, topology
 
 TOPOLOGY = topology(one="s1 s2 s3")
@@ -236,7 +236,7 @@ def test_an_answer_after_a_restart_has_an_id_that_no_lost_answer_had() -> None:
     net = Net()
     net.call("al", "set", 1)
     net.round()
-    net.servers["s1"].resume()
+    net.servers["s1"].note([Resumed()])
     net.finish()
     (letter,) = net.servers["s1"].engine.mailboxes["al@s1"]
     assert letter.id.rpartition(".")[2] == "c1-1"
