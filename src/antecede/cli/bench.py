@@ -56,6 +56,45 @@ def register(app: typer.Typer) -> None:
             )
         print(interpreter()["text"])
 
+    @bench.command("restart")
+    def restart_(
+        records: int = typer.Option(200_000, help="Records of one letter each that a restart replays."),
+        messages: int = typer.Option(1_000, help="Multicasts that wait for absent clients."),
+        subscribers: int = typer.Option(1_000, help="Absent clients, each of which has all these messages."),
+        body: int = typer.Option(100, help="Bytes of one message."),
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> None:
+        """Measure what a restart costs: the CPU time to replay a log, and the memory for messages that wait.
+
+        Another process restarts from logs that are written for this. The memory is compared with twice the messages and
+        64 bytes for each place that holds one.
+        """
+        from antecede.bench.interpreter import interpreter
+        from antecede.bench.restart import restart
+
+        if min(records, messages, subscribers) < 1 or body < 0:
+            raise UsageError("expected at least one record, one message and one subscriber")
+        with bar("writing: records") as (_, tell):
+            found = restart(records, messages, subscribers, body, tell)
+        if as_json:
+            print(json.dumps({"bench": "restart", **found, "interpreter": interpreter()}, indent=2))
+            return
+        single, crowd = found["single"], found["crowd"]
+        print(
+            f"{single['records']:,} records replayed in {single['cpu_seconds']:.1f} s of CPU time, "
+            f"{single['microseconds_per_record']:.1f} µs per record"
+        )
+        print(
+            f"{crowd['entries']:,} places with {messages:,} messages: snapshot {crowd['snapshot_bytes'] / 1e6:.1f} MB, "
+            f"memory of the restart {crowd['restart_memory_bytes'] / 1e6:.1f} MB, "
+            f"at most {crowd['allowed_bytes'] / 1e6:.1f} MB"
+        )
+        print(
+            f"pause for a snapshot {crowd['pause_seconds'] * 1000:.2f} ms; "
+            f"if the server encoded it: {crowd['pause_seconds_without_process'] * 1000:.0f} ms"
+        )
+        print(interpreter()["text"])
+
     @bench.command()
     def verify(
         messages: int = typer.Option(1_000_000, min=1000, help="Messages of the trace; at least twice as many events."),

@@ -39,6 +39,7 @@ EXAMPLES = {
     "bench hop": ["antecede bench hop"],
     "bench objects": ["antecede bench objects"],
     "bench paper000": ["antecede bench paper000 --servers 10,30,50 --svg figures.svg"],
+    "bench restart": ["antecede bench restart", "antecede bench restart --records 1000000 --json"],
     "bench simulate": ["antecede bench simulate"],
     "bench store": ["antecede bench store"],
     "bench verify": ["antecede bench verify --messages 500000"],

@@ -1,0 +1,144 @@
+"""The cost of a restart: how long a server replays its log, and how much memory it needs for what waits.
+
+Two logs are made by driving the machine itself, without sockets: many records of one letter each, every one handled;
+and multicasts to clients that are absent. A separate process then restarts from each, as a server does.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+from antecede.engine import Reaction
+from antecede.live.application import plan_of
+from antecede.server import AgentServer, Plan
+from antecede.server.building import task_of
+from antecede.server.items import Published, Reacted
+from antecede.server.recovery import recover
+from antecede.store import open_log
+from antecede.topology import parse_topology
+
+Tell = Callable[[int, int], None]
+
+_topology = """
+[servers]
+s1 = "tcp://127.0.0.1:7101"
+[domains]
+A = { servers = ["s1"], order = "pruned" }
+[mailboxes]
+clients = { letters = 4000000, bytes = 4000000000 }
+"""
+
+
+def restart(records: int, messages: int, subscribers: int, body_bytes: int, tell: Tell) -> dict[str, Any]:
+    """Measure both logs."""
+    with tempfile.TemporaryDirectory(prefix="antecede-restart-") as folder:
+        _write_single(f"{folder}/single", records, tell)
+        single = _restarted(f"{folder}/single")
+        _write_crowd(f"{folder}/crowd", messages, subscribers, body_bytes)
+        replayed = _restarted(f"{folder}/crowd", snapshot=True)
+        crowd = _restarted(f"{folder}/crowd")
+        snapshots = sorted(Path(f"{folder}/crowd").glob("snapshot-*"))
+        size = snapshots[-1].stat().st_size
+    allowed = 2 * (messages * body_bytes + 64 * messages * subscribers)
+    return {
+        "single": {"records": records, **single, "microseconds_per_record": single["cpu_seconds"] / records * 1e6},
+        "crowd": {
+            "entries": messages * subscribers,
+            "allowed_bytes": allowed,
+            "snapshot_bytes": size,
+            "replay_memory_bytes": replayed["memory_bytes"],
+            "restart_memory_bytes": crowd["memory_bytes"],
+            "cpu_seconds": crowd["cpu_seconds"],
+            "pause_seconds": replayed["task_seconds"],
+            "pause_seconds_without_process": replayed["encode_seconds"],
+        },
+    }
+
+
+def _machine(incarnation: int) -> tuple[AgentServer, str]:
+    topology = parse_topology(_topology)
+    plan: Plan = plan_of(topology)
+    return AgentServer("s1", plan, incarnation), topology.epoch
+
+
+def _write_single(directory: str, records: int, tell: Tell) -> None:
+    """Each record has a publish of one letter, and the reaction to the letter before it."""
+    with open_log(directory, durability="os") as log:
+        machine, epoch = _machine(log.incarnation)
+        log.append(recover(machine, None, [], epoch, 0.0, wall_ms=1_000))
+        before = ""
+        for number in range(1, records + 1):
+            given: list[Any] = [Published("alice", number, ("bob@s1",), "Note", b"%024d" % number)]
+            if before:
+                given.insert(0, Reacted("bob@s1", (Reaction(before),), None, 0))
+            step = machine.step(given, 0.0, 1_000)
+            before = step.due[0].letters[0].id if step.due else before
+            assert step.record is not None
+            last = log.append(step.record)
+            if number % 2_000 == 0:
+                log.wait(last)
+                tell(number, records)
+
+
+def _write_crowd(directory: str, messages: int, subscribers: int, body_bytes: int) -> None:
+    to = tuple(f"c{number}@s1" for number in range(subscribers))
+    with open_log(directory, durability="os") as log:
+        machine, epoch = _machine(log.incarnation)
+        log.append(recover(machine, None, [], epoch, 0.0, wall_ms=1_000))
+        for number in range(1, messages + 1):
+            step = machine.step([Published("alice", number, to, "Note", bytes(body_bytes))], 0.0, 1_000)
+            assert step.record is not None
+            log.wait(log.append(step.record))
+
+
+def _restarted(directory: str, snapshot: bool = False) -> dict[str, Any]:
+    command = [sys.executable, "-m", "antecede.bench.restart", directory, "snapshot" if snapshot else ""]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _peak_bytes() -> int:
+    """Return the largest memory of this process so far."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
+    except (OSError, StopIteration):
+        # Elsewhere the figure may include that of the process that started this one.
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main(directory: str, snapshot: str) -> None:
+    """Restart in this process, write a snapshot if asked to, and print what it cost."""
+    peak = _peak_bytes()
+    cpu, begun = process_time(), perf_counter()
+    with open_log(directory) as log:
+        machine, epoch = _machine(log.incarnation)
+        found = log.recovered
+        state = None if found.snapshot is None else found.snapshot.data()
+        recover(machine, state, (record for _, record in found.records()), epoch, 0.0, wall_ms=1_000)
+        waiting = sum(map(len, machine.engine.mailboxes.values()))
+        cost: dict[str, Any] = {
+            "waiting": waiting,
+            "cpu_seconds": process_time() - cpu,
+            "seconds": perf_counter() - begun,
+        }
+        cost["memory_bytes"] = _peak_bytes() - peak
+        if snapshot:
+            begun = perf_counter()
+            task_of(machine, log.last)
+            cost["task_seconds"], begun = perf_counter() - begun, perf_counter()
+            state = machine.snapshot()
+            cost["encode_seconds"] = perf_counter() - begun
+            log.snapshot(state, log.last)
+    print(json.dumps(cost))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
