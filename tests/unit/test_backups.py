@@ -13,6 +13,8 @@ import msgspec
 import pytest
 
 from antecede import limits
+from antecede.access import Access, Identity, Key, Who
+from antecede.access.audit import Audit
 from antecede.backups import Backup, NewBackup, check_backup, open_backup, restore
 from antecede.backups.folder import FORMAT, Manifest, SavedFile, SavedServer
 from antecede.backups.local import copied, locked
@@ -26,6 +28,7 @@ from antecede.recording.gathering import gathered
 from antecede.server.cutting import Cutting
 from antecede.topology import TopologyFile, parse_topology
 from antecede.trace import judge, read_events
+from helpers.identities import public_key
 from helpers.ports import free_ports
 from helpers.summing import Add, Sum, Tell
 
@@ -245,14 +248,57 @@ def test_the_old_and_the_restored_system_do_not_connect(tmp_path: Path) -> None:
         for server in servers:
             await server.start()
         before = [server.machine.engine.dump() for server in servers]
-        while not all(server.machine.stopped or server.core.peering.refusals for server in servers):
+        while not all(server.core.peering.refusals for server in servers):
             await asyncio.sleep(0.01)
         assert [server.machine.engine.dump() for server in servers] == before
+        assert not any(server.machine.stopped for server in servers), "neither system is harmed"
+        assert "~" in servers[1].operations.status()["epoch"]
         assert not any(peer.ready for server in servers for peer in server.core.peering.peers.values())
         for server in servers:
             await server.stop()
 
     _run(mixed)
+
+    async def old() -> None:
+        async with _System(file, tmp_path / "data") as system, system.servers["s1"].bus("bob") as bus:
+            await bus.ask("sum", Tell())
+
+    _run(old)
+
+
+def test_only_operators_who_may_back_up(tmp_path: Path) -> None:
+    access = Access(
+        operators={
+            "keeper": Identity("operator", "keeper", (Key(public_key(1)),), operate=("backup",)),
+            "reader": Identity("operator", "reader", (Key(public_key(2)),), operate=("status", "dead-*")),
+        }
+    )
+    noted: list[str] = []
+
+    async def act(system: _System) -> None:
+        server = system.servers["s2"]
+        server.core.guard.authoriser.access = access
+        server.core.guard._audit = Audit(noted.append, "s2", lambda: 0.0)
+        answers: list[Any] = []
+        reader, keeper = (Who("operator", name, public_key(key)) for name, key in (("reader", 2), ("keeper", 1)))
+        for command in ("backup", "backup-cut", "backup-end"):
+            server.operations.request(reader, "there", command, ["x"], answers.append)
+        server.operations.request(reader, "there", "backup-read", ["x", "identity", "0"], answers.append)
+        assert [answer.code for answer in answers] == ["not-allowed"] * 4
+        answers.clear()
+        for command in ("backup", "backup-cut"):
+            server.operations.request(keeper, "there", command, ["x"], answers.append)
+        server.operations.request(keeper, "there", "backup-read", ["x", "identity", "0"], answers.append)
+        server.operations.request(keeper, "there", "backup-end", ["x"], answers.append)
+        assert all(answer.ok for answer in answers)
+        server.core.guard.authoriser.access = None
+
+    _run(lambda: _under_load(tmp_path / "data", _topology(), act))
+    lines = [json.loads(line) for line in noted]
+    assert [line["command"] for line in lines if line["event"] == "refused"] == [
+        *("backup", "backup-cut", "backup-end", "backup-read")
+    ]
+    assert [line["command"] for line in lines if line["event"] == "command"] == ["backup", "backup-cut", "backup-end"]
 
 
 def test_a_hold_ends_by_itself(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import msgspec
 
 from antecede.backups.checking import Tell, recovered_of, recovered_state
 from antecede.backups.folder import PARTIAL, Backup
+from antecede.backups.system import write_system
 from antecede.errors import StoreError, UsageError
 from antecede.recording.segments import FOLDER, TOPOLOGY, pieces_in
 from antecede.server import Plan
@@ -55,7 +56,7 @@ def restore(
     if faults:
         raise StoreError(f"{backup.path}: not a consistent cut: {faults[0]}")
     files = Files()
-    incarnations = new_incarnations(files, list(snapshots))
+    incarnations, system = new_incarnations(files, list(snapshots)), f"{files.random_bits(64):016x}"
     partial = target + PARTIAL
     result: dict[str, RestoredServer] = {}
     try:
@@ -74,6 +75,7 @@ def restore(
             first, records = history(found[server], after, former[server], begin, bool(pieces))
             last = write_directory(files, folder, incarnations[server], first, records, state)
             result[server] = RestoredServer(f"{incarnations[server]:016x}", last)
+            write_system(folder, system)
             _copy_trace(backup.folder(server), folder, topology)
         with named(target):
             if os.path.isdir(target):

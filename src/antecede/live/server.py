@@ -13,6 +13,7 @@ from time import monotonic, time
 
 from antecede.access import Authoriser
 from antecede.access.audit import Audit
+from antecede.backups.system import system_epoch
 from antecede.engine.host import Host
 from antecede.errors import AntecedeError, BrokenStepError, StoreError, StoreFailedError, StoreFullError
 from antecede.interrupts import is_ctrl_c
@@ -159,7 +160,7 @@ class ServerRuntime:
                 self.log,
                 random,
                 first,
-                epoch=self.epoch,
+                epoch=system_epoch(self.epoch, data),
                 token=token,
                 authoriser=Authoriser(token=token, clock=time) if security is None else security.authoriser,
                 keyring=None if security is None else security.keyring,

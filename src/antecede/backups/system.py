@@ -1,0 +1,42 @@
+"""The id of a restored system, in a small file of each data directory.
+
+It becomes a part of the epoch in hellos. So a server of the old system and one of the restored system refuse each other
+as they would with two different topologies: before either looks at its links. (Their incarnations differ as well; but
+that alone would stop the links, and an operator would have to reset the domain.)
+"""
+
+import os
+from pathlib import Path
+
+from antecede.errors import StoreError
+from antecede.store.directory import named
+
+SYSTEM = "system"
+_id_chars_max = 64
+
+
+def write_system(directory: str, system: str) -> None:
+    """Write the id of a system into a new data directory."""
+    path = os.path.join(directory, SYSTEM)
+    with named(path), open(path, "x", encoding="ascii") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(f"{system}\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def system_epoch(epoch: str, directory: str | None) -> str:
+    """Return the epoch that a server sends in its hellos: that of its topology, and the id of its system if it was
+    restored."""
+    if directory is None:
+        return epoch
+    path = Path(directory, SYSTEM)
+    try:
+        text = path.read_text(encoding="ascii")[: _id_chars_max + 1].strip()
+    except FileNotFoundError:
+        return epoch
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path}: cannot be read: {error}") from None
+    if not text.isalnum():
+        raise StoreError(f"{path}: expected the id of a system, of letters and digits")
+    return f"{epoch}~{text}"
