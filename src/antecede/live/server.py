@@ -114,6 +114,7 @@ class ServerRuntime:
         connections = connections_possible(neighbours)
         self.reaction_limit = topology.reactions.limit
         """``reaction_limit(agent)``: how many seconds one of its reactions may take."""
+        self.reaction_seconds_longest = topology.reactions.longest
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[StoreFailedError | BrokenStepError] = self._loop.create_future()
         """Done when the disk has failed, or a step: the server must end."""

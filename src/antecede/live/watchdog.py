@@ -1,8 +1,8 @@
 """The watchdog thread of a server process: an adapter around :class:`antecede.server.watchdog.Watchdog`.
 
 A handler that calls C code without releasing the interpreter stops this thread as well. So while the thread works, it
-postpones an alarm of ``faulthandler``, whose own thread needs no interpreter: if the alarm is not postponed in time,
-it writes the stacks of all threads and ends the process.
+postpones an alarm of ``faulthandler``, whose own thread needs no interpreter: if the alarm is not postponed until some
+seconds after the largest limit of any agent, it writes the stacks of all threads and ends the process.
 """
 
 import faulthandler
@@ -59,7 +59,7 @@ class WatchdogThread:
 
     def _postpone(self) -> None:
         try:
-            seconds = self._runtime.reaction_limit("") + _grace_seconds
+            seconds = self._runtime.reaction_seconds_longest + _grace_seconds
             faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__ or sys.stderr)
         except (OSError, ValueError, AttributeError):
             # Standard error is not a file.

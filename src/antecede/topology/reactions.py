@@ -38,6 +38,11 @@ class ReactionSettings(msgspec.Struct, frozen=True):
         """Return how long one reaction of this agent may take."""
         return self.named.get(agent, self.seconds)
 
+    @property
+    def longest(self) -> float:
+        """The largest of all limits."""
+        return max(self.seconds, *self.named.values(), 0.0)
+
     def keys(self, agent: str) -> str:
         """Return the settings of an agent as further keys of its entry in a topology file."""
         seconds = f", reaction_seconds_max = {self.named[agent]:g}" if agent in self.named else ""
