@@ -1,7 +1,7 @@
 """The floor of ``antecede bench objects``: the frames and syncs of a compatible call, and nothing else.
 
 A client sends a request to one process, which writes it to its log and sends it to two others. They write it to theirs
-and answer. When both have answered, the first process writes that to its log, answers the client, and informs the
+and answer. When both have answered, the first process answers the client, writes that to its log, and then informs the
 others, who write that as well. As many items as wait are written and synced together. Without folders nothing is
 written.
 """
@@ -68,10 +68,10 @@ async def first(others: list[int], data: str | None = None) -> None:
             answers.append(number)
             if len(answers) == len(replicas):
                 del asked[number]
-                durable.keep(body, partial(finish, client, number, theirs))
+                client.transport.write(framed([(theirs, b"")]))
+                durable.keep(body, partial(finish, number))
 
-    def finish(client: End, number: int, theirs: int) -> None:
-        client.transport.write(framed([(theirs, b"")]))
+    def finish(number: int) -> None:
         for one in replicas:
             one.transport.write(framed([(-number - 1, b"")]))
 
