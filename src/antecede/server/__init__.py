@@ -128,7 +128,7 @@ class AgentServer:
         self._collect()
         if objects is not None:
             items += enacted_items(*objects.record(), clock_ms)
-        if items and self.clock.differs(clock_ms, wall_ms) and self.log_format >= FORMAT_WITH_LISTS:
+        if items and self.kept and self.clock.differs(clock_ms, wall_ms) and self.log_format >= FORMAT_WITH_LISTS:
             items.insert(0, self.clock.set(Clocked(clock_ms, wall_ms)))
         # A step owns its lists, even the empty ones: the next step must not add to lists that were handed out.
         replies, faults, self._replies, self._faults = self._replies, self._faults, [], []
@@ -414,8 +414,9 @@ class AgentServer:
         while channel.lost:
             letter, reason = channel.lost.pop(0)
             self.engine.set_aside(self.name, letter, reason)
-        self._faults += channel.faults
-        channel.faults.clear()
+        if channel.faults:
+            self._faults += channel.faults
+            channel.faults.clear()
 
     # State.
 
