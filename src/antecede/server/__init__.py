@@ -19,6 +19,8 @@ No I/O, no clock, no randomness: ``now`` in seconds drives resends and, with :mo
 ``clock_ms`` is the wall clock.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
 from antecede.channel import Channel, Letter, Taken
@@ -58,6 +60,7 @@ from antecede.server.items import (
     Ruled,
     Seen,
     Tried,
+    Truncated,
     decode_record,
     enacted_items,
     encode_record,
@@ -137,9 +140,9 @@ class AgentServer:
         due = engine.due() if engine.ready else []
         return Step(record, self.channel.leaving(now, acknowledge), replies, due, faults)
 
-    def begin(self, epoch: str, newest: int = LOG_FORMAT) -> bytes:
-        """The record to begin an empty log with."""
-        return self.note([Began(self.name, epoch), Formatted(newest), *settings_items(self, newest)])
+    def begin(self, epoch: str, newest: int = LOG_FORMAT, cuts: Iterable[Truncated] = ()) -> bytes:
+        """The record to begin an empty log with; ``cuts``: what was removed from the log."""
+        return self.note([Began(self.name, epoch), Formatted(newest), *settings_items(self, newest, cuts=cuts)])
 
     def note(self, items: list[Item]) -> bytes:
         """Apply the items of the first record of a life, and return it."""

@@ -37,7 +37,7 @@ def recover(
     if wall_ms:
         machine.clock.start(now, wall_ms)
     if not found:
-        return machine.begin(epoch, newest)
+        return machine.begin(epoch, newest, cuts or [])
     for consumer in machine.channel.consumers.values():
         # Operators see only counts from now on.
         consumer.traffic = Traffic()
