@@ -85,7 +85,8 @@ def register(app: typer.Typer) -> None:
             print(json.dumps(found, indent=2))
         else:
             for one in found:
-                print(f"{one['server']}: {len(one['acknowledged'])} truncations acknowledged")
+                count = len(one["acknowledged"])
+                print(f"{one['server']}: {count} truncation{'' if count == 1 else 's'} acknowledged")
         return 2 if silent else 0
 
 
