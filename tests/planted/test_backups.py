@@ -5,13 +5,12 @@ schedules. The same schedules find nothing in what we ship: ``tests/simulation/t
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 import pytest
 
 from antecede.channel import SavedChannel
-from antecede.link import Ack, Frame, Hello, SavedLink
+from antecede.link import Frame, Hello, SavedLink
 from antecede.server import FromPeer
 from antecede.server.cutting import Cutting
 from antecede.server.items import Restored
@@ -24,7 +23,6 @@ from antecede.simulator.servers.faults import ROUGH, Faults
 Patch = pytest.MonkeyPatch
 _quiet = dict.fromkeys(("partitions", "full_disks", "overloads", "stops", "client_kills", "takeovers", "silences"), 0)
 _crowded = msgspec.structs.replace(ROUGH, crashes=0, looks=6, loss=0.0, seconds=0.1, **_quiet)
-_restarting = msgspec.structs.replace(_crowded, crashes=2)
 
 
 def _caught(*symptoms: str, faults: Faults | None = _crowded, budget: int = 300) -> None:
@@ -38,7 +36,8 @@ def _caught(*symptoms: str, faults: Faults | None = _crowded, budget: int = 300)
 
 
 def _passes(monkeypatch: Patch, *kinds: type) -> None:
-    """Let some of what peers bring pass, although the server is held."""
+    """Let some of what peers bring pass, although the server is held. (Acknowledgements alone do no harm: snapshots are
+    made from the log, which has none. Only the snapshot of a graceful stop has used them.)"""
 
     def pause(self: Peering) -> None:
         keep, take = self._kept.append, self._driver.feed
@@ -55,12 +54,6 @@ def _passes(monkeypatch: Patch, *kinds: type) -> None:
 def test_frames_that_are_taken_while_the_server_is_held(monkeypatch: Patch) -> None:
     _passes(monkeypatch, Frame, Hello)
     _caught("only")
-
-
-def test_acknowledgements_that_are_taken_while_the_server_is_held(monkeypatch: Patch) -> None:
-    """A snapshot before the cut forgets frames that the receiver's cut does not have."""
-    _passes(monkeypatch, Ack)
-    _caught("are lost")
 
 
 def test_a_cut_that_begins_before_all_are_held(monkeypatch: Patch) -> None:
@@ -83,7 +76,9 @@ def test_a_restore_without_the_frames_in_transit(monkeypatch: Patch) -> None:
 
     real = SavedLink.under
     monkeypatch.setattr(SavedLink, "under", under)
-    _caught()
+    # The rest waits for them for ever.
+    monkeypatch.setattr("antecede.simulator.servers.world._steps_max", 10_000)
+    _caught("does not become idle", "unacknowledged", "never delivered")
 
 
 def test_a_restore_that_starts_links_again(monkeypatch: Patch) -> None:
@@ -93,27 +88,6 @@ def test_a_restore_that_starts_links_again(monkeypatch: Patch) -> None:
     real = SavedLink.under
     monkeypatch.setattr(SavedLink, "under", under)
     _caught()
-
-
-def test_a_restore_that_keeps_the_ids_of_letters(monkeypatch: Patch) -> None:
-    """The old system goes on and uses the same ids for other letters."""
-
-    def renewed(snapshot: bytes, server: str, incarnations: Mapping[str, int], epoch: str) -> bytes:
-        return real(snapshot, server, incarnations, epoch)
-
-    def drawn(files: Any, servers: list[str]) -> Mapping[str, int]:
-        return {server: former[server] for server in servers}
-
-    def state(found: Any, server: str, plan: Any, incarnation: int, epoch: str) -> Any:
-        former[server] = incarnation
-        return recovered(found, server, plan, incarnation, epoch)
-
-    former: dict[str, int] = {}
-    real, recovered = backups.renewed, backups.recovered_state
-    monkeypatch.setattr(backups, "renewed", renewed)
-    monkeypatch.setattr(backups, "recovered_state", state)
-    monkeypatch.setattr(backups, "new_incarnations", drawn)
-    _caught("two letters have the id", faults=_restarting)
 
 
 def test_a_restore_whose_trace_keeps_the_ids_of_letters(monkeypatch: Patch) -> None:

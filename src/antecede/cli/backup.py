@@ -42,10 +42,12 @@ def register(app: typer.Typer) -> None:
 
         Exit 0: done. 1: the backup was made, and its check failed. 2: it could not be made, and nothing is left of it.
         """
+        from antecede import limits
         from antecede.backups import NewBackup
         from antecede.cli.backup_checks import check_made, complaints, verdict
         from antecede.cli.live import Access
         from antecede.cli.organisation import usable_topology
+        from antecede.documents import read_text
 
         file = usable_topology(topology)
         begun = monotonic()
@@ -55,7 +57,7 @@ def register(app: typer.Typer) -> None:
                 saved = _stopped(data, file, new)
             else:
                 saved, held = _running(file, Access(topology, "operator", token_file, authority, credentials), new)
-            made = new.complete(_manifest(file, saved), file.text())
+            made = new.complete(_manifest(file, saved), read_text(topology, limits.topology_bytes_max))
         seconds = monotonic() - begun
         checked = check_made(made, topology) if check else None
         report = {
