@@ -93,4 +93,4 @@ def test_truncations_that_a_snapshot_forgets(monkeypatch: Patch) -> None:
 
     real = AgentServer.restore
     monkeypatch.setattr(AgentServer, "restore", restore)
-    caught(300, "are not shown", faults=Faults(crashes=6, powercuts=1.0, looks=6))
+    caught(300, "are not shown", faults=Faults(crashes=20, powercuts=1.0, looks=20))
