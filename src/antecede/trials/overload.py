@@ -303,8 +303,8 @@ def _resident_mib(pid: int) -> int:
 
 
 _publishers = 2
-_capacity_rate = 15_000.0
-_capacity_seconds = 3.0
+_capacity_rate = 12_000.0
+_capacity_seconds = 2.0
 _drain_seconds = 600.0
 _probe_seconds = 10.0
 _probe_pause_seconds = 0.025
