@@ -39,7 +39,8 @@ from typing import Any
 from antecede import limits
 from antecede.access.model import CLIENT, OPERATOR, SERVER, Access, AddressLimits, Identity, Key, Limits
 from antecede.errors import AccessError
-from antecede.topology.file import brief, is_name, line_of, natural
+from antecede.topology.file import brief, is_name, natural
+from antecede.topology.lines import line_of
 
 TABLES = {SERVER: "servers", CLIENT: "clients", OPERATOR: "operators"}
 """The table of each role."""

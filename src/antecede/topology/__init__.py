@@ -2,6 +2,7 @@
 
 * :mod:`~antecede.topology.graph`: the servers–domains graph, the forest test, routes and hops.
 * :mod:`~antecede.topology.file`: the topology file, its canonical form and its epoch.
+* :mod:`~antecede.topology.change`: the difference between two topologies, and what pauses while one becomes the other.
 * :mod:`~antecede.topology.guarantees`: the guarantees end to end, and what must be refused.
 * :mod:`~antecede.topology.shapes`: the topologies that Laumay et al. draw (bus, daisy, tree) and flat.
 * :mod:`~antecede.topology.cost`: the cost of a message in a topology.
@@ -11,6 +12,7 @@ This package does no I/O and does not know the orders' code: an order is only a 
 guarantees.
 """
 
+from antecede.topology.change import Change, Difference, plan_change
 from antecede.topology.cost import cost_max, cost_mean, cost_of_traffic
 from antecede.topology.file import Address, AgentHome, DomainEntry, TopologyFile, parse_topology
 from antecede.topology.graph import Domain, Topology, shown
@@ -22,7 +24,9 @@ __all__ = [
     "SHAPES",
     "Address",
     "AgentHome",
+    "Change",
     "Check",
+    "Difference",
     "Domain",
     "DomainEntry",
     "Mailboxes",
@@ -37,5 +41,6 @@ __all__ = [
     "cost_of_traffic",
     "make",
     "parse_topology",
+    "plan_change",
     "shown",
 ]

@@ -15,6 +15,8 @@
     s1 = "127.0.0.1:9101"
     [mailboxes]
     clients = { letters = 10000 }
+    [moved]
+    s9 = "s1"                                # s9 was removed, and its clients are on s1 now
 
 Nothing in it is guessed: an unknown key, an undeclared server or a repeated address is an error that names file and
 line.
@@ -39,6 +41,7 @@ import msgspec
 from antecede import limits
 from antecede.errors import TopologyError
 from antecede.topology.graph import Domain, Topology
+from antecede.topology.lines import line_of
 from antecede.topology.mailboxes import DEAD_FOLLOW, FULL, Mailboxes, Quota
 from antecede.topology.reactions import KEYS, ReactionSettings, read_reactions
 
@@ -47,6 +50,7 @@ GUARANTEES = ("causal", "fifo", "none")
 
 DEFAULT_ORDER = "pruned"
 
+_tables = ("servers", "domains", "application", "agents", "metrics", "mailboxes", "moved", "guarantee")
 _name = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]{1,64}")
 _address = re.compile(r"tcp://(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
 _module = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
@@ -111,6 +115,8 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
     """The settings of mailboxes; not part of the epoch."""
     reactions: ReactionSettings = ReactionSettings()
     """The limits of reactions, and isolated agents; not part of the epoch."""
+    moved: dict[str, str] = {}
+    """Servers that were removed, each with the server at which its clients and their addresses are now."""
 
     @cached_property
     def organisation(self) -> Topology:
@@ -120,6 +126,10 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
     def domain(self, name: str) -> DomainEntry:
         """The domain of that name."""
         return next(domain for domain in self.domains if domain.name == name)
+
+    def home_of(self, server: str) -> str:
+        """Return the server at which the addresses ``NAME@server`` are."""
+        return self.moved.get(server, server)
 
     def canonical(self) -> str:
         """Return the content of the file in canonical form, independent of its layout."""
@@ -132,6 +142,8 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
         }
         if self.objects:
             said["objects"] = {one.name: [list(one.servers), one.kind] for one in self.objects}
+        if self.moved:
+            said["moved"] = self.moved
         return json.dumps(said, sort_keys=True, separators=(",", ":"))
 
     @cached_property
@@ -164,6 +176,8 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
         if self.metrics:
             lines += ["", "[metrics]"]
         lines += [f'{_key(server)} = "{str(page).removeprefix("tcp://")}"' for server, page in self.metrics.items()]
+        if self.moved:
+            lines += ["", "[moved]", *(f'{_key(server)} = "{home}"' for server, home in self.moved.items())]
         if quotas := self.mailboxes.lines():
             lines += ["", "[mailboxes]", *quotas]
         return "\n".join(lines) + "\n"
@@ -206,7 +220,7 @@ class _Reader:
             raise self._bad_toml(str(error)) from None
         except RecursionError:
             raise self.error("bad TOML: nested too deeply") from None
-        self._known(document, ("servers", "domains", "application", "agents", "metrics", "mailboxes", "guarantee"))
+        self._known(document, _tables)
         servers = self._servers(document)
         agents, objects = self._agents(document, servers)
         return TopologyFile(
@@ -220,6 +234,7 @@ class _Reader:
             objects,
             self._mailboxes(document, {agent.name for agent in agents}, servers),
             read_reactions(document, self.error),
+            self._moved(document, servers),
         )
 
     def _bad_toml(self, said: str) -> TopologyError:
@@ -334,6 +349,15 @@ class _Reader:
             pages[server] = Address(found["host"].strip("[]").lower(), int(found["port"]))
         return pages
 
+    def _moved(self, document: dict[str, Any], servers: dict[str, Address]) -> dict[str, str]:
+        table = self._table(document, "moved")
+        for server, home in table.items():
+            self._named("server", server, "moved", server)
+            if server in servers or home not in servers:
+                expected = "expected a server that was removed, and one of this file"
+                raise self.error(f"moved: {server} = {brief(home)}: {expected}", "moved", server)
+        return {server: table[server] for server in sorted(table, key=natural)}
+
     def _mailboxes(self, document: dict[str, Any], agents: set[str], servers: dict[str, Address]) -> Mailboxes:
         table, plain = self._table(document, "mailboxes"), Mailboxes()
         named: dict[str, Quota] = {}
@@ -416,25 +440,3 @@ def _in_sequence(order: str) -> str:
 
 def _key(name: str) -> str:
     return f'"{name}"' if "." in name else name
-
-
-def line_of(text: str, path: tuple[str, ...]) -> int | None:
-    """Return the line of the longest known prefix of a path of keys, or None. TOML's parser does not report it, so this
-    is a simple search."""
-    header: tuple[str, ...] = ()
-    best: tuple[int, int | None] = (0, None)
-    for number, line in enumerate(text.splitlines(), 1):
-        if found := re.match(r"\s*\[+([^\]]+)\]", line):
-            given = header = _keys(found[1])
-        elif found := re.match(r"""\s*((?:[\w.\s-]|"[^"]*"|'[^']*')+?)\s*=""", line):
-            given = header + _keys(found[1])
-        else:
-            continue
-        if given == path[: len(given)] and len(given) > best[0]:
-            best = (len(given), number)
-    return best[1]
-
-
-def _keys(dotted: str) -> tuple[str, ...]:
-    parts = re.findall(r"""\s*(?:"([^"]*)"|'([^']*)'|([^.\s"']+))\s*(?:\.|$)""", dotted)
-    return tuple("".join(part) for part in parts)

@@ -1,0 +1,193 @@
+"""The difference between two topologies: what a change adds, removes and moves, what pauses for it, what is refused.
+
+**Routes.** Messages are ordered along the route from server to server. If the route between two servers changes, a
+message on the new route could overtake one on the old route. So every message on the old route must have arrived before
+the first one is sent on the new route. The **region** of a change is the set of domains in which this matters:
+
+* domains that are removed, or that get other members or another order: their stamps lose their meaning;
+* all domains on the old or the new route between two servers whose route changes;
+* all domains on the old or the new route to an agent that moves or is removed, or to a server that is removed.
+
+In the region, every letter that was stamped reaches its mailbox before the change takes effect. Letters that were not
+stamped wait where they would enter the region: at their origin, or at a border router. The route from outside to that
+router is the same before and after the change, because otherwise its domains would be in the region, too.
+
+To add an agent, or a server with a separate new domain, changes no route: the region is empty and nothing pauses.
+
+This module knows names and routes. It does not know what the servers contain.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from antecede.topology.file import AgentHome, TopologyFile
+from antecede.topology.graph import Topology
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """One line of a change."""
+
+    kind: str
+    """``agent-added``, ``agent-removed``, ``agent-moved``, ``agent-class``, ``server-added``, ``server-removed``,
+    ``server-address``, ``domain-added``, ``domain-removed``, ``domain-members``, ``domain-order``, ``object-changed``,
+    ``module`` or ``guarantee``."""
+    name: str
+    before: str = ""
+    after: str = ""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """The plan of a change from one topology to another."""
+
+    differences: tuple[Difference, ...]
+    region: tuple[str, ...]
+    """The domains of the old topology that pause until all their letters have arrived."""
+    begun: tuple[str, ...]
+    """The domains of the new topology that start again: new ones, and all that were in the region. A server that has
+    made the change and one that has not do not connect in these, because they would forward letters differently."""
+    leaving: dict[str, str]
+    """Agents that leave their server, each with the server to which its state goes; empty: it is removed."""
+    emptied: dict[str, str]
+    """Servers that are removed, each with the server that gets their clients; empty: their clients are removed."""
+    refusals: tuple[str, ...]
+    """The reasons why the change must not be made, one line each."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether anything pauses."""
+        return bool(self.region)
+
+
+def plan_change(old: TopologyFile, new: TopologyFile) -> Change:
+    """Plan the change from one topology to another."""
+    before, after = {one.name: one for one in old.agents}, {one.name: one for one in new.agents}
+    removed = [server for server in old.servers if server not in new.servers]
+    moves = {name: after[name].server for name in before if name in after and after[name].server != before[name].server}
+    leaving = moves | {name: "" for name in before if name not in after}
+    region = _region(old, new, [*(before[name] for name in leaving), *(after[name] for name in moves)])
+    return Change(
+        tuple(_differences(old, new)),
+        tuple(sorted(region)),
+        tuple(name for name in new.organisation.domains if name in region or not _same_domain(old, new, name)),
+        leaving,
+        {server: new.home_of(server) if new.home_of(server) in new.servers else "" for server in removed},
+        tuple(_refusals(old, new)),
+    )
+
+
+def _differences(old: TopologyFile, new: TopologyFile) -> Iterator[Difference]:
+    yield from _two("server", {one: str(at) for one, at in old.servers.items()}, _addresses(new), "address")
+    before, after = {one.name: one for one in old.domains}, {one.name: one for one in new.domains}
+    yield from _two("domain", _members(old), _members(new), "members")
+    for name in before:
+        if name in after and before[name].order != after[name].order:
+            yield Difference("domain-order", name, before[name].order, after[name].order)
+    yield from _two("agent", _homes(old.agents), _homes(new.agents), "moved")
+    kinds = {one.name: one.kind for one in new.agents}
+    for one in old.agents:
+        if kinds.get(one.name, one.kind) != one.kind:
+            yield Difference("agent-class", one.name, one.kind, kinds[one.name])
+    yield from _two("object", _objects(old), _objects(new), "changed")
+    if old.module != new.module:
+        yield Difference("module", "application", old.module or "", new.module or "")
+    if old.guarantee != new.guarantee:
+        yield Difference("guarantee", "guarantee", old.guarantee, new.guarantee)
+    yield from _two("moved", dict(old.moved), dict(new.moved), "changed")
+
+
+def _two(what: str, before: dict[str, str], after: dict[str, str], changed: str) -> Iterator[Difference]:
+    for name in after:
+        if name not in before:
+            yield Difference(f"{what}-added", name, "", after[name])
+    for name in before:
+        if name not in after:
+            yield Difference(f"{what}-removed", name, before[name], "")
+        elif before[name] != after[name]:
+            yield Difference(f"{what}-{changed}", name, before[name], after[name])
+
+
+def _addresses(file: TopologyFile) -> dict[str, str]:
+    return {server: str(address) for server, address in file.servers.items()}
+
+
+def _members(file: TopologyFile) -> dict[str, str]:
+    return {domain.name: " ".join(domain.servers) for domain in file.domains}
+
+
+def _homes(agents: Iterable[AgentHome]) -> dict[str, str]:
+    return {agent.name: agent.server for agent in agents}
+
+
+def _objects(file: TopologyFile) -> dict[str, str]:
+    return {one.name: f"{one.kind} on {' '.join(one.servers)}" for one in file.objects}
+
+
+def _same_domain(old: TopologyFile, new: TopologyFile, name: str) -> bool:
+    known = next((domain for domain in old.domains if domain.name == name), None)
+    return known is not None and known == new.domain(name)
+
+
+def _region(old: TopologyFile, new: TopologyFile, leaving: list[AgentHome]) -> set[str]:
+    """Return the domains of the old topology that must be empty before the new one is in force."""
+    before, after = old.organisation, new.organisation
+    changed = {name for name in before.domains if name not in after.domains or not _same_domain(old, new, name)}
+    region = set(changed)
+    if changed or set(after.domains) != set(before.domains):
+        for server in before.servers:
+            region |= _domains_with_other_routes(before, after, server)
+    # All senders change their way to an agent that moves: from its old server to its new one. If an agent is removed,
+    # its last letters must arrive while they are known to be genuine.
+    ends = {agent.server for agent in leaving}
+    ends |= {server for server in before.servers if server not in after.servers}
+    for end in ends:
+        region |= {domain for domain, _ in before.tree(end).values()} if end in before.servers else set()
+        region |= {domain for domain, _ in after.tree(end).values()} if end in after.servers else set()
+    return {name for name in region if name in before.domains}
+
+
+def _domains_with_other_routes(before: Topology, after: Topology, source: str) -> set[str]:
+    """Return the domains on the routes, before and after, from a server to those others to which its route changes."""
+    if source not in after.servers:
+        return set()
+    old, new = before.tree(source), after.tree(source)
+    same = {source: True}
+    found: set[str] = set()
+    # Both trees list a server after the one before it on its route.
+    for target in old:
+        if target in after.servers:
+            way, other = old[target], new.get(target)
+            same[target] = other is not None and way[1] == other[1] and same.get(way[1], False)
+    for target in new:
+        if target in before.servers and not same.get(target, False):
+            found |= _domains_on(old, source, target) | _domains_on(new, source, target)
+    for target in old:
+        if target in after.servers and target not in new:
+            found |= _domains_on(old, source, target)
+    return found
+
+
+def _domains_on(tree: dict[str, tuple[str, str]], source: str, target: str) -> set[str]:
+    domains: set[str] = set()
+    while target != source and target in tree:
+        domain, target = tree[target]
+        domains.add(domain)
+    return domains
+
+
+def _refusals(old: TopologyFile, new: TopologyFile) -> Iterator[str]:
+    if _objects(old) != _objects(new):
+        yield "replicated objects cannot be added, removed, moved or changed: their replicas would differ"
+    hosting = {one.name for one in old.domains if any(set(each.servers) <= set(one.servers) for each in old.objects)}
+    for name in sorted(hosting):
+        if name not in new.organisation.domains or not _same_domain(old, new, name):
+            yield f"domain {name} has replicated objects: its members and its order cannot change"
+    if old.objects and len(new.domains) > len(old.domains):
+        yield "a topology with replicated objects has one domain: no domain can be added"
+    for server, home in old.moved.items():
+        if server not in new.moved:
+            yield f"[moved] has no {server}: addresses NAME@{server} still exist (before: {server} = {home})"
+        elif home in new.servers and new.moved[server] != home:
+            yield f"[moved] {server} = {new.moved[server]}: the addresses NAME@{server} are on {home}, which stays"
+    if not set(old.servers) & set(new.servers):
+        yield "no server of the old topology is left: expected at least one"

@@ -1,0 +1,24 @@
+"""The lines of a TOML file on which its keys are, for error messages. The parser of TOML does not report them."""
+
+import re
+
+
+def line_of(text: str, path: tuple[str, ...]) -> int | None:
+    """Return the line of the longest known prefix of a path of keys, or None. It is a simple search."""
+    header: tuple[str, ...] = ()
+    best: tuple[int, int | None] = (0, None)
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := re.match(r"\s*\[+([^\]]+)\]", line):
+            given = header = _keys(found[1])
+        elif found := re.match(r"""\s*((?:[\w.\s-]|"[^"]*"|'[^']*')+?)\s*=""", line):
+            given = header + _keys(found[1])
+        else:
+            continue
+        if given == path[: len(given)] and len(given) > best[0]:
+            best = (len(given), number)
+    return best[1]
+
+
+def _keys(dotted: str) -> tuple[str, ...]:
+    parts = re.findall(r"""\s*(?:"([^"]*)"|'([^']*)'|([^.\s"']+))\s*(?:\.|$)""", dotted)
+    return tuple("".join(part) for part in parts)

@@ -1,0 +1,34 @@
+"""Topologies for tests of changes."""
+
+
+def topology(
+    domains: dict[str, str],
+    agents: dict[str, int],
+    orders: dict[str, str] | None = None,
+    moved: str = "",
+    more: str = "",
+) -> str:
+    """Return the text of a topology. ``domains``: for each its servers as digits, such as ``A="123"``. ``agents``: the
+    number of each agent's server. ``orders``: of domains that do not have the order matrix."""
+    servers = sorted({server for members in domains.values() for server in members})
+    lines = ["[servers]", *(f's{one} = "tcp://127.0.0.1:{7000 + int(one)}"' for one in servers), "[domains]"]
+    for name, members in domains.items():
+        names = ", ".join(f'"s{one}"' for one in members)
+        lines.append(f'{name} = {{ servers = [{names}], order = "{(orders or {}).get(name, "matrix")}" }}')
+    lines.append("[agents]")
+    lines += [f'{name} = {{ server = "s{server}", class = "nowhere:Agent" }}' for name, server in agents.items()]
+    if moved:
+        lines += ["[moved]", *(f's{one} = "s{other}"' for one, other in (pair.split(">") for pair in moved.split()))]
+    return "\n".join([*lines, more]) + "\n"
+
+
+AGENTS = {"a": 1, "b": 2, "c": 3, "d": 4}
+FLAT = topology({"A": "1234"}, AGENTS)
+BUS = topology({"A": "12", "B": "23", "C": "34"}, AGENTS)
+ONE_MORE = topology({"A": "12", "B": "23", "C": "34", "D": "45"}, {**AGENTS, "e": 5})
+MOVED = topology({"A": "12", "B": "23", "C": "34", "D": "45"}, {**AGENTS, "e": 5, "a": 3})
+OTHER_ORDER = topology({"A": "12", "B": "23", "C": "34", "D": "45"}, {**AGENTS, "e": 5, "a": 3}, {"A": "pruned"})
+SPLIT = topology({"A": "12", "B": "23", "C": "345"}, {**AGENTS, "e": 5, "a": 3}, {"A": "pruned"})
+BACK = topology({"A": "12345"}, {**AGENTS, "e": 5})
+WITHOUT = topology({"A": "1234"}, AGENTS, moved="5>4")
+JOURNEY = [FLAT, BUS, ONE_MORE, MOVED, OTHER_ORDER, SPLIT, BACK]
