@@ -68,6 +68,8 @@ class LinkHello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How often the domain was reset."""
     life: int = 0
     base: int = 0
+    digest: str = ""
+    """The members and the order of the domain, and the change that began it. Older servers don't send it."""
 
 
 class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
@@ -76,11 +78,15 @@ class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
     version: int
     oldest: int
     epoch: str
-    """The hash of the topology: servers with different topologies must not connect."""
+    """The hash of the topology. Servers that send no digests must have the same topology to connect."""
     server: str
     to: str
     token: str
     links: Annotated[list[LinkHello], Meta(max_length=limits.topology_servers_max)]
+    system: str = ""
+    """The identity of the whole system; empty before the first change of its topology."""
+    change: int = 0
+    """The number of the change that brought the topology in force."""
 
 
 class PeerFrames(Part, frozen=True, array_like=True, gc=False, tag=2):

@@ -318,7 +318,7 @@ def test_another_topology_is_refused(tmp_path: Path) -> None:
         await runtime.start()
         await runtime.stop()
         for other in (_topology(1, "B"), _topology(1)):
-            with pytest.raises(TopologyError, match="start with the previous topology file"):
+            with pytest.raises(TopologyError, match="differs from the topology in force at server s1"):
                 ServerRuntime(other, "s1", str(tmp_path / "s1"), durability="os", agents={})
         with pytest.raises(StoreError, match="belongs to server s1, not to s2"):
             ServerRuntime(_topology(2), "s2", str(tmp_path / "s1"), durability="os", agents={})

@@ -68,7 +68,7 @@ def restore(
             tell(f"writing {server}")
             folder = os.path.join(partial, server)
             files.make_directory(folder)
-            state = renewed(snapshot, server, incarnations, epoch)
+            state = renewed(snapshot, server, incarnations, epoch, topology)
             pieces = pieces_in(backup.folder(server))
             after = pieces[-1].upto if pieces else 0
             begin = encode_record([Restored(incarnations[server]), *begins[server]])

@@ -13,16 +13,20 @@ too: delivering the local copy at once would let two servers see two multicasts 
 meanwhile must not overtake it (:mod:`antecede.channel.returns`).
 """
 
-from difflib import get_close_matches
+from collections.abc import Collection
 from itertools import islice
 from typing import Any
 
 import msgspec
 
+from antecede.channel.addresses import Addresses
 from antecede.channel.consumer import MessageConsumer, Outgoing, SavedConsumer, Taken
 from antecede.channel.letters import Destinations, Letter, Past, couple, uncouple
+from antecede.channel.pausing import Pausing, Waiting
 from antecede.channel.returns import Returns, SavedReturns
-from antecede.errors import NoRouteError, UnknownAgentError, UsageError, WireError
+from antecede.channel.routes import Hops, Way, first_hops, way_of
+from antecede.channel.senders import Senders
+from antecede.errors import UnknownAgentError, UsageError, WireError
 from antecede.limits import link_resend_first_seconds, shared_addresses_max, train_bytes_max
 from antecede.link import Arrival, Frame
 from antecede.orders import OrderSpec
@@ -42,10 +46,6 @@ __all__ = [
     "first_hops",
     "uncouple",
 ]
-
-_Hops = tuple[tuple[str, tuple[str, ...]], ...]
-_Plan = tuple[tuple[str, ...], _Hops, str]
-"""Agents on this server, the members to send to in each next domain, and the domain (if any) by which it returns."""
 
 
 class SavedChannel(msgspec.Struct, frozen=True, array_like=True):
@@ -78,15 +78,9 @@ class Channel:
         """(domain, peer, reason) of trains that could not be read, and of letters that a peer brought although their
         sender lives elsewhere; they are dropped. If it is not known which peer did it, the peer is empty."""
         self._checks_senders = False
-        self._behind: dict[tuple[str, int], set[str]] = {}
-        """Senders that are known to live behind a member of a domain."""
         self.acks_wait = False
         """Whether the last step left acknowledgements for a later one."""
-        self._homes = homes
-        self._servers = set(topology.servers)
-        self.objects = {one for name in topology.domains_of(me) for one in orders[name].object_names()}
-        self._first = first_hops(topology, me)
-        self._plans: dict[tuple[str, tuple[str, ...]], _Plan] = {}
+        self._plans: dict[tuple[str, tuple[str, ...]], Way] = {}
         self._planned = 0
         """The addresses of all plans together."""
         self._sound: set[tuple[str, ...]] = set()
@@ -94,14 +88,40 @@ class Channel:
         self._holding: set[str] = set()
         self._pasts: dict[str, Past] = {}
         self.destinations = Destinations()
+        self.returns = Returns()
+        self._taken: list[Any] = []
+        self._incarnation, self._resend_after = incarnation, resend_after
+        self._life = 0
+        self.pausing: Pausing | None = None
+        """Letters that wait for the end of a change of the topology; None: nothing must wait."""
+        self.hidden: frozenset[str] = frozenset()
+        """Agents that exist only after the change that is staged; letters for them may be forwarded already."""
+        self.consumers: dict[str, MessageConsumer] = {}
+        self.organise(topology, orders, homes, {}, ())
+
+    def organise(
+        self,
+        topology: Topology,
+        orders: dict[str, OrderSpec],
+        homes: dict[str, str],
+        moved: dict[str, str],
+        kept: Collection[str],
+    ) -> None:
+        """Use a topology from now on. ``moved``: servers that were removed, each with the server that has their
+        addresses. ``kept``: domains that continue as they are; the others begin."""
+        me = self.me
+        self.objects = {one for name in topology.domains_of(me) for one in orders[name].object_names()}
+        self._addresses = Addresses(homes, moved, topology.servers, self.objects)
+        self._first = first_hops(topology, me)
+        self.hidden = frozenset()
+        self._forget_plans()
         self.consumers = {
-            name: self.consumer(
-                name, topology.domains[name].servers, me, orders[name], incarnation, self._delivered, resend_after
-            )
+            name: self.consumers[name]
+            if name in kept and name in self.consumers
+            else self._begun(name, topology.domains[name].servers, orders[name])
             for name in topology.domains_of(me)
         }
         self._consumers = tuple(self.consumers.values())
-        self.returns = Returns()
         self._links = [
             (name, peer, link) for name, consumer in self.consumers.items() for peer, link in consumer.links.items()
         ]
@@ -109,36 +129,67 @@ class Channel:
             name: "total" in consumer.order.guarantees and len(consumer.members) > 1
             for name, consumer in self.consumers.items()
         }
+        for name, _, link in self._links:
+            if name not in kept and self._life:
+                link.begin_life(self._life)
+        self.record_into(self._taken)
+        self.hold_for(self._holding, self._pasts)
+        if self._checks_senders:
+            self.share_lists()
+
+    def learn(self, topology: Topology, homes: dict[str, str], moved: dict[str, str], begun: Collection[str]) -> None:
+        """Learn the servers and agents of a topology that will soon be in force. Other servers may use it earlier, and
+        their letters are forwarded. Letters that enter a domain which will begin wait."""
+        known = self._addresses
+        self.hidden = frozenset(homes.keys() - known.homes.keys())
+        self._addresses = known.extended(homes, moved, topology.servers)
+        if self.me not in topology.servers:
+            return
+        first = first_hops(topology, self.me)
+        self._first |= {server: hop for server, hop in first.items() if server not in self._first}
+        self.pausing = self.pausing or Pausing()
+        self.pausing.domains |= (set(topology.domains_of(self.me)) - set(self.consumers)) | set(begun)
+        self._forget_plans()
+
+    def pause(self, domains: Collection[str], agents: Collection[str]) -> None:
+        """From now on, let letters wait that would enter these domains from outside, or that are sent here to these
+        agents."""
+        self.pausing = Pausing(domains, agents)
+
+    def is_total(self, domain: str) -> bool:
+        """Return whether the order of a domain of this server is total."""
+        return self._total.get(domain, False)
+
+    def resume(self) -> None:
+        """Send the letters that waited, by the topology that is now in force."""
+        pausing, self.pausing = self.pausing, None
+        for one in () if pausing is None else pausing.waiting:
+            if one.returns:
+                self.returns.back(one.letter.id)
+        for one in () if pausing is None else pausing.waiting:
+            try:
+                local, onward, returns_by = self._plan("", one.to)
+            except UsageError as error:
+                self.lost.append((one.letter, str(error)))
+                continue
+            self._dispatch(one.letter, local, onward, returns_by)
+            if returns_by:
+                self.returns.wait_anew()
+        self._free()
+
+    def _forget_plans(self) -> None:
+        self._plans.clear()
+        self._sound.clear()
+        self._senders = Senders(self.me, self._addresses, self._first)
+        self._planned = 0
+
+    def _domain_of(self, address: str) -> str:
+        return self._first.get(self._addresses.home(address), ("", ""))[0]
+
+    def _begun(self, name: str, members: tuple[str, ...], spec: OrderSpec) -> MessageConsumer:
+        return self.consumer(name, members, self.me, spec, self._incarnation, self._delivered, self._resend_after)
 
     # Letters.
-
-    def home(self, address: str) -> str:
-        """Return the server of an agent."""
-        server = self._homes.get(address)
-        if server is None:
-            if address.partition("@")[0].removesuffix("()") in self.objects:
-                raise UsageError(
-                    f"{address} is a replicated object: call one of its operations, in a message to it alone"
-                )
-            server = address.rpartition("@")[2]
-            if "@" not in address or server not in self._servers:
-                raise UnknownAgentError(self._unknown(address))
-        return server
-
-    def _unknown(self, address: str) -> str:
-        """Return why a letter cannot be sent there, with a suggestion."""
-        name = address[:_name_chars].partition("@")[0]
-        near = get_close_matches(name, islice(self._homes, _likened_max), n=1)
-        meant = f"; did you mean {near[0]}?" if near else ""
-        return f"unknown agent {address!r}: neither in the topology nor name@server{meant}"
-
-    def _no_object(self, name: str) -> str:
-        """Return why an operation cannot be called there, with a suggestion."""
-        if name in self._homes:
-            return f"{name} is an agent, not a replicated object: send it a notification"
-        near = get_close_matches(name[:_name_chars], islice(self.objects, _likened_max), n=1)
-        meant = f"; did you mean {near[0]}?" if near else ""
-        return f"unknown object {name!r}: not in the topology{meant}"
 
     def check(self, to: tuple[str, ...]) -> tuple[str, ...]:
         """Refuse an address that cannot be reached, before anything is sent; return the addresses to send to. An agent
@@ -148,23 +199,16 @@ class Channel:
             return to if len(to) == 1 else self.destinations.shared(to)
         if len(to) == 1 and to[0].endswith("()"):
             if to[0].removesuffix("()") not in self.objects:
-                raise UnknownAgentError(self._no_object(to[0].removesuffix("()")))
+                raise UnknownAgentError(self._addresses.no_object(to[0].removesuffix("()")))
             return to
         if any("@" in address for address in to):
-            to = tuple(dict.fromkeys(map(self._plain, to)))
+            to = tuple(dict.fromkeys(map(self._addresses.plain, to)))
+        if self.hidden and not self.hidden.isdisjoint(to):
+            raise UnknownAgentError(f"unknown agent {min(self.hidden.intersection(to))!r}: it is being added")
         to = self.destinations.shared(to)
         self._plan("", to)
         self._sound.add(to)
         return to
-
-    def _plain(self, address: str) -> str:
-        name, at, server = address.rpartition("@")
-        home = self._homes.get(name) if at else None
-        if home is None:
-            return address
-        if home != server:
-            raise UnknownAgentError(f"unknown agent {address!r}: {name} lives on {home}")
-        return name
 
     def send(self, letter: Letter) -> None:
         """Send a letter from an agent of this server."""
@@ -177,7 +221,7 @@ class Channel:
     def send_many(self, to: tuple[str, ...], letters: list[Letter]) -> None:
         """Send several letters to the same agents, one after the other."""
         local, onward, returns_by = self._plan("", to)
-        if returns_by or self.returns.away:
+        if returns_by or self.returns.away or self.pausing is not None:
             for letter in letters:
                 self.send(letter)
             return
@@ -212,47 +256,18 @@ class Channel:
         consumer = self.consumers[domain]
         own = source == consumer.me
         if not own and self._checks_senders:
-            known = self._behind.get((domain, source), _nothing)
-            sender = letters[0].source if letters else ""
-            # Most trains have one sender.
-            if sender not in known or (
-                len(letters) > 1 and [1 for letter in letters if letter.source != sender and letter.source not in known]
-            ):
-                letters = self._from_behind(domain, source, letters)
+            letters = self._senders.genuine(consumer, source, letters, self.faults)
         consumer.traffic.letters_delivered += len(letters)
         if not own and self._all_here(domain, letters):
             return
         self.destinations.share(letters)
         for letter in letters:
             try:
-                self._dispatch(letter, *self._plan(domain, letter.to))
+                self._dispatch(letter, *self._plan(domain, letter.to), domain)
             except UsageError as error:
                 self.lost.append((letter, str(error)))
             if own:
                 self._returned(letter)
-
-    def _from_behind(self, domain: str, source: int, letters: list[Letter]) -> list[Letter]:
-        """Return the letters whose senders live behind this member of the domain: on its server, or on one whose
-        letters come through it. In a forest there is one way, so a letter that comes by another one is forged. If the
-        domain's order relays messages, its members relay for each other, also when the domain was reset."""
-        consumer = self.consumers[domain]
-        relays, member = consumer.order.relays, consumer.members[source]
-        known = self._behind.setdefault((domain, source), set())
-        if len(known) > _senders_max:
-            known.clear()
-        kept: list[Letter] = []
-        for letter in letters:
-            sender = letter.source
-            home = self._homes.get(sender) or sender.rpartition("@")[2]
-            first = self._first.get(home, ("", ""))
-            behind = (first[0] == domain or home == self.me) if relays else first == (domain, member)
-            if behind:
-                known.add(sender)
-                kept.append(letter)
-            else:
-                reason = f"letter of {sender[:_name_chars]} from {member}: it lives elsewhere"
-                self.faults.append((domain, "" if relays else member, reason))
-        return kept
 
     def _all_here(self, domain: str, letters: list[Letter]) -> bool:
         """Deliver a train at once if it is for one agent of this server, as most are; return whether it was."""
@@ -269,7 +284,15 @@ class Channel:
         self.arrived.append((plan[0][0], letters))
         return True
 
-    def _dispatch(self, letter: Letter, local: tuple[str, ...], onward: _Hops, returns_by: str) -> None:
+    def _dispatch(
+        self, letter: Letter, local: tuple[str, ...], onward: Hops, returns_by: str, came_by: str = ""
+    ) -> None:
+        if self.pausing is not None:
+            if returns_by in self.pausing.domains:
+                self.returns.leave(returns_by, letter)
+                self.pausing.waiting.append(Waiting(letter, letter.to, returns=True))
+                return
+            local, onward = self.pausing.part(letter, local, onward, came_by, self._domain_of)
         for agent in local:
             self.arrived.append((agent, [letter]))
         if returns_by:
@@ -280,6 +303,9 @@ class Channel:
     def _returned(self, letter: Letter) -> None:
         """Process our own letter that came back through a total order: letters that waited for it continue."""
         self.returns.back(letter.id)
+        self._free()
+
+    def _free(self) -> None:
         while (freed := self.returns.next()) is not None:
             local, onward, returns_by = self._plan("", freed.to)
             self._dispatch(freed, local, onward, returns_by)
@@ -304,10 +330,10 @@ class Channel:
                     self._dispatch(letter, *self._plan(domain, letter.to))
                     self._returned(letter)
 
-    def _plan(self, came_by: str, to: tuple[str, ...]) -> _Plan:
+    def _plan(self, came_by: str, to: tuple[str, ...]) -> Way:
         plan = self._plans.get((came_by, to))
         if plan is None:
-            plan = self._make_plan(came_by, to)
+            plan = way_of(self.me, came_by, to, self._addresses.home, self._first, self._total)
             self._planned += len(to) + _plan_addresses
             if self._planned > shared_addresses_max:
                 self._plans.clear()
@@ -316,35 +342,11 @@ class Channel:
             self._plans[(came_by, to)] = plan
         return plan
 
-    def _make_plan(self, came_by: str, to: tuple[str, ...]) -> _Plan:
-        local: list[str] = []
-        onward: dict[str, list[str]] = {}
-        for agent in dict.fromkeys(to):
-            server = self.home(agent)
-            if server == self.me:
-                local.append(agent)
-                continue
-            if server not in self._first:
-                raise NoRouteError(f"no route from {self.me} to {agent} on {server}: no chain of domains connects them")
-            domain, member = self._first[server]
-            if domain != came_by:
-                members = onward.setdefault(domain, [])
-                if member not in members:
-                    members.append(member)
-        returns_by = ""
-        if not came_by and local:
-            returns_by = next((domain for domain in onward if self._total[domain]), "")
-            if returns_by:
-                # Further domains get it when it is back, as they do for any other member.
-                onward = {returns_by: [*onward[returns_by], self.me]}
-                local = []
-        hops = tuple((domain, tuple(sorted(members))) for domain, members in onward.items())
-        return tuple(local), hops, returns_by
-
     # Frames.
 
     def record_into(self, items: list[Any]) -> None:
         """From now on, append the packets that are accepted here, over all domains, to this list."""
+        self._taken = items
         for consumer in self._consumers:
             consumer.taken = items
 
@@ -373,6 +375,7 @@ class Channel:
 
     def begin_life(self, life: int) -> None:
         """Start a life of the server, with everything that it remembers."""
+        self._life = life
         for _, _, link in self._links:
             link.begin_life(life)
 
@@ -405,6 +408,16 @@ class Channel:
         dues = [link.deadline() for _, _, link in self._links if link.timers]
         return min([due for due in dues if due is not None], default=None)
 
+    def in_transit(self, domains: Collection[str]) -> str:
+        """Return what this server still has in transit through one of these domains, or an empty string."""
+        for name in domains:
+            consumer = self.consumers.get(name)
+            if consumer is not None and (found := consumer.in_transit()):
+                return f"domain {name}: {found}"
+        if self.returns.away and self.returns.domain in domains:
+            return f"domain {self.returns.domain}: own letters that have not come back"
+        return ""
+
     # State.
 
     def dump(self) -> SavedChannel:
@@ -418,25 +431,7 @@ class Channel:
             self.consumers[name].load(consumer, now)
 
 
-def first_hops(topology: Topology, me: str) -> dict[str, tuple[str, str]]:
-    """Return, for every reachable server, the domain and the member of it to send to."""
-    before = topology.tree(me)
-    first: dict[str, tuple[str, str]] = {}
-    for server in before:
-        at = server
-        while before[at][1] != me:
-            at = before[at][1]
-        first[server] = (before[at][0], at)
-    return first
-
-
 _train_bytes_usual = 2 * train_bytes_max
 """A longer train has one large letter, or many long lists of destinations."""
-_name_chars = 64
-_nothing: frozenset[str] = frozenset()
-_senders_max = 65_536
-"""Senders that are remembered for each peer; beyond it all are found again."""
-_likened_max = 1_000
-"""An unknown name is compared with at most this many others."""
 _plan_addresses = 4
 """The memory of a plan besides its addresses, counted in addresses."""

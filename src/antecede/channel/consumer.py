@@ -352,6 +352,16 @@ class MessageConsumer:
         copies = len(self.order.unposted())
         return {"copies": copies, "waits_for": self._named(self.order.explain_unposted()) if copies else []}
 
+    def in_transit(self) -> str:
+        """Return what was sent and has not arrived, or arrived and was not delivered; empty: nothing."""
+        for peer, link in (*self.links.items(), ("itself", self.own)):
+            if link.unacknowledged:
+                return f"{link.unacknowledged} frames to {peer} are not acknowledged"
+            if link.pending:
+                return f"{link.pending} frames from {peer} are held"
+        unposted = len(self.order.unposted())
+        return f"{unposted} messages have not left" if unposted or self.trains else ""
+
     def _named(self, reasons: list[Reason]) -> list[dict[str, str]]:
         return [{"server": self.members[member], "what": what} for member, what in reasons[:_reasons_max]]
 

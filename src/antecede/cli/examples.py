@@ -103,6 +103,12 @@ EXAMPLES = {
     ],
     "status": ["antecede status shop.toml", "antecede status shop.toml --watch 1"],
     "sweep": ["antecede sweep stamps --scale 0.1 --out results"],
+    "topology apply": [
+        "antecede topology apply new.toml --data data --dry-run",
+        "antecede topology apply new.toml --data data",
+    ],
+    "topology abort": ["antecede topology abort --data data"],
+    "topology history": ["antecede topology history --data data"],
     "topology check": ["antecede topology check shop.toml", "antecede topology check shop.toml --classes"],
     "topology forget": ["antecede topology forget shop.toml A"],
     "topology make": ["antecede topology make bus --servers 48 -o bus.toml"],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from antecede.cli import topology_change
 from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
 
 if TYPE_CHECKING:
@@ -21,8 +22,11 @@ _json = typer.Option(False, "--json", help="One JSON document on standard output
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="Check, show or generate a topology: servers grouped into domains.")
+    group = typer.Typer(
+        no_args_is_help=True, help="Check, show, generate or change a topology: servers grouped into domains."
+    )
     app.add_typer(group, name="topology")
+    topology_change.add_to(group)
 
     @group.command("check")
     def check(

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import json
 import os
+import shlex
 import signal
+import subprocess
 import sys
 import tempfile
 from datetime import UTC, datetime
@@ -98,9 +100,31 @@ def register(app: typer.Typer) -> None:
             folder = data or stack.enter_context(tempfile.TemporaryDirectory(prefix="antecede-"))
             Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
             kept = data is not None and durability != "memory"
+            if kept and not _ready(topology, file, folder):
+                return 2
             reloads = access is not None or (Path(topology).parent / "access.toml").exists()
             console = _Console(file, log)
             return asyncio.run(_run(topology, console, folder, options, metrics_base_port, kept, reloads))
+
+
+def _ready(path: str, file: "TopologyFile", folder: str) -> bool:
+    """Return whether the kept data has this topology. If not, say what differs, and offer the change to a person."""
+    from antecede.live.directories import differing
+    from antecede.server.organisation import explain
+
+    before = differing(folder, file)
+    if before is None:
+        return True
+    command = shlex.join(["antecede", "topology", "apply", path, "--data", folder])
+    print(
+        f"antecede: {path} differs from the topology of the data in {folder}: {explain(before, file)}", file=sys.stderr
+    )
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        print(f"antecede: to make this change: {command} (--dry-run shows what moves)", file=sys.stderr)
+        return False
+    if not typer.confirm("antecede: make this change now?", err=True):
+        return False
+    return subprocess.call([sys.executable, "-m", *shlex.split(command)]) == 0
 
 
 async def _run(

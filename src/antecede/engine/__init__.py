@@ -135,6 +135,7 @@ class Engine:
 
     def __init__(self, settings: Mailboxes = _no_settings, homes: Container[str] = ()) -> None:
         """``settings``: how much may wait in mailboxes. ``homes``: the agents of the topology."""
+        self.homes = homes
         self.mailboxes: dict[str, deque[Letter]] = {}
         """Letters delivered and not reacted to; an agent without any is not in it."""
         self.states: dict[str, bytes] = {}
@@ -156,12 +157,14 @@ class Engine:
         """The memory of letters in mailboxes at the last ``count``, and of timers."""
         self.dead_footprint = Footprint()
         """The memory of dead letters."""
-        self.quotas = Quotas(settings, lambda address: address in homes or address in self.born)
+        self.quotas = Quotas(settings, lambda address: address in self.homes or address in self.born)
         self.following = Following()
         self.tries = Tries()
         self._reacting: set[str] = set()
         self.ready: dict[str, None] = {}
         """Agents that have letters and are not reacting."""
+        self.frozen: frozenset[str] | None = None
+        """Agents and clients that must not do anything, because they will move; empty: all. None: there are none."""
 
     def deliver(self, agent: str, letter: Letter) -> None:
         """Put a letter into an agent's mailbox, unless it must be held."""
@@ -215,10 +218,10 @@ class Engine:
         self._counting.look(self.mailboxes)
         return self.footprint
 
-    def set_aside(self, agent: str, letter: Letter, reason: str) -> None:
-        """Keep a letter that cannot be handled, for an operator."""
+    def set_aside(self, agent: str, letter: Letter, reason: str, since_ms: int | None = None) -> None:
+        """Keep a letter that cannot be handled, for an operator. ``since_ms``: the time when it died, if not now."""
         self.deaths += 1
-        dead = Dead(agent, letter, reason, self.deaths, self.clock_ms)
+        dead = Dead(agent, letter, reason, self.deaths, self.clock_ms if since_ms is None else since_ms)
         self.bury(dead.key)
         self.dead[dead.key] = dead
         self.dead_footprint.add(letter)
@@ -267,8 +270,19 @@ class Engine:
 
     def due(self) -> list[React]:
         """Hand out letters to all agents that have some and are not reacting."""
-        ready, self.ready = self.ready, {}
-        return [self._hand_out(agent) for agent in ready]
+        ready = self.ready
+        self.ready = {} if self.frozen is None else {agent: None for agent in ready if self.is_frozen(agent)}
+        return [self._hand_out(agent) for agent in ready if agent not in self.ready]
+
+    def freeze(self, agents: list[str] | None) -> None:
+        """Hand out no letters to these agents and clients (empty: to none), and ignore outcomes. None: continue."""
+        before, self.frozen = self.frozen, None if agents is None else frozenset(agents)
+        for agent in [] if before is None else before or list(self.mailboxes):
+            self.abandon(agent)
+
+    def is_frozen(self, agent: str) -> bool:
+        """Return whether an agent or a client must not do anything now."""
+        return self.frozen is not None and (not self.frozen or agent in self.frozen)
 
     def _hand_out(self, agent: str) -> React:
         mailbox = self.mailboxes[agent]
@@ -300,7 +314,7 @@ class Engine:
         """Return whether these are the ids of the agent's next letters. An operator, or an earlier session of the
         client, may have removed a client's letters meanwhile."""
         mailbox = self.mailboxes.get(agent)
-        if mailbox is None:
+        if mailbox is None or (self.frozen is not None and self.is_frozen(agent)):
             return not letters
         if len(letters) == 1:
             return mailbox[0].id == letters[0]
@@ -400,6 +414,18 @@ class Engine:
         self._reacting.discard(agent)
         if agent in self.mailboxes:
             self.ready[agent] = None
+
+    def clear(self, agent: str) -> list[Letter]:
+        """Remove the letters of a mailbox, and return them. If some were handed out, their reactions do not count."""
+        letters = list(self.mailboxes.pop(agent, ()))
+        if agent in self._counting.runs:
+            self._counting.taken(agent, letters)
+        self.quotas.taken(agent, letters, emptied=True)
+        for letter in letters if agent in self.following.agents else ():
+            self.following.gone(f"{letter.id} {agent}")
+        self._reacting.discard(agent)
+        self.ready.pop(agent, None)
+        return letters
 
     def dump(self) -> SavedEngine:
         """Return the durable state."""

@@ -72,8 +72,8 @@ class Quotas:
 
     # Changes of mailboxes.
 
-    def taken(self, agent: str, letters: list[Letter]) -> None:
-        """Letters were removed from the head of a mailbox."""
+    def taken(self, agent: str, letters: list[Letter], emptied: bool = False) -> None:
+        """Letters were removed from the head of a mailbox; ``emptied``: it has no more."""
         if agent in self.handed:
             left = self.handed[agent] - len(letters)
             if left > 0:
@@ -92,6 +92,8 @@ class Quotas:
             count -= part
             if not runs[0][1]:
                 runs.popleft()
+        if emptied:
+            self.emptied(agent)
 
     def emptied(self, agent: str) -> None:
         """A mailbox has no letters any more."""

@@ -36,11 +36,12 @@ simulated_messages_max: Final = 1_000_000_000
 """Messages of one simulated run."""
 
 topology_bytes_max: Final = 4 * 1024 * 1024
-"""One topology file."""
 topology_servers_max: Final = 4_096
-"""Servers of one topology, and its domains."""
 topology_drawn_servers_max: Final = 1_024
-"""Servers of a topology that is drawn: more cannot be read."""
+changes_kept_max: Final = 1_000
+change_page_bytes: Final = 256 * 1024
+"""One topology file. Servers of one topology, and its domains. Servers of a drawn topology: more cannot be read.
+Changes of the topology that a server remembers: one per day for years. A page of what agents take along."""
 
 simulated_delay_seconds_max: Final = 1_000_000
 """One gap or delay of a simulated run: eleven days. Longer draws are cut to it."""

@@ -6,10 +6,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 from msgspec.structs import fields
 
 from antecede import limits
 from antecede.engine.agents import Agent, handlers_of
+from antecede.engine.belongings import Belongings
 from antecede.errors import AgentError, ObjectError, OrderError, TopologyError, UsageError, similar
 from antecede.interrupts import is_ctrl_c
 from antecede.objects import Object, ReplicatedObject
@@ -40,7 +42,7 @@ def plan_of(topology: TopologyFile, objects: Mapping[str, type[Object]] | None =
     if topology.objects:
         _host(topology, orders, objects)
     homes = {agent.name: agent.server for agent in topology.agents}
-    return Plan(topology.organisation, orders, homes, limits.peer_resend_seconds, topology.mailboxes)
+    return Plan(topology.organisation, orders, homes, limits.peer_resend_seconds, topology.mailboxes, topology)
 
 
 def run_by(topology: TopologyFile, server: str, given: Classes | None = None) -> tuple[Plan, dict[str, type[Agent]]]:
@@ -52,6 +54,24 @@ def run_by(topology: TopologyFile, server: str, given: Classes | None = None) ->
         agents = {name: kind for name, kind in given.items() if issubclass(kind, Agent)}
     check_beginnings(agents)
     return plan, agents
+
+
+def readable(topology: TopologyFile, server: str, came: list[Belongings]) -> None:
+    """Import the classes of the agents that a server will have, and read the states of those that come to it; raise an
+    error if that fails."""
+    if server not in topology.servers:
+        return
+    kinds = agents_of(topology, server)
+    check_beginnings(kinds)
+    for one in came:
+        kind = kinds.get(one.address) or (load_class(one.born) if one.born else None)
+        if kind is not None and one.state is not None:
+            try:
+                msgspec.msgpack.decode(one.state, type=kind)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                raise AgentError(
+                    f"agent {one.address}: its state cannot be read as {kind.__qualname__}: {error}"
+                ) from None
 
 
 def check_beginnings(agents: Mapping[str, type[Agent]]) -> None:

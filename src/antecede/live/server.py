@@ -17,7 +17,7 @@ from antecede.backups.system import system_epoch
 from antecede.engine.host import Host
 from antecede.errors import AntecedeError, BrokenStepError, StoreError, StoreFailedError, StoreFullError
 from antecede.interrupts import is_ctrl_c
-from antecede.live.application import Classes, load_class, run_by
+from antecede.live.application import Classes, agents_of, load_class, run_by
 from antecede.live.audit import AuditFile
 from antecede.live.calls import CallsFile
 from antecede.live.client import Bus
@@ -145,6 +145,10 @@ class ServerRuntime:
             for agent, letter in ended.calls:
                 tries = self.machine.engine.tries.of(agent, letter)
                 self.log.warning("ended-in-reaction", agent=agent, letter=letter, tries=tries)
+            force = self.machine.plan.file
+            if agents is None and force is not None and force.epoch != self.epoch:
+                # The file is that of a change which is staged and not yet in force.
+                classes = agents_of(force, server)
             host_ = Host(server, self.machine.channel.check)
             for name, kind in classes.items():
                 host_.declare(name, kind)

@@ -187,6 +187,12 @@ class Recording:
             yield from projection.rows(record)
             self.upto = at
 
+    def indices(self) -> dict[str, int]:
+        """Read to the end of the log; return the next index of each process."""
+        for _ in self.rows():
+            pass
+        return {} if self._projection is None else dict(self._projection.indices)
+
     @property
     def metadata(self) -> Metadata:
         """Return the metadata of the rows so far."""

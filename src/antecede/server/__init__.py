@@ -26,10 +26,10 @@ import msgspec
 from antecede.channel import Channel, Letter, Taken
 from antecede.channel.envelopes import body_fault, envelope_fault
 from antecede.engine import Engine, Outbound, Question, Timeout, name_of
-from antecede.errors import LinkError, OverloadError, StampError, UsageError, WireError
-from antecede.link import Ack, Frame, Hello
+from antecede.errors import OverloadError, UsageError
 from antecede.objects.calls import Calls, deadline_of, is_call, unfit
 from antecede.objects.replicas import Row
+from antecede.server.arrivals import take_from_peer
 from antecede.server.backlog import Backlog, backlog_of
 from antecede.server.clock import Clock
 from antecede.server.items import (
@@ -37,6 +37,7 @@ from antecede.server.items import (
     FORMAT_WITH_LISTS,
     LIFE_NUMBERS,
     LOG_FORMAT,
+    Applied,
     Began,
     Buried,
     BuriedMany,
@@ -52,6 +53,7 @@ from antecede.server.items import (
     Item,
     Left,
     Met,
+    Organising,
     Published,
     PublishedMany,
     Reacted,
@@ -65,6 +67,7 @@ from antecede.server.items import (
     enacted_items,
     encode_record,
 )
+from antecede.server.organisation import Organisation, client_address
 from antecede.server.requests import REQUESTS, Request, settings_items
 from antecede.server.snapshots import State, encode_state, state_of
 from antecede.server.timers import Timers
@@ -73,7 +76,8 @@ from antecede.server.words import Accepted, Denied, FromPeer, Look, Plan, Refuse
 
 __all__ = ["CATCHING_UP", "Accepted", "AgentServer", "Denied", "FromPeer", "Plan", "Refused", "Replay", "Step"]
 CATCHING_UP = "the server is catching up: try again later"
-Input = FromPeer | Published | PublishedMany | Denied | Done | Forgot | Buried | BuriedMany | Left | Ruled | Request
+LEAVING = "the server is being removed from the topology: try again later"
+Input = FromPeer | Published | PublishedMany | Denied | Done | Request | Applied
 
 
 class AgentServer:
@@ -84,7 +88,8 @@ class AgentServer:
         self.plan = plan
         self.incarnation = incarnation
         self.epoch = ""
-        """The topology under which the log was begun; empty if unknown."""
+        """The epoch of the topology in force; empty if unknown."""
+        self.organisation = Organisation()
         self.channel = Channel(name, plan.topology, plan.orders, plan.homes, incarnation, plan.resend_after)
         self.engine = Engine(plan.mailboxes, plan.homes)
         self.calls = Calls(self.channel, f"{name}.{incarnation & 0xFFFFFF:06x}.")
@@ -102,16 +107,17 @@ class AgentServer:
         self.clock, self.truncations = Clock(), Truncations()
         self._multicasts = 0
         """Letters to several destinations that this step sent."""
-        self._items: list[Item] = []
-        self.channel.record_into(self._items)
+        self.items: list[Item] = []
+        self.channel.record_into(self.items)
         self._numbers = 0
         self._prefix = f"{name}.{incarnation & 0xFFFFFF:06x}."
         self._replies: list[Accepted | Refused] = []
-        self._faults: list[tuple[str, str, str]] = []
+        self.faults: list[tuple[str, str, str]] = []
+        """(domain, peer, reason): what peers did wrong in this step."""
 
     def step(self, inputs: list[Input], now: float, clock_ms: int, acknowledge: bool = True) -> Step:
         """Take the inputs, fire timers, stamp the messages sent; acknowledgements may be left to a later step."""
-        items, engine, self._multicasts = self._items, self.engine, 0
+        items, engine, self._multicasts = self.items, self.engine, 0
         wall_ms, clock_ms = clock_ms, self.clock.at(now, clock_ms)
         items.clear()
         objects = self.calls if self.calls.site is not None else None
@@ -128,13 +134,13 @@ class AgentServer:
         self.channel.flush(now)
         if objects is not None:
             objects.settle(now)
-        self._collect()
+        self.collect()
         if objects is not None:
             items += enacted_items(*objects.record(), clock_ms)
         if items and self.kept and self.clock.differs(clock_ms, wall_ms) and self.log_format >= FORMAT_WITH_LISTS:
             items.insert(0, self.clock.set(Clocked(clock_ms, wall_ms)))
         # A step owns its lists, even the empty ones: the next step must not add to lists that were handed out.
-        replies, faults, self._replies, self._faults = self._replies, self._faults, [], []
+        replies, faults, self._replies, self.faults = self._replies, self.faults, [], []
         share = self._multicasts > 1 and self.log_format >= FORMAT_WITH_LISTS
         record = encode_record(items, share) if items and self.kept else None
         due = engine.due() if engine.ready else []
@@ -150,6 +156,13 @@ class AgentServer:
             self._apply(item, 0.0)
         return encode_record(items)
 
+    def organise(self, plan: Plan, kept: list[str]) -> None:
+        """Use another plan from now on; ``kept``: the domains that continue."""
+        self.plan = plan
+        moved = {} if plan.file is None else plan.file.moved
+        self.channel.organise(plan.topology, plan.orders, plan.homes, moved, kept)
+        self.engine.homes = plan.homes
+
     def _use_format(self, log_format: int) -> None:
         self.log_format = log_format
         if log_format >= FORMAT_WITH_LISTS:
@@ -157,22 +170,22 @@ class AgentServer:
 
     def replay(self, record: bytes, now: float) -> None:
         """Apply a record of the log again. Its messages were sent before; unacknowledged ones are resent."""
-        self._items.clear()
+        self.items.clear()
         enacted: list[Row] = []
         for item in decode_record(record):
             if isinstance(item, Taken):
                 self.channel.take(item, now)
-                self._collect()
+                self.collect()
             elif isinstance(item, Enacted):
                 enacted = item.rows
             else:
                 self._apply(item, now)
         self.channel.flush(now)
         self.calls.settle(now)
-        self._collect()
+        self.collect()
         self.calls.compare(enacted)
         self.channel.forget_leaving()
-        self._replies, self._faults = [], []
+        self._replies, self.faults = [], []
 
     def begin_life(self, life: int) -> None:
         """Start a life after the last record was replayed: peers learn its number, and its count of frames so far."""
@@ -189,7 +202,7 @@ class AgentServer:
     def _take(self, given: Input, items: list[Item], now: float, clock_ms: int) -> None:
         kind = type(given)
         if kind is FromPeer:
-            self._from_peer(given, items, now)  # type: ignore[arg-type]
+            take_from_peer(self, given, now)  # type: ignore[arg-type]
         elif kind is Published or kind is PublishedMany:
             self._publish(given, now, clock_ms)  # type: ignore[arg-type]
         elif kind is Denied:
@@ -205,29 +218,6 @@ class AgentServer:
                 again = self.channel.consumers[given.domain].unsettled()  # type: ignore[union-attr]
                 given = Forgot(given.domain, given.generation, again)  # type: ignore[union-attr]
             self._do(given, now)  # type: ignore[arg-type]
-
-    def _from_peer(self, given: FromPeer, items: list[Item], now: float) -> None:
-        place = (given.domain, given.peer)
-        if self.stopped and place in self.stopped:
-            return
-        content, consumer = given.content, self.channel.consumers[given.domain]
-        try:
-            if type(content) is Frame:
-                consumer.receive(given.peer, content, now)
-                self._collect()
-            elif type(content) is Ack:
-                consumer.links[given.peer].on_ack(content, now)
-            elif isinstance(content, Hello):
-                link = consumer.links[given.peer]
-                known = (link.peer, link.peer_life)
-                link.on_hello(content, now)
-                if (link.peer, link.peer_life) != known:
-                    items.append(Met(given.domain, given.peer, link.peer, link.peer_life))
-        except LinkError as error:
-            self.stopped[place] = str(error)
-            self._faults.append((*place, str(error)))
-        except (WireError, StampError) as error:
-            self._faults.append((*place, str(error)))
 
     def _publish(self, given: Published | PublishedMany, now: float, clock_ms: int) -> None:
         last = self.clients.get(given.client, 0)
@@ -255,7 +245,7 @@ class AgentServer:
         self._do(given, now)
 
     def _do(self, item: Item, now: float) -> None:
-        self._items.append(item)
+        self.items.append(item)
         self._apply(item, now)
 
     def _request(self, given: Input, now: float, clock_ms: int) -> None:
@@ -264,8 +254,8 @@ class AgentServer:
 
     def _reachable(self, to: tuple[str, ...], kind: str, bodies: list[bytes]) -> tuple[str, ...]:
         """Return the addresses of a publish; raise an error if it cannot be sent, or if there are too many."""
-        if self.overloaded:
-            raise OverloadError(self.overload)
+        if self.overloaded or self.organisation.whole:
+            raise OverloadError(self.overload if self.overloaded else LEAVING)
         if fault := body_fault(max(map(len, bodies))) or envelope_fault(to, kind):
             raise UsageError(fault)
         to = self.channel.check(to)
@@ -286,7 +276,7 @@ class AgentServer:
         elif isinstance(item, Published):
             self.clients[item.client] = item.number
             ask = item.asked or (f"?{item.number}" if item.ask else "")
-            source = item.source or f"{item.client}@{self.name}"
+            source = item.source or client_address(self, item.client)
             call = bool(item.deadline_ms) and is_call(item.to)
             if call:
                 self._call(source, item, ask, item.deadline_ms, now)
@@ -327,6 +317,8 @@ class AgentServer:
             self.epoch = item.epoch
         elif isinstance(item, Formatted):
             self._use_format(item.format)
+        elif isinstance(item, Organising):
+            self.organisation.apply(item, self)
         elif isinstance(item, Resumed):
             self._numbers = item.numbers_after(self._numbers)
             self.engine.tries.resumed()
@@ -334,12 +326,12 @@ class AgentServer:
         elif isinstance(item, Tried):
             self.engine.tries.ended(item.life, item.calls)
         if self.channel.arrived or self.calls.site is not None:
-            self._collect()
+            self.collect()
 
     def _apply_many(self, item: PublishedMany) -> None:
         last = item.number + len(item.bodies) - 1
         self.clients[item.client] = last
-        source, to = f"{item.client}@{self.name}", self.channel.destinations.shared(item.to)
+        source, to = client_address(self, item.client), self.channel.destinations.shared(item.to)
         self._multicasts += len(to) > 1
         self.channel.send_many(to, item.letters(self._prefix, self._numbers + 1, source, to))
         self._numbers += len(item.bodies)
@@ -405,7 +397,7 @@ class AgentServer:
         self.channel.send(letter)
         return letter
 
-    def _collect(self) -> None:
+    def collect(self) -> None:
         """Put the letters that the channel delivered for agents of this server into their mailboxes, in sequence."""
         channel = self.channel
         if channel.arrived:
@@ -418,7 +410,7 @@ class AgentServer:
             letter, reason = channel.lost.pop(0)
             self.engine.set_aside(self.name, letter, reason)
         if channel.faults:
-            self._faults += channel.faults
+            self.faults += channel.faults
             channel.faults.clear()
 
     # State.
@@ -432,11 +424,14 @@ class AgentServer:
         stopped = [(*place, reason) for place, reason in self.stopped.items()]
         head = (self.name, self.incarnation, self.epoch, self._numbers, self.channel.dump(), self.engine.dump())
         rest = (self.clients, self.timers.waiting, stopped, self.log_format, self.clock.times)
-        return encode_state(State(*head, *rest, self.truncations.open, self.truncations.newest))
+        cuts = (self.truncations.open, self.truncations.newest)
+        return encode_state(State(*head, *rest, *cuts, organisation=self.organisation.dump(self.channel)))
 
     def restore(self, snapshot: bytes, now: float, epoch: str | None = None) -> None:
-        """Load a snapshot into a new server, if it has this epoch."""
+        """Load a snapshot into a new server, with the topology that was in force. ``epoch``: if the snapshot does not
+        contain its topology, it must have this epoch."""
         state = state_of(snapshot, self.name, self.incarnation, epoch)
+        self.organisation.load(state.organisation, self)
         self.epoch, self._numbers, self.clients = state.epoch, state.numbers, state.clients
         self.channel.load(state.channel, now)
         self.engine.load(state.engine)

@@ -16,6 +16,7 @@ from antecede.engine.topic import Unsubscribe
 from antecede.errors import MissingError, UsageError
 from antecede.server import AgentServer, Input
 from antecede.server.items import Left
+from antecede.server.organisation import client_address
 from antecede.server.sessions import OPERATOR, Sessions
 from antecede.server.words import OnBehalf
 
@@ -44,10 +45,9 @@ class ClientCommands:
     def list(self, after: str) -> dict[str, Any]:
         """Return some clients, sorted by address, from the first after ``after`` on."""
         machine = self._machine
-        me = f"@{machine.name}"
-        known = {f"{client}{me}" for client in machine.clients if client != OPERATOR}
+        known = {client_address(machine, client) for client in machine.clients if client != OPERATOR}
         known.update(address for address in machine.engine.mailboxes if not self._lives(address))
-        known.update(f"{client}{me}" for client in self._sessions.names)
+        known.update(client_address(machine, client) for client in self._sessions.names)
         some = sorted(address for address in known if address > after)
         shown = some[: limits.dead_page_letters_max]
         return {"server": machine.name, "more": len(some) > len(shown), "clients": [self._shown(one) for one in shown]}
@@ -84,7 +84,7 @@ class ClientCommands:
         return {"server": self._machine.name, "client": address, "topic": topic}
 
     def _checked(self, address: str) -> str:
-        client, _, server = address.rpartition("@")
-        if self._lives(address) or not client or server != self._machine.name:
+        client = address.rpartition("@")[0]
+        if self._lives(address) or not client or client_address(self._machine, client) != address:
             raise UsageError(f"{address[:200]!r}: expected a client of this server, NAME@{self._machine.name}")
         return client

@@ -22,6 +22,7 @@ from antecede.errors import StoreError
 from antecede.labels import tail_in
 from antecede.limits import record_piece_bytes_max
 from antecede.objects.replicas import Row
+from antecede.server.change_items import Abandoned, Committed, Organised, Paused, Received, Staged
 
 
 class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=2):
@@ -257,8 +258,16 @@ class Restored(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field
     incarnation: int
 
 
+Organising = Organised | Staged | Received | Committed | Abandoned | Paused
+"""The items about changes of the topology."""
 Item = (
-    Taken
+    Organised
+    | Staged
+    | Received
+    | Committed
+    | Abandoned
+    | Paused
+    | Taken
     | Published
     | Reacted
     | Fired
@@ -287,6 +296,8 @@ Item = (
 )
 Done = Reacted | Handled
 """The outcome of letters that an agent or a client has handled."""
+Applied = Forgot | Buried | BuriedMany | Left | Ruled | Organising
+"""The items that are inputs of a step as they are."""
 LOG_FORMAT: Final = 3
 """The rules that are in force in a new log."""
 FORMAT_OLDEST: Final = 2

@@ -146,7 +146,8 @@ class Operations:
             "server": machine.name,
             "health": self.health(),
             "trouble": self._trouble(),
-            "epoch": self._epoch,
+            "epoch": machine.epoch or self._epoch,
+            "topology": machine.organisation.state(),
             "access": self._guard.authoriser.status(),
             "incarnation": f"{machine.incarnation:016x}",
             "log": {

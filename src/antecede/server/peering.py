@@ -45,7 +45,7 @@ class Peering:
     ) -> None:
         """``random``: returns numbers from 0 to 1, for the jitter of dialing. ``speaks``: the newest wire version."""
         self._machine = machine
-        self._epoch = epoch
+        self._given_epoch = epoch
         self._token = token
         self.guard = guard
         self._log = log
@@ -70,12 +70,16 @@ class Peering:
             self._check_hello(each)
         self._choose_rules()
 
+    @property
+    def _epoch(self) -> str:
+        return self._machine.epoch or self._given_epoch
+
     def _check_hello(self, peer: Peer) -> None:
         """Refuse a topology, or a token, with which a hello would be longer than the other end reads."""
         most = limits.counter_max
-        links = [wire.LinkHello(domain, most, most, most, most, most, most, most) for domain in peer.domains]
+        links = [wire.LinkHello(domain, most, most, most, most, most, most, most, "0" * 16) for domain in peer.domains]
         names = (self._epoch, self._machine.name, peer.name, self._token)
-        size = len(wire.frame([wire.ServerHello(wire.VERSION, wire.VERSION_OLDEST, *names, links)]))
+        size = len(wire.frame([wire.ServerHello(wire.VERSION, wire.VERSION_OLDEST, *names, links, "0" * 16, most)]))
         if size > limits.hello_bytes_max:
             raise UsageError(
                 f"the hello between {self._machine.name} and {peer.name} has {size} bytes, at most "
@@ -213,7 +217,7 @@ class Peering:
 
     def hello(self, peer: Peer) -> wire.ServerHello:
         """Return our hello to a peer, as the links stand now."""
-        links = []
+        links, organisation = [], self._machine.organisation
         for domain in peer.domains:
             consumer = self._machine.channel.consumers[domain]
             mine = consumer.links[peer.name].hello()
@@ -227,10 +231,19 @@ class Peering:
                     consumer.generation,
                     mine.life,
                     mine.base,
+                    organisation.digest(domain, self._machine.plan),
                 )
             )
         return wire.ServerHello(
-            self._speaks, wire.VERSION_OLDEST, self._epoch, self._machine.name, peer.name, self._token, links
+            self._speaks,
+            wire.VERSION_OLDEST,
+            self._epoch,
+            self._machine.name,
+            peer.name,
+            self._token,
+            links,
+            organisation.system,
+            organisation.change,
         )
 
     def refusal(self, hello: wire.ServerHello) -> Refusal | None:
@@ -244,14 +257,9 @@ class Peering:
             return Refusal("wrong-server", f"this is server {me}, not {hello.to[:64]}")
         if hello.server not in self.peers:
             return Refusal("unknown-server", f"server {other} shares no domain with {me}")
-        if hello.epoch != self._epoch:
-            return Refusal(
-                "other-topology",
-                f"server {other} has topology epoch {hello.epoch[:64]} and {me} has {self._epoch}: "
-                "start both with the same topology file",
-            )
-        if sorted(link.domain for link in hello.links) != sorted(self.peers[hello.server].domains):
-            return Refusal("other-links", f"server {other} names other links than the topology")
+        other_topology = self._other_topology(hello)
+        if other_topology is not None:
+            return other_topology
         for link in hello.links:
             mine = self._machine.channel.consumers[link.domain].generation
             if link.generation != mine:
@@ -261,6 +269,32 @@ class Peering:
                     "reset it at all its members (antecede topology forget)",
                 )
         return self.stopped(hello.server)
+
+    def _other_topology(self, hello: wire.ServerHello) -> Refusal | None:
+        """Return why a server with another topology may not connect: a domain that both share differs. If one end does
+        not send digests, the whole topology must be the same."""
+        me, other, organisation = self._machine.name, hello.server[:64], self._machine.organisation
+        if hello.system and organisation.system and hello.system != organisation.system:
+            return Refusal("other-system", f"server {other} belongs to another system ({hello.system[:64]}) than {me}")
+        theirs = {link.domain: link.digest for link in hello.links}
+        ours = {one: organisation.digest(one, self._machine.plan) for one in self.peers[hello.server].domains}
+        if hello.epoch != self._epoch and not (all(theirs.values()) and all(ours.values())):
+            return Refusal(
+                "other-topology",
+                f"server {other} has topology epoch {hello.epoch[:64]} and {me} has {self._epoch}: "
+                "start both with the same topology file",
+            )
+        if theirs.keys() != ours.keys() and hello.epoch == self._epoch:
+            return Refusal("other-links", f"server {other} names other links than the topology")
+        differ = sorted(one for one in {*theirs, *ours} if theirs.get(one) != ours.get(one))
+        if differ and all(theirs.values()) and all(ours.values()):
+            return Refusal(
+                "other-topology",
+                f"server {other} has change {hello.change} of the topology (epoch {hello.epoch[:64]}) and {me} has "
+                f"change {organisation.change} ({self._epoch}), and domain {differ[0][:64]} differs: finish the change "
+                "with antecede topology apply, or start both with the same topology file",
+            )
+        return None
 
     def stopped(self, peer: str) -> Refusal | None:
         """Return why the link to a peer is stopped; None: it is not."""

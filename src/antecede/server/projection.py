@@ -28,15 +28,18 @@ from msgspec.structs import replace
 from antecede.channel import Taken, first_hops, uncouple
 from antecede.channel.packets import copy_of
 from antecede.engine import Outbound
+from antecede.engine.belongings import Belongings
 from antecede.errors import AntecedeError, StoreError, WireError
 from antecede.labels import label_in
 from antecede.limits import trace_pending_letters_max
 from antecede.objects.calls import is_call
+from antecede.server.change_items import Abandoned, Committed, Organised, Received, Staged
 from antecede.server.items import (
     Began,
     Clocked,
     Enacted,
     Handled,
+    Organising,
     Published,
     PublishedMany,
     Reacted,
@@ -46,7 +49,7 @@ from antecede.server.items import (
     decode_record,
     joined,
 )
-from antecede.topology import Topology
+from antecede.topology import Topology, parse_topology
 from antecede.trace import DELIVER, HOP, LOCAL, SEND, Event
 
 _Sent = Published | PublishedMany | Outbound
@@ -65,6 +68,17 @@ class _Known(msgspec.Struct, array_like=True, gc=False):
     """How many mailboxes of this server still have the letter."""
 
 
+class _Organisation(msgspec.Struct, array_like=True):
+    """The topology in force, and the change that is staged."""
+
+    topology: str = ""
+    """The text of the topology that the log noted; empty: none."""
+    staged: Staged | None = None
+    came: list[Belongings] = []
+    adopted: dict[str, str] = {}
+    """Clients of servers that were removed: name → address."""
+
+
 class Projection:
     """The rows of one server's log, record by record."""
 
@@ -81,14 +95,21 @@ class Projection:
         """By how much the wall clock, which rows have, is ahead of server time."""
         self.conflicts: _Conflicts | None = None
         """The conflicting operations of objects, by process."""
-        self._topology = topology
-        self._homes = homes or {}
-        self._first = {} if topology is None else first_hops(topology, server)
+        self._organisation = _Organisation()
+        self._moved: dict[str, str] = {}
         self._onward: dict[tuple[str, str, tuple[str, ...]], tuple[int, tuple[str, ...]]] = {}
         self._here: dict[tuple[str, ...], int] = {}
         """For some lists of destinations, how many of them are on this server."""
+        self._organise(topology, homes or {})
         self._letters: dict[str, _Known] = {}
         """Letters that reached this server and were not handled yet, by id; the oldest first."""
+
+    def _organise(self, topology: Topology | None, homes: dict[str, str], moved: dict[str, str] | None = None) -> None:
+        self._topology, self._homes, self._moved = topology, homes, moved or {}
+        known = topology is not None and self.server in topology.servers
+        self._first = first_hops(topology, self.server) if topology is not None and known else {}
+        self._onward.clear()
+        self._here.clear()
 
     def rows(self, record: bytes) -> list[Event]:
         """The rows of the next record, whole (:func:`antecede.server.items.joined`)."""
@@ -100,10 +121,10 @@ class Projection:
                 if is_call(item.to):
                     self.numbers += 1
                 else:
-                    self._sent(rows, f"{item.client}@{self.server}", item, replays=item.replays or None)
+                    self._sent(rows, self._client(item.client), item, replays=item.replays or None)
             elif isinstance(item, PublishedMany):
                 for _ in item.bodies:
-                    self._sent(rows, f"{item.client}@{self.server}", item)
+                    self._sent(rows, self._client(item.client), item)
             elif isinstance(item, Enacted):
                 self._enacted(item, rows)
             elif isinstance(item, Related):
@@ -116,22 +137,63 @@ class Projection:
                 self._taken(item, rows)
             elif isinstance(item, Restored) or (isinstance(item, Began) and item.incarnation):
                 self.prefix = f"{self.server}.{item.incarnation & 0xFFFFFF:06x}."
+            elif isinstance(item, Organising):
+                self._organised(item)
         return rows
+
+    def _client(self, client: str) -> str:
+        return self._organisation.adopted.get(client) or f"{client}@{self.server}"
+
+    def _organised(self, item: Organising) -> None:
+        """Follow a change of the topology. The index of a process that comes from another server continues."""
+        now = self._organisation
+        if isinstance(item, Organised):
+            now.topology = item.topology
+            self._follow()
+        elif isinstance(item, Staged):
+            now.staged, now.came = item, []
+        elif now.staged is None or item.change != now.staged.change:
+            return
+        elif isinstance(item, Received):
+            known = {one.address for one in item.belongings}
+            now.came = [one for one in now.came if one.address not in known] + item.belongings
+        elif isinstance(item, Abandoned):
+            now.staged, now.came = None, []
+        elif isinstance(item, Committed):
+            now.topology = now.staged.topology
+            self._follow()
+            for one in now.came:
+                self.indices[one.address] = max(self.indices.get(one.address, 0), one.index)
+                if one.published is not None:
+                    now.adopted[one.address.rpartition("@")[0]] = one.address
+                for letter in one.letters:
+                    self._letters[letter.id] = _Known(letter.type, label_in(letter.context), None, None, 1)
+            now.staged, now.came = None, []
+
+    def _follow(self) -> None:
+        file = parse_topology(self._organisation.topology, "the topology in the log")
+        self._organise(file.organisation, {agent.name: agent.server for agent in file.agents}, file.moved)
 
     def save(self) -> bytes:
         """Return the position after the last record."""
-        place = (self.prefix, self.numbers, self.hops, self.indices, self.conflicts, self._letters, self.ahead_ms)
+        head = (self.prefix, self.numbers, self.hops, self.indices, self.conflicts, self._letters)
+        place = (*head, self.ahead_ms, self._organisation)
         return msgspec.msgpack.encode(place)
 
     def load(self, saved: bytes) -> None:
         """Continue where ``save`` was called."""
         try:
             # A place that was saved before objects recorded their conflicts has four values, and one that was saved
-            # before rows had texts for people has five; one that was saved before server time existed has six.
+            # before rows had texts for people has five; one that was saved before server time existed has six, and one
+            # that was saved before topologies could change has seven.
             prefix, *rest = msgspec.msgpack.decode(saved, type=list[Any])
-            rest += [None] * (6 - len(rest))
-            self.numbers, self.hops, self.indices, self.conflicts, letters, ahead = msgspec.convert(rest, _Saved)
+            rest += [None] * (7 - len(rest))
+            values = msgspec.convert(rest, _Saved)
+            self.numbers, self.hops, self.indices, self.conflicts, letters, ahead, organisation = values
             self._letters, self.ahead_ms = letters or {}, ahead or 0
+            if organisation is not None and organisation.topology:
+                self._organisation = organisation
+                self._follow()
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise StoreError(f"unreadable place in the trace of {self.server}: {error}") from None
         # A restored server has another incarnation than the part of its trace that comes from the backup.
@@ -234,7 +296,7 @@ class Projection:
         copy = copy_of(item.packet)
         if copy is None:
             return
-        if self._topology is not None:
+        if self._topology is not None and item.domain in self._topology.domains:
             me = self._topology.domains[item.domain].servers.index(self.server)
             if copy.source == me or not copy.to >> me & 1:
                 return
@@ -271,7 +333,8 @@ class Projection:
         return known
 
     def _home(self, address: str) -> str:
-        return self._homes.get(address) or address.rpartition("@")[2]
+        home = self._homes.get(address) or address.rpartition("@")[2]
+        return self._moved.get(home, home)
 
 
 def project(
@@ -288,7 +351,7 @@ def project(
 
 
 _Conflicts = dict[str, list[list[str]]]
-_Saved = tuple[int, int, dict[str, int], _Conflicts | None, dict[str, _Known] | None, int | None]
+_Saved = tuple[int, int, dict[str, int], _Conflicts | None, dict[str, _Known] | None, int | None, _Organisation | None]
 _no_messages = {"t": "timer", "c": "call"}
 """The start of the last part of a letter's id if it came from a timer, or from a call that has ended."""
 _ways_max = 65_536

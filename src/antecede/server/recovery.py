@@ -1,21 +1,27 @@
 """From a log to the state of the machine: the newest snapshot, then every record after it.
 
-The first record of a log names its server and its topology. A server that is started on another's directory, or under
-another topology, is refused before anything happens, because the stamps would have another meaning.
+The first record of a log names its server, and the topology in force is in the log
+(:mod:`antecede.server.organisation`). The machine is brought to the end of its log under the topologies that were in
+force meanwhile. Then the given topology file must be the one in force, or the one of a change that is staged: the file
+is only a proposal, and a server never changes the topology by itself.
 
 A log of an older format is replayed by the rules of that format. Then a record says that the newest rules are in force
 and that a new life begins. The driver takes no step before it is durable (:mod:`antecede.server.driver`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from antecede.channel.consumer import Traffic
-from antecede.errors import StoreError
+from antecede.errors import StoreError, TopologyError
 from antecede.server import AgentServer
+from antecede.server.change_items import Organised
 from antecede.server.items import LOG_FORMAT, Began, Formatted, Resumed, Truncated, decode_record, joined
+from antecede.server.organisation import explain, topology_in
 from antecede.server.progress import ENDED_WELL, Interrupted
 from antecede.server.requests import settings_items
-from antecede.server.snapshots import check_origin
+from antecede.server.snapshots import check_server, decode_state, unknown_topology
+from antecede.topology import TopologyFile
 
 
 def recover(
@@ -29,45 +35,103 @@ def recover(
     wall_ms: int = 0,
     cuts: list[Truncated] | None = None,
 ) -> bytes:
-    """Bring a new machine to the end of its log: a snapshot, and all that was stored after it. ``newest``: the newest
-    log format of this server. ``ended``: the handler calls that were in progress when the last life ended. ``wall_ms``:
-    the wall clock. ``cuts``: torn writes that were removed from the log. Return the record that must be appended before
-    any input."""
-    found = replay(machine, snapshot, stored, epoch, now)
+    """Bring a new machine to the end of its log: a snapshot, and all that was stored after it. ``epoch``: the epoch of
+    the topology file. ``newest``: the newest log format of this server. ``ended``: the handler calls that were in
+    progress when the last life ended. ``wall_ms``: the wall clock. ``cuts``: torn writes that were removed from the
+    log. Return the record that must be appended before any input."""
+    given = machine.plan.file
+    known = replay(machine, snapshot, stored, epoch, now)
     if wall_ms:
         machine.clock.start(now, wall_ms)
-    if not found:
+    if not known:
         return machine.begin(epoch, newest, cuts or [])
-    for consumer in machine.channel.consumers.values():
-        # Operators see only counts from now on.
-        consumer.traffic = Traffic()
+    _check_topology(machine, given, epoch)
     return resume(machine, newest, ended, cuts or [])
 
 
-def replay(machine: AgentServer, snapshot: bytes | None, stored: Iterable[bytes], epoch: str, now: float) -> bool:
-    """Bring a new machine to the end of what was stored; return False if that is nothing."""
-    if snapshot is not None:
-        machine.restore(snapshot, now, epoch)
-    first = snapshot is None
-    for record in joined(stored):
-        if first:
-            _check_first(machine, record, epoch)
-            first = False
-        machine.replay(record, now)
-    return not first
-
-
-def resume(machine: AgentServer, newest: int, ended: Interrupted, cuts: list[Truncated]) -> bytes:
+def resume(
+    machine: AgentServer,
+    newest: int = LOG_FORMAT,
+    ended: Interrupted = ENDED_WELL,
+    cuts: Iterable[Truncated] = (),
+) -> bytes:
     """Return the record to continue a log with, after the last one was replayed."""
     newest = max(newest, machine.log_format)
-    settings = settings_items(machine, newest, ended, machine.truncations.unknown(cuts))
+    settings = settings_items(machine, newest, ended, machine.truncations.unknown(list(cuts)))
     return machine.note([Formatted(newest), Resumed(), *settings])
 
 
-def _check_first(machine: AgentServer, record: bytes, epoch: str) -> None:
-    items = decode_record(record)
+def replay(machine: AgentServer, snapshot: bytes | None, stored: Iterable[bytes], epoch: str, now: float) -> bool:
+    """Bring a new machine to the end of its log, whatever topology is in force there. Return whether there is a log.
+    ``epoch``: the epoch of the machine's plan; a log that does not contain its topology must have been begun under
+    it."""
+    records = joined(stored)
+    if snapshot is not None:
+        machine.restore(snapshot, now, epoch)
+    else:
+        first = next(records, None)
+        if first is None:
+            return False
+        records = _begun(machine, first, records, epoch)
+    for record in records:
+        machine.replay(record, now)
+    for consumer in machine.channel.consumers.values():
+        # Operators see only counts from now on.
+        consumer.traffic = Traffic()
+    return True
+
+
+def topology_of(snapshot: bytes | None, stored: Iterable[bytes]) -> tuple[str, str]:
+    """Return the topology with which the replay of a log begins: its epoch, and its text or an empty string. Both are
+    empty if there is no log."""
+    if snapshot is not None:
+        state = decode_state(snapshot)
+        return state.epoch, state.organisation.topology
+    epoch = ""
+    for record in joined(stored):
+        for item in decode_record(record):
+            if isinstance(item, Began) and not epoch:
+                epoch = item.epoch
+            elif isinstance(item, Organised):
+                return epoch, item.topology
+    return epoch, ""
+
+
+def _begun(machine: AgentServer, first: bytes, rest: Iterator[bytes], epoch: str) -> Iterator[bytes]:
+    """Check the first record of a log; return all records. The machine then uses the topology of the beginning."""
+    items = decode_record(first)
     if not items or not isinstance(items[0], Began):
         raise StoreError("the data directory does not contain a server's log")
-    check_origin(machine.name, items[0].server, items[0].epoch, epoch)
     if items[0].incarnation not in (0, machine.incarnation):
         raise StoreError("the snapshot of this restored server is missing or damaged: restore the backup again")
+    check_server(machine.name, items[0].server)
+    if items[0].epoch == epoch or any(isinstance(item, Organised) for item in items):
+        return chain([first], rest)
+    # The topology was noted later, when a newer version continued the log.
+    before = [first]
+    for record in rest:
+        before.append(record)
+        noted = [item for item in decode_record(record) if isinstance(item, Organised)]
+        if noted:
+            machine.organisation.apply(noted[0], machine)
+            return chain(before, rest)
+    raise unknown_topology(machine.name, items[0].epoch, epoch)
+
+
+def _check_topology(machine: AgentServer, given: TopologyFile | None, epoch: str) -> None:
+    """Refuse a topology file that is not the one in force."""
+    organisation = machine.organisation
+    if organisation.removed:
+        raise TopologyError(
+            f"server {machine.name} was removed by change {organisation.change}: its directory is not needed any more"
+        )
+    if machine.epoch == epoch or given is None:
+        return
+    staged = organisation.staged
+    if staged is not None and topology_in(staged.topology).epoch == epoch:
+        return
+    force = topology_in(organisation.topology)
+    raise TopologyError(
+        f"{given.name} differs from the topology in force at server {machine.name} (change {organisation.change}, "
+        f"epoch {machine.epoch}): {explain(force, given)}; to make this change: antecede topology apply {given.name}"
+    )

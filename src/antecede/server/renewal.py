@@ -53,8 +53,9 @@ def _misfits(where: str, peer: str, link: SavedLink, other: SavedLink) -> Iterat
         yield f"{where}: {len(lost)} frames from {lost[0]} on are lost: acknowledged, and not accepted by {peer}"
 
 
-def renewed(snapshot: bytes, server: str, incarnations: Mapping[str, int], epoch: str) -> bytes:
-    """Return a server's snapshot as that of a new system, whose servers have these incarnations."""
+def renewed(snapshot: bytes, server: str, incarnations: Mapping[str, int], epoch: str, topology: str = "") -> bytes:
+    """Return a server's snapshot as that of a new system, whose servers have these incarnations. ``topology``: the text
+    of its topology, if the snapshot contains one."""
     state = decode_state(snapshot)
     mine = incarnations[server]
     consumers = {}
@@ -65,7 +66,13 @@ def renewed(snapshot: bytes, server: str, incarnations: Mapping[str, int], epoch
             consumer, own=own.under(mine, mine if own.peer else 0), links=links, lives=dict.fromkeys(links, 0)
         )
     channel = SavedChannel(consumers, state.channel.returns)
-    return encode_state(replace(state, incarnation=mine, epoch=epoch, channel=channel, stopped=[]))
+    organisation = state.organisation
+    if organisation.topology and topology:
+        # A restored system must not connect to the one from which the backup was taken.
+        system = f"{min(incarnations.values()):016x}" if organisation.system else ""
+        organisation = replace(organisation, topology=topology, system=system)
+    renewal = {"incarnation": mine, "epoch": epoch, "channel": channel, "stopped": [], "organisation": organisation}
+    return encode_state(replace(state, **renewal))
 
 
 def origin_of(snapshot: bytes) -> tuple[str, int]:

@@ -13,6 +13,7 @@ from antecede.channel import Channel, Letter
 from antecede.channel.footprint import plain_bytes
 from antecede.engine import Engine, Reaction, died
 from antecede.engine.quotas import Excess
+from antecede.server.change_items import Organised
 from antecede.server.clock import Clock
 from antecede.server.items import (
     FORMAT_WITH_LISTS,
@@ -28,6 +29,7 @@ from antecede.server.items import (
     Truncated,
     sent_again,
 )
+from antecede.server.organisation import Organisation
 from antecede.server.progress import ENDED_WELL, Interrupted
 from antecede.server.words import Drop, Look, OnBehalf, Plan, Replay, ReplayMany
 
@@ -43,6 +45,7 @@ class Machine(Protocol):
     channel: Channel
     clients: dict[str, int]
     name: str
+    organisation: Organisation
 
 
 def _replay(machine: Machine, given: Replay, clock_ms: int) -> Iterator[Item]:
@@ -126,6 +129,8 @@ def settings_items(
     items: list[Item] = [Holding(holding)] if holding != sorted(engine.following.agents) else []
     if newest < FORMAT_WITH_LISTS:
         return items
+    if machine.plan.file is not None and not machine.organisation.topology:
+        items.append(Organised(machine.plan.file.text()))
     if ended.calls and ended.life != engine.tries.life:
         items.append(Tried(ended.life, ended.calls))
     return [*items, *cuts, *machine.clock.first]

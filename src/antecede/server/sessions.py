@@ -28,6 +28,7 @@ from antecede.server.connections import Connection
 from antecede.server.driver import Driver
 from antecede.server.hands import STALLED, Hands
 from antecede.server.items import FORMAT_WITH_LISTS, Handled, Left, Published, PublishedMany, Reacted
+from antecede.server.organisation import client_address
 from antecede.server.rights import Rights, with_barred
 from antecede.server.words import Drop, Log, Refusal
 
@@ -63,7 +64,7 @@ class Sessions:
     """All sessions of one server."""
 
     def __init__(self, machine: AgentServer, authoriser: Authoriser, log: Log) -> None:
-        self._machine = machine
+        self._machine, self.server = machine, machine.name
         self._authoriser = authoriser
         self._log = log
         self._driver: Driver
@@ -78,8 +79,7 @@ class Sessions:
 
     def attach(self, driver: Driver, now: float) -> None:
         """Set the driver that takes what clients send."""
-        self._driver = driver
-        driver.now = now
+        self._driver, driver.now = driver, now
         for client in self._machine.clients:
             self._may_be_away(client)
         self._hands.begin(self._machine.engine.mailboxes, now)
@@ -123,7 +123,7 @@ class Sessions:
     def begin(self, session: Session) -> None:
         """Begin a session; its welcome waits until the publishes of the client's last session have been taken or
         refused."""
-        address = session.address = f"{session.client}@{self._machine.name}"
+        address = session.address = client_address(self._machine, session.client)
         previous = self._sessions.get(address)
         if previous is not None:
             previous.end(f"another client connected as {session.client}", REPLACED)
@@ -155,7 +155,7 @@ class Sessions:
     def sweep(self, now: float) -> None:
         """Forget the temporary clients that have been away for too long."""
         for client, since in list(self._temporary.items()):
-            if f"{client}@{self._machine.name}" in self._sessions:
+            if client_address(self._machine, client) in self._sessions:
                 continue
             # A client that has left, or that never sent anything, does not return for the letters in its mailbox.
             if client not in self._machine.clients or now - since > limits.temporary_client_seconds_max:
@@ -169,7 +169,7 @@ class Sessions:
 
     def _forget(self, client: str) -> None:
         self._temporary.pop(client, None)
-        self.drop(f"{client}@{self._machine.name}", "its temporary client has left")
+        self.drop(client_address(self._machine, client), "its temporary client has left")
         self._driver.feed(Left(client))
 
     def drop(self, address: str, reason: str, most: int | None = None) -> int:
@@ -336,7 +336,7 @@ class Sessions:
             self._reply(reply)
 
     def _reply(self, reply: Accepted | Refused) -> None:
-        session = self._sessions.get(f"{reply.client}@{self._machine.name}")
+        session = self._sessions.get(client_address(self._machine, reply.client))
         if session is not None:
             session.reply(reply)
 
@@ -368,7 +368,7 @@ class RemoteSession:
 
     def welcome(self, address: str, last: int) -> None:
         self._welcomed = True
-        self._connection.send([wire.Welcome(self._version, address.rpartition("@")[2], address, last)])
+        self._connection.send([wire.Welcome(self._version, self._sessions.server, address, last)])
         self._connection.speak(self._version)
 
     def reply(self, reply: Accepted | Refused) -> None:

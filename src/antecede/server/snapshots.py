@@ -18,6 +18,7 @@ from antecede.engine.tries import SavedTries
 from antecede.errors import SnapshotError, StoreError, TopologyError
 from antecede.server.clock import Times
 from antecede.server.items import FORMAT_OLDEST, Truncated
+from antecede.server.organisation import SavedOrganisation
 
 
 class State(msgspec.Struct, frozen=True):
@@ -36,6 +37,7 @@ class State(msgspec.Struct, frozen=True):
     times: Times = msgspec.field(default_factory=Times)
     truncations: list[Truncated] = []
     newest_cut: int = 0
+    organisation: SavedOrganisation = SavedOrganisation()
 
 
 class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
@@ -88,17 +90,28 @@ class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     truncations: list[Truncated] = []
     """The truncations of the log that no operator has acknowledged, and the newest group number of all."""
     newest_cut: int = 0
+    organisation: SavedOrganisation = SavedOrganisation()
 
 
-def check_origin(me: str, server: str, epoch: str, expected: str) -> None:
-    """Refuse a log that belongs to another server, or to another topology."""
+def check_server(me: str, server: str) -> None:
+    """Refuse a log that belongs to another server."""
     if server != me:
         raise StoreError(f"the data directory belongs to server {server}, not to {me}")
-    if epoch != expected:
-        raise TopologyError(
-            f"the data directory of server {server} was begun under topology epoch {epoch}, but the file has "
-            f"{expected}: start with the previous topology file, or with an empty data directory"
-        )
+
+
+def check_origin(me: str, state: State, epoch: str | None) -> None:
+    """Refuse a snapshot of another server, and one of another topology that it does not contain."""
+    check_server(me, state.server)
+    if epoch is not None and not state.organisation.topology and state.epoch != epoch:
+        raise unknown_topology(me, state.epoch, epoch)
+
+
+def unknown_topology(server: str, begun: str, epoch: str) -> TopologyError:
+    """Return the error for a log that was begun under another topology, and does not contain it."""
+    return TopologyError(
+        f"the data directory of server {server} was begun under topology epoch {begun}, but the file has {epoch}: "
+        "start once with the previous topology file, then use antecede topology apply"
+    )
 
 
 def state_of(snapshot: bytes, server: str, incarnation: int, epoch: str | None) -> State:
@@ -107,8 +120,7 @@ def state_of(snapshot: bytes, server: str, incarnation: int, epoch: str | None) 
         state = decode_state(snapshot)
     except SnapshotError as error:
         raise SnapshotError(f"unreadable snapshot of server {server}: {error}") from None
-    if epoch is not None:
-        check_origin(server, state.server, state.epoch, epoch)
+    check_origin(server, state, epoch)
     if (state.server, state.incarnation) != (server, incarnation):
         raise SnapshotError(f"snapshot of server {state.server} ({state.incarnation:016x}): expected {server}")
     return state
@@ -138,6 +150,7 @@ def encode_state(state: State) -> bytes:
         timers=[(place, when, agent, number(letter)) for place, (when, agent, letter) in state.timers.items()],
         stopped=state.stopped,
         log_format=state.log_format,
+        organisation=state.organisation,
         deaths=engine.deaths,
         died=[(dead.number, dead.since_ms) for dead in engine.dead.values()],
         clock_ms=engine.clock_ms,
@@ -213,6 +226,7 @@ def _state(saved: _Snapshot) -> State:
         saved.stopped,
         saved.log_format,
         *(saved.times, saved.truncations, saved.newest_cut),
+        saved.organisation,
     )
 
 

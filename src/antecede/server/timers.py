@@ -43,6 +43,21 @@ class Timers:
             heappop(self.alarms)
         return [(agent, letter) for _, agent, letter in fired]
 
+    def take_out(self, agent: str) -> list[tuple[int, Letter]]:
+        """Remove the timers of an agent; return for each the wall clock and the letter."""
+        numbers = tuple(number for number, timer in self.waiting.items() if timer[1] == agent)
+        times = [self.waiting[number][0] for number in numbers]
+        taken = [(when, letter) for when, (_, letter) in zip(times, self.fire(numbers), strict=True)]
+        self.alarms = [alarm for alarm in self.alarms if alarm[1] in self.waiting]
+        heapify(self.alarms)
+        return taken
+
+    def put_in(self, agent: str, timers: list[tuple[int, Letter]]) -> None:
+        """Set timers that another server had set. Their numbers are negative: positive ones are given to letters."""
+        last = min(self.waiting, default=0)
+        for number, (when, letter) in enumerate(timers, 1):
+            self.set(min(0, last) - number, when, agent, letter)
+
     def load(self, waiting: dict[int, tuple[int, str, Letter]]) -> None:
         """Load saved timers into a new object."""
         self.waiting = waiting

@@ -10,7 +10,7 @@ from antecede.channel import Outgoing
 from antecede.engine import React
 from antecede.link import Ack, Frame, Hello
 from antecede.orders import OrderSpec
-from antecede.topology import Mailboxes, Topology
+from antecede.topology import Mailboxes, Topology, TopologyFile
 
 __all__ = [
     "Accepted",
@@ -35,6 +35,8 @@ class Plan(msgspec.Struct, frozen=True):
     """How long a frame may stay unacknowledged; longer if the network loses nothing but whole connections."""
     mailboxes: Mailboxes = Mailboxes()
     """How much may wait in mailboxes."""
+    file: TopologyFile | None = None
+    """The topology with its addresses and classes, if it comes from a file."""
 
     def holding(self, server: str) -> list[str]:
         """Return the agents of a server for which letters that follow from a dead one are held."""

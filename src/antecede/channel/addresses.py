@@ -1,0 +1,77 @@
+"""Addresses: the server of each agent and client, and clear errors for addresses that do not exist.
+
+An agent of the topology has a plain name. A client, or an agent that was created at run time, has an address
+``name@server``. It keeps that address for ever: if its server is removed, the topology says which server has its
+addresses now.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from itertools import islice
+
+from antecede.errors import UnknownAgentError, UsageError
+
+
+class Addresses:
+    """The addresses of one topology."""
+
+    def __init__(self, homes: dict[str, str], moved: dict[str, str], servers: Iterable[str], objects: set[str]) -> None:
+        """``homes``: the server of each agent of the topology. ``moved``: servers that were removed, each with the
+        server that has their addresses. ``objects``: the replicated objects that can be called here."""
+        self.homes = homes
+        self._moved = moved
+        self._servers = {*servers, *moved}
+        self._objects = objects
+
+    def extended(self, homes: dict[str, str], moved: dict[str, str], servers: Iterable[str]) -> "Addresses":
+        """Return these addresses and those of another topology that they lack."""
+        return Addresses(homes | self.homes, moved | self._moved, {*self._servers, *servers}, self._objects)
+
+    def home(self, address: str) -> str:
+        """Return the server of an agent or a client."""
+        server = self.homes.get(address)
+        if server is None:
+            if address.partition("@")[0].removesuffix("()") in self._objects:
+                raise UsageError(
+                    f"{address} is a replicated object: call one of its operations, in a message to it alone"
+                )
+            server = address.rpartition("@")[2]
+            if "@" not in address or server not in self._servers:
+                raise UnknownAgentError(self._unknown(address))
+            server = self._moved.get(server, server)
+        return server
+
+    def origin(self, sender: str) -> str:
+        """Return the server of a sender, which need not exist."""
+        home = self.homes.get(sender) or sender.rpartition("@")[2]
+        return self._moved.get(home, home)
+
+    def plain(self, address: str) -> str:
+        """Return an address as letters have it: an agent of the topology by its name alone."""
+        name, at, server = address.rpartition("@")
+        home = self.homes.get(name) if at else None
+        if home is None:
+            return address
+        if home != server:
+            raise UnknownAgentError(f"unknown agent {address!r}: {name} lives on {home}")
+        return name
+
+    def _unknown(self, address: str) -> str:
+        """Return why a letter cannot be sent there, with a suggestion."""
+        name = address[:_name_chars].partition("@")[0]
+        near = get_close_matches(name, islice(self.homes, _likened_max), n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        return f"unknown agent {address!r}: neither in the topology nor name@server{meant}"
+
+    def no_object(self, name: str) -> str:
+        """Return why an operation cannot be called there, with a suggestion."""
+        if name in self.homes:
+            return f"{name} is an agent, not a replicated object: send it a notification"
+        near = get_close_matches(name[:_name_chars], islice(self._objects, _likened_max), n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        return f"unknown object {name!r}: not in the topology{meant}"
+
+
+_name_chars = 64
+_likened_max = 1_000
+"""An unknown name is compared with at most this many others."""

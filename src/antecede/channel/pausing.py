@@ -1,0 +1,64 @@
+"""Letters that wait at this server while the topology changes.
+
+During a change, letters that were stamped in the region of the change travel on until they are in their mailboxes.
+Letters that would *enter* the region wait: at the server of their sender, or at the router through which they come from
+outside. They wait unstamped, in the sequence in which they would have been stamped, and are stamped in that sequence
+after the change. This keeps causal order: in a forest, if a waiting letter follows from another one and both are on
+their way to the same server, they wait at the same place (``docs/guide/change.md`` has the argument).
+
+A letter waits only for those of its destinations that lie behind the region; the others get it at once. Letters to an
+agent that moves wait as well, if they are sent on its own server.
+"""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from antecede.channel.letters import Letter
+
+
+class Waiting(msgspec.Struct, frozen=True, array_like=True):
+    """A letter that waits."""
+
+    letter: Letter
+    to: tuple[str, ...]
+    """The destinations for which it waits."""
+    returns: bool = False
+    """Whether it will come back through a total order, so that later letters on this server wait for it."""
+
+
+class Pausing:
+    """The letters that wait, and those that must."""
+
+    def __init__(
+        self, domains: Iterable[str] = (), agents: Iterable[str] = (), waiting: Iterable[Waiting] = ()
+    ) -> None:
+        self.domains = set(domains)
+        """Domains that must not be entered."""
+        self.agents = set(agents)
+        """Agents of this server that will move."""
+        self.waiting = list(waiting)
+
+    def part(
+        self,
+        letter: Letter,
+        local: tuple[str, ...],
+        onward: tuple[tuple[str, tuple[str, ...]], ...],
+        came_by: str,
+        domain_of: Callable[[str], str],
+    ) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]:
+        """Let a letter wait for some of its destinations; return those that get it at once. ``came_by``: the domain
+        that brought it. ``domain_of``: returns the domain that leads to an address."""
+        if came_by in self.domains:
+            return local, onward
+        closed = {domain for domain, _ in onward if domain in self.domains}
+        stays = [agent for agent in local if agent in self.agents] if not came_by else []
+        if not closed and not stays:
+            return local, onward
+        here = set(local)
+        behind = [one for one in dict.fromkeys(letter.to) if one not in here and domain_of(one) in closed]
+        self.waiting.append(Waiting(letter, (*stays, *behind)))
+        return (
+            tuple(agent for agent in local if agent not in stays),
+            tuple(hop for hop in onward if hop[0] not in closed),
+        )

@@ -1,0 +1,64 @@
+"""Senders: a member of a domain may bring only letters whose senders live behind it.
+
+In a forest there is one way from a server to another, so a letter that comes by another way is forged.
+"""
+
+from antecede.channel.addresses import Addresses
+from antecede.channel.consumer import MessageConsumer
+from antecede.channel.letters import Letter
+
+
+class Senders:
+    """The senders behind each member, as one server sees them."""
+
+    def __init__(self, me: str, addresses: Addresses, first: dict[str, tuple[str, str]]) -> None:
+        """``first``: for each other server the domain and the member on the way to it."""
+        self._me = me
+        self._addresses = addresses
+        self._first = first
+        self._behind: dict[tuple[str, int], set[str]] = {}
+        """Senders that are known to live behind a member of a domain."""
+
+    def genuine(
+        self, consumer: MessageConsumer, source: int, letters: list[Letter], faults: list[tuple[str, str, str]]
+    ) -> list[Letter]:
+        """Return the letters that this member may bring; the others are ``faults``."""
+        known = self._behind.get((consumer.domain, source), _nothing)
+        sender = letters[0].source if letters else ""
+        # Most trains have one sender.
+        if len(letters) == 1 and sender in known:
+            return letters
+        if sender in known and not [1 for letter in letters if letter.source != sender and letter.source not in known]:
+            return letters
+        return self._from_behind(consumer, source, letters, faults)
+
+    def _from_behind(
+        self, consumer: MessageConsumer, source: int, letters: list[Letter], faults: list[tuple[str, str, str]]
+    ) -> list[Letter]:
+        """Return the letters whose senders live behind this member of the domain: on its server, or on one whose
+        letters come through it. If the domain's order relays messages, its members relay for each other, also when the
+        domain was reset."""
+        domain = consumer.domain
+        relays, member = consumer.order.relays, consumer.members[source]
+        known = self._behind.setdefault((domain, source), set())
+        if len(known) > _senders_max:
+            known.clear()
+        kept: list[Letter] = []
+        for letter in letters:
+            sender = letter.source
+            home = self._addresses.origin(sender)
+            first = self._first.get(home, ("", ""))
+            behind = (first[0] == domain or home == self._me) if relays else first == (domain, member)
+            if behind:
+                known.add(sender)
+                kept.append(letter)
+            else:
+                reason = f"letter of {sender[:_name_chars]} from {member}: it lives elsewhere"
+                faults.append((domain, "" if relays else member, reason))
+        return kept
+
+
+_nothing: frozenset[str] = frozenset()
+_name_chars = 64
+_senders_max = 65_536
+"""Senders that are remembered for each peer; beyond it all are found again."""

@@ -1,0 +1,89 @@
+"""Everything that a server keeps for one agent or client, to hand it over to another server.
+
+``take_out`` removes it from an engine, ``put_in`` adds it to one. What was taken out is complete: the saved state, the
+letters that wait, the open questions and the dead letters. Timers, the number of a client's last publish and the next
+index in the trace belong to other parts of the server, which add them. The age of a letter counts again from its
+arrival at the new server.
+
+Letters that are held because they follow from a dead letter cannot be handed over, because the stamps that decide about
+them are those of the old server's domains. The plan of a change refuses this (:func:`holds`).
+"""
+
+import msgspec
+
+from antecede.channel.letters import Letter
+from antecede.engine import Engine, Question
+from antecede.engine.dead import Dead
+
+
+class Belongings(msgspec.Struct, frozen=True, array_like=True):
+    """The belongings of one agent or client."""
+
+    address: str
+    state: bytes | None = None
+    born: str = ""
+    """The class of an agent that was created at run time."""
+    letters: list[Letter] = []
+    asks: dict[str, Question] = {}
+    dead: list[Dead] = []
+    timers: list[tuple[int, Letter]] = []
+    """For each timer the wall clock in milliseconds, and its letter."""
+    published: int | None = None
+    """The number of a client's last publish."""
+    index: int = 0
+    """The next index in the trace."""
+    tries: dict[str, int] = {}
+    """For letters during whose handling a process ended: how often."""
+
+    @property
+    def waiting(self) -> int:
+        """The number of letters that would be lost without it."""
+        return len(self.letters) + len(self.dead)
+
+
+def addresses_in(engine: Engine) -> list[str]:
+    """Return all agents and clients that have anything in an engine."""
+    found = [*engine.states, *engine.born, *engine.mailboxes, *engine.following.held]
+    found += [dead.agent for dead in engine.dead.values()]
+    found += [question.agent for question in engine.asks.values()]
+    return list(dict.fromkeys(found))
+
+
+def holds(engine: Engine, address: str) -> bool:
+    """Return whether letters are held for an agent because they follow from a dead one."""
+    return bool(engine.following.blocks.get(address) or engine.following.held.get(address))
+
+
+def take_out(engine: Engine, address: str) -> Belongings:
+    """Remove everything of an agent or client from an engine, and return it."""
+    letters = engine.clear(address)
+    tries = {letter.id: engine.tries.of(address, letter.id) for letter in letters}
+    for letter in letters:
+        engine.tries.settled(address, letter.id)
+    asks = {ask: question for ask, question in engine.asks.items() if question.agent == address}
+    for ask in asks:
+        del engine.asks[ask]
+    dead = [one for one in engine.dead.values() if one.agent == address]
+    engine.bury_all([one.key for one in dead])
+    state, born = engine.states.pop(address, None), engine.born.pop(address, "")
+    tried = {letter: count for letter, count in tries.items() if count}
+    return Belongings(address, state, born, letters, asks, dead, tries=tried)
+
+
+def put_in(engine: Engine, belongings: Belongings) -> None:
+    """Add everything of an agent or client to an engine that has nothing of it, except for letters that came for it
+    already: these are behind the others."""
+    address = belongings.address
+    came = engine.clear(address)
+    if belongings.state is not None:
+        engine.states[address] = belongings.state
+    if belongings.born:
+        engine.born[address] = belongings.born
+    engine.asks.update(belongings.asks)
+    for dead in belongings.dead:
+        engine.set_aside(address, dead.letter, dead.reason, dead.since_ms)
+    for tried, count in belongings.tries.items():
+        engine.tries.counts[f"{tried} {address}"] = count
+        engine.tries.suspect(address, tried)
+    for letter in (*belongings.letters, *came):
+        engine.deliver(address, letter)

@@ -1,0 +1,272 @@
+"""Change the topology of stopped servers, in their data directories.
+
+Each directory is opened as a server would open it, and its machine is brought to the end of its log. The machines
+answer the commands of a change (:mod:`antecede.server.changing`) directly, and exchange what is in transit in memory
+(:mod:`antecede.server.draining`). Every record is durable before anything depends on it. So this may be killed at any
+point: run it again, and the change is continued or begun again.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from secrets import randbits
+
+import msgspec
+
+from antecede.engine.belongings import Belongings
+from antecede.errors import AntecedeError, StoreError, TopologyError
+from antecede.live.application import plan_of, readable
+from antecede.recording.gathering import is_data_directory
+from antecede.recording.segments import Recording, recorded_topology
+from antecede.server import AgentServer, Input
+from antecede.server.change_items import Committed, Organised, Staged
+from antecede.server.changing import Command, Outcome, Wait, Wish, carry_out
+from antecede.server.draining import drain
+from antecede.server.items import decode_record, joined, pieces_of
+from antecede.server.organisation import Epoch
+from antecede.server.participation import Participant
+from antecede.server.recovery import replay, resume, topology_of
+from antecede.store import Files, Store, open_store
+from antecede.store.directory import read_identity
+from antecede.store.recovery import Recovered, judge
+from antecede.topology import TopologyFile, parse_topology
+
+Progress = Callable[[str], None]
+
+
+class _Stopped:
+    """One stopped server."""
+
+    def __init__(
+        self, name: str, directory: str, store: Store | None, found: Recovered, files: Sequence[TopologyFile]
+    ) -> None:
+        """``store``: None if nothing may be written. ``files``: topologies that a log without one may have."""
+        self.name = name
+        self.directory = directory
+        self.store = store
+        snapshot = None if found.snapshot is None else found.snapshot.data()
+        stored = [record for _, record in found.records()] if snapshot is None else []
+        epoch, text = topology_of(snapshot, stored)
+        file = parse_topology(text, "the topology in force") if text else _known(directory, epoch, files)
+        if name not in file.servers:
+            raise StoreError(f"{directory}: its topology has no server {name}")
+        self.machine = AgentServer(name, plan_of(file), found.incarnation)
+        records = (record for _, record in found.records())
+        if replay(self.machine, snapshot, records, file.epoch, 0.0):
+            first = resume(self.machine)
+        else:
+            first = self.machine.begin(file.epoch)
+        self.machine.begin_life(randbits(63) + 1)
+        self.append(first)
+        self.participant = Participant(self.machine, self.feed, self._prepare, self._indices)
+
+    def feed(self, given: Input) -> None:
+        record = self.machine.step([given], 0.0, 0).record
+        if record is not None:
+            self.append(record)
+            self.sync()
+
+    def append(self, record: bytes) -> None:
+        if self.store is not None:
+            for piece in pieces_of(record):
+                self.store.append(piece)
+
+    def sync(self) -> None:
+        if self.store is not None and not self.store.wait(self.store.last, _sync_seconds):
+            raise StoreError(f"{self.directory}: the disk does not finish writing")
+
+    def close(self) -> None:
+        if self.store is not None:
+            self.store.close()
+
+    def _prepare(self, file: TopologyFile, came: list[Belongings]) -> None:
+        readable(file, self.name, came)
+
+    def _indices(self, addresses: list[str]) -> dict[str, int]:
+        """Return the next indices of processes, if the whole log is there or is recorded as a trace."""
+        if self.store is None or not addresses:
+            return {}
+        try:
+            indices = Recording(self.directory, self.machine.plan.file).indices()
+        except AntecedeError:
+            # Nothing was recorded, so there is nothing to continue.
+            return {}
+        return {address: indices.get(address, 0) for address in addresses}
+
+
+def differing(folder: str, new: TopologyFile) -> TopologyFile | None:
+    """Return the topology in force in the data directories of a folder, if it is known and is not this one; nothing is
+    changed. A change that was begun and not finished counts, too."""
+    for name in _names_in(folder):
+        directory = f"{folder}/{name}"
+        found = _read(directory)
+        text, staged = "" if found.snapshot is None else topology_of(found.snapshot.data(), [])[1], ""
+        if text and parse_topology(text).epoch == new.epoch:
+            continue
+        for record in joined(record for _, record in found.records()):
+            for item in decode_record(record):
+                if isinstance(item, Organised):
+                    text = item.topology
+                elif isinstance(item, Staged):
+                    staged = item.topology
+                elif isinstance(item, Committed) and staged:
+                    text = staged
+        file = parse_topology(text, "the topology in force") if text else None
+        if file is not None and file.epoch != new.epoch and name in file.servers:
+            return file
+    return None
+
+
+def histories(folder: str, old: TopologyFile | None = None) -> dict[str, tuple[dict[str, object], list[Epoch]]]:
+    """Return for each server with a data directory in a folder its part in changes, and the topologies so far; nothing
+    is changed."""
+    found: dict[str, tuple[dict[str, object], list[Epoch]]] = {}
+    for name in _names_in(folder):
+        opened = _opened(name, f"{folder}/{name}", True, [] if old is None else [old])
+        if opened is not None:
+            organisation = opened.machine.organisation
+            found[name] = (organisation.state(), organisation.history)
+    return found
+
+
+def finish(folder: str, clock_ms: int, old: TopologyFile | None = None) -> Outcome:
+    """Finish a change that was begun if its coordinator has decided to make it; otherwise abandon it."""
+    newest: tuple[int, TopologyFile] | None = None
+    for name in _names_in(folder):
+        opened = _opened(name, f"{folder}/{name}", True, [] if old is None else [old])
+        file = None if opened is None else opened.machine.plan.file
+        if (
+            opened is not None
+            and file is not None
+            and (newest is None or opened.machine.organisation.change > newest[0])
+        ):
+            newest = (opened.machine.organisation.change, file)
+    if newest is None:
+        raise TopologyError(f"{folder}: no data directories of servers there")
+    return change_directories(folder, Wish(newest[1], (), "", clock_ms), old)
+
+
+def _names_in(folder: str) -> list[str]:
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    return [name for name in names if is_data_directory(f"{folder}/{name}")]
+
+
+def change_directories(
+    folder: str, wish: Wish, old: TopologyFile | None = None, progress: Progress = lambda text: None
+) -> Outcome:
+    """Change the topology of the servers whose data directories are in a folder, each under its server's name.
+    ``old``: the topology in force, for directories that do not contain it."""
+    files = [file for file in (old, wish.new) if file is not None]
+    servers: dict[str, _Stopped] = {}
+    try:
+        for name in _names_in(folder):
+            progress(f"reading {name}")
+            opened = _opened(name, f"{folder}/{name}", wish.dry, files)
+            if opened is not None:
+                servers[name] = opened
+        if not servers:
+            raise TopologyError(f"{folder}: no data directories of servers there")
+        for server in servers.values():
+            server.sync()
+        for name in [name for name in wish.new.servers if name not in servers]:
+            # Its directory is made when the change is staged.
+            found = open_store(durability="memory").recovered
+            servers[name] = _Stopped(name, f"{folder}/{name}", None, found, [wish.new])
+        wish = msgspec.structs.replace(wish, servers=tuple(servers))
+        return _drive(wish, servers, progress)
+    finally:
+        for server in servers.values():
+            server.close()
+
+
+def _drive(wish: Wish, servers: dict[str, _Stopped], progress: Progress) -> Outcome:
+    steps = carry_out(wish)
+    drained = False
+    answers: list[dict[str, object] | None] = []
+    error: AntecedeError | None = None
+    try:
+        asked = next(steps)
+        while True:
+            answers, error = [], None
+            try:
+                commands = [] if isinstance(asked, Wait) else asked
+                for command in commands:
+                    if command.name == "change-transit" and not drained:
+                        progress("letting letters arrive")
+                        # Only servers of the topology in force are asked this.
+                        machines = {
+                            one.server: servers[one.server].machine for one in commands if one.server in servers
+                        }
+                        drain(machines, lambda records: _keep(servers, records))
+                        drained = True
+                    answers.append(_run(command, servers, wish.new))
+            except AntecedeError as raised:
+                error = raised
+            asked = steps.send(answers) if error is None else steps.throw(error)
+    except StopIteration as end:
+        outcome: Outcome = end.value
+        return outcome
+
+
+def _run(command: Command, servers: dict[str, _Stopped], new: TopologyFile) -> dict[str, object] | None:
+    server = servers.get(command.server)
+    if server is None:
+        return None
+    if command.name == "change-pause":
+        # Nothing is sent here, so nothing has to wait; letters that wait for others must be able to leave.
+        return {"server": server.name}
+    if command.name == "change-stage" and server.store is None:
+        store = open_store(server.directory)
+        try:
+            server = servers[server.name] = _Stopped(server.name, server.directory, store, store.recovered, [new])
+        except BaseException:
+            store.close()
+            raise
+    answer: dict[str, object] = server.participant.commands[command.name][1](*command.arguments)
+    return answer
+
+
+def _keep(servers: dict[str, _Stopped], records: dict[str, bytes]) -> None:
+    for name, record in records.items():
+        servers[name].append(record)
+    for name in records:
+        servers[name].sync()
+
+
+def _opened(name: str, directory: str, dry: bool, files: list[TopologyFile]) -> _Stopped | None:
+    """Open a directory; None: its server was removed by an earlier change."""
+    found = _read(directory)
+    if found.snapshot is not None:
+        text = topology_of(found.snapshot.data(), [])[1]
+        if text and name not in parse_topology(text).servers:
+            return None
+    if dry:
+        return _Stopped(name, directory, None, found, files)
+    store = open_store(directory)
+    try:
+        return _Stopped(name, directory, store, store.recovered, files)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _read(directory: str) -> Recovered:
+    """Read a directory without changing it."""
+    files = Files()
+    identity = read_identity(files, directory)
+    assert identity is not None, "a data directory has an identity"
+    return judge(files, directory, identity).recovered
+
+
+def _known(directory: str, epoch: str, files: Sequence[TopologyFile]) -> TopologyFile:
+    """Return the topology of a log that does not contain it."""
+    recorded = recorded_topology(directory)
+    for file in (*files, *([] if recorded is None else [recorded])):
+        if not epoch or file.epoch == epoch:
+            return file
+    raise TopologyError(
+        f"{directory}: begun by an older version under topology epoch {epoch}, and does not contain that topology: "
+        "expected it as --from FILE"
+    )
+
+
+_sync_seconds = 600.0

@@ -1,0 +1,60 @@
+"""The items of a log that are about changes of the topology; see :mod:`antecede.server.organisation`."""
+
+import msgspec
+
+from antecede.engine.belongings import Belongings
+
+
+class Organised(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=41):
+    """The topology that is in force, noted when a log is begun. Older logs get it when they are continued."""
+
+    topology: str
+    """The text of a topology file."""
+
+
+class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=42):
+    """This server is ready for a change of the topology. It does not know yet whether the change will be made."""
+
+    system: str
+    """The identity of the whole system, chosen at its first change."""
+    change: int
+    topology: str
+    since: dict[str, int]
+    """For each domain the number of the change that began it."""
+    coordinator: str
+    """The server whose log decides."""
+    leaving: list[str]
+    """Agents and clients that leave this server: everything of them is set aside from here on."""
+    clock_ms: int
+
+
+class Received(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=43):
+    """Agents and clients that will live on this server after the change that is staged."""
+
+    change: int
+    belongings: list[Belongings]
+
+
+class Committed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=44):
+    """The change that was staged is in force."""
+
+    change: int
+    clock_ms: int
+
+
+class Abandoned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=45):
+    """The change that was staged will not be made."""
+
+    change: int
+
+
+class Paused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=46):
+    """Letters that would enter these domains from outside, or that are sent here to these agents, wait until the change
+    is committed or abandoned. The agents do not react meanwhile: what they send must not wait on the server that they
+    leave, because what they send from their new server could overtake it."""
+
+    change: int
+    domains: list[str]
+    agents: list[str]
+    whole: bool = False
+    """Whether this server is removed: none of its agents reacts, and its clients are refused for the moment."""

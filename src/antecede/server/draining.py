@@ -1,0 +1,71 @@
+"""Let stopped servers exchange what is in transit, in memory, until nothing is.
+
+The machines of all servers are connected directly: no sockets, no clients, no reactions, no timers. They do what
+running servers would do: a step takes frames, its record is kept, and only then its own frames reach the others. So the
+process may be killed at any point: the servers continue from their logs.
+"""
+
+from collections.abc import Callable, Mapping
+
+from antecede.errors import TopologyError
+from antecede.server import AgentServer, FromPeer, Input
+
+Keep = Callable[[dict[str, bytes]], None]
+"""Makes records durable, one per server, before it returns."""
+
+
+def drain(machines: Mapping[str, AgentServer], keep: Keep, progress: Callable[[], None] = lambda: None) -> int:
+    """Exchange frames until every letter is in a mailbox. Return the number of rounds. An error says what cannot
+    arrive, and why."""
+    inputs: dict[str, list[Input]] = {name: [] for name in machines}
+    for name, machine in machines.items():
+        for domain, peer, _ in _links(machine):
+            if peer not in machines:
+                raise TopologyError(f"domain {domain}: the data of server {peer} is missing, which {name} needs")
+            other = machines[peer].channel.consumers.get(domain)
+            if other is None or name not in other.links:
+                raise TopologyError(f"domain {domain}: servers {name} and {peer} do not agree on its members")
+            inputs[name].append(FromPeer(domain, peer, other.links[name].hello()))
+    now, rounds, idle = 0.0, 0, 0
+    while idle < _idle_rounds:
+        busy = any(inputs.values())
+        records: dict[str, bytes] = {}
+        sent: dict[str, list[Input]] = {name: [] for name in machines}
+        for name, machine in machines.items():
+            step = machine.step(inputs[name], now, 0)
+            if step.record is not None:
+                records[name] = step.record
+            for domain, peer, reason in step.faults:
+                raise TopologyError(f"domain {domain}: the link of {name} and {peer} is stopped: {reason}")
+            for one in step.outgoing:
+                sent[one.peer].append(FromPeer(one.domain, name, one.content))
+        if records:
+            keep(records)
+        inputs = sent
+        rounds += 1
+        progress()
+        if not busy and not any(sent.values()):
+            # Links may have more to send again than fits into one step.
+            idle += 1
+            now += _resend_seconds
+    for name, machine in machines.items():
+        if machine.stopped:
+            (domain, peer), reason = next(iter(machine.stopped.items()))
+            raise TopologyError(f"domain {domain}: the link of {name} and {peer} is stopped: {reason}")
+        left = machine.channel.in_transit(list(machine.channel.consumers))
+        if left:
+            raise TopologyError(f"server {name}: {left}, and nothing moves any more")
+    return rounds
+
+
+def _links(machine: AgentServer) -> list[tuple[str, str, object]]:
+    return [
+        (domain, peer, link)
+        for domain, consumer in machine.channel.consumers.items()
+        for peer, link in consumer.links.items()
+    ]
+
+
+_idle_rounds = 3
+_resend_seconds = 60.0
+"""Longer than any pause before a frame is sent again."""

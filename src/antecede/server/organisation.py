@@ -1,0 +1,360 @@
+"""The topology in force at one server, and its changes.
+
+**The topology in force is part of the log; the file is a proposal.** A log is begun with the text of its topology
+(:class:`Organised`). A change is made in steps, each an item of the log:
+
+    Staged      ready: everything of agents that leave this server is set aside, and the new topology is known
+    Received    the belongings of agents that will live here
+    Committed   the new topology is in force: agents that came live here, those that left are forgotten
+    Abandoned   instead: agents that were to leave live here again, those that came are forgotten
+
+One server, the coordinator, decides: once its log has ``Committed``, all others follow. The other steps can be repeated
+or taken back. When the first server commits, no letter is in transit in the region of the change
+(:mod:`antecede.topology.change`); see :mod:`antecede.server.changing`.
+
+Each domain has the number of the change that began it (``since``). Two servers may connect if they agree on the
+members, the order and this number of every domain that they share (:meth:`Organisation.digest`). So a frame of an
+earlier topology is never taken, even if a later change brings the same topology back.
+"""
+
+import hashlib
+import json
+from functools import lru_cache
+from typing import Any, Protocol
+
+import msgspec
+
+from antecede import limits
+from antecede.channel import Channel
+from antecede.channel.pausing import Pausing, Waiting
+from antecede.engine import Engine
+from antecede.engine.belongings import Belongings, addresses_in, put_in, take_out
+from antecede.errors import OrderError, TopologyError
+from antecede.orders import parse
+from antecede.server.change_items import Abandoned, Committed, Organised, Paused, Received, Staged
+from antecede.server.clock import Clock
+from antecede.server.items import Organising
+from antecede.server.timers import Timers
+from antecede.server.words import Plan
+from antecede.topology import TopologyFile, parse_topology, plan_change
+
+
+class Epoch(msgspec.Struct, frozen=True, array_like=True):
+    """A topology that is or was in force."""
+
+    change: int
+    epoch: str
+    clock_ms: int
+    """The wall clock when it came into force; 0 if it is not known."""
+
+
+class SavedOrganisation(msgspec.Struct, frozen=True):
+    """The durable state of an :class:`Organisation`; see there for the fields."""
+
+    system: str = ""
+    change: int = 0
+    topology: str = ""
+    since: dict[str, int] = {}
+    staged: Staged | None = None
+    left: list[Belongings] = []
+    came: list[Belongings] = []
+    history: list[Epoch] = []
+    adopted: dict[str, str] = {}
+    removed: bool = False
+    paused: int = 0
+    domains: list[str] = []
+    agents: list[str] = []
+    waiting: list[Waiting] = []
+    whole: bool = False
+
+
+class Machine(Protocol):
+    """The parts of a server's machine that a change is about."""
+
+    name: str
+    epoch: str
+    plan: Plan
+    channel: Channel
+    engine: Engine
+    timers: Timers
+    clients: dict[str, int]
+    stopped: dict[tuple[str, str], str]
+    clock: Clock
+
+    def organise(self, plan: Plan, kept: list[str]) -> None:
+        """Use a plan from now on."""
+        ...
+
+
+class Organisation:
+    """The topology in force at one server, and the change that is staged."""
+
+    def __init__(self) -> None:
+        self.system = ""
+        """The identity of the whole system; empty before its first change."""
+        self.change = 0
+        """The number of the change that brought the topology in force; 0: it is the first."""
+        self.topology = ""
+        """The text of the topology in force; empty: it is not known."""
+        self.since: dict[str, int] = {}
+        """For each domain the number of the change that began it; a domain that is missing was there from the start."""
+        self.staged: Staged | None = None
+        self.left: list[Belongings] = []
+        """The belongings of agents and clients that leave with the staged change."""
+        self.came: list[Belongings] = []
+        """The belongings of those that come with it."""
+        self.history: list[Epoch] = []
+        """The topologies so far, oldest first."""
+        self.adopted: dict[str, str] = {}
+        """Clients of servers that were removed: name → address."""
+        self.removed = False
+        """Whether a change has removed this server."""
+        self.paused = 0
+        """The number of the change for which letters wait; 0: none."""
+        self.whole = False
+        """Whether nothing happens on this server, because the change removes it."""
+
+    # Items.
+
+    def apply(self, item: Organising, machine: Machine) -> None:
+        """Apply an item of the log."""
+        if isinstance(item, Organised):
+            self._note(item, machine)
+        elif isinstance(item, Paused):
+            self._end_pause(machine)
+            self.paused = item.change
+            machine.channel.pause(item.domains, item.agents)
+            self._freeze(machine, item.agents, item.whole)
+        elif isinstance(item, Staged):
+            self._stage(item, machine)
+        elif isinstance(item, Abandoned):
+            self._abandon(item.change, machine)
+        elif self.staged is None or self.staged.change != item.change:
+            # The same decision came twice.
+            return
+        elif isinstance(item, Received):
+            known = {one.address for one in item.belongings}
+            self.came = [one for one in self.came if one.address not in known] + item.belongings
+        else:
+            self._commit(item, self.staged, machine)
+
+    def _note(self, item: Organised, machine: Machine) -> None:
+        self.topology = item.topology
+        self.use(machine)
+        self.history = [Epoch(self.change, machine.epoch, 0)]
+
+    def use(self, machine: Machine) -> None:
+        """Let a machine that has done nothing yet use the topology in force."""
+        file = topology_in(self.topology)
+        if machine.plan.file is None or machine.plan.file.epoch != file.epoch:
+            plan = plan_for(file, machine.plan)
+            machine.organise(plan, unchanged(machine.plan, plan))
+        machine.epoch = file.epoch
+
+    def _stage(self, item: Staged, machine: Machine) -> None:
+        if self.staged is not None:
+            self._put_back(machine)
+        self.staged = item
+        self.left = [_taken_out(machine, address) for address in item.leaving]
+        file = topology_in(item.topology)
+        homes = {agent.name: agent.server for agent in file.agents}
+        begun = [name for name, since in item.since.items() if since == item.change]
+        machine.channel.learn(file.organisation, homes, file.moved, begun)
+
+    def _commit(self, item: Committed, staged: Staged, machine: Machine) -> None:
+        file = topology_in(staged.topology)
+        begun = {name for name, since in staged.since.items() if since == staged.change}
+        self.removed = machine.name not in file.servers
+        if not self.removed:
+            plan = plan_for(file, machine.plan)
+            machine.organise(plan, [name for name in machine.channel.consumers if name not in begun])
+            machine.stopped = {place: why for place, why in machine.stopped.items() if place[0] not in begun}
+            _forget_pasts(machine, set(machine.channel.consumers) - begun)
+        machine.epoch = file.epoch
+        for one in self.came:
+            _put_in(machine, one)
+            if one.published is not None:
+                self.adopted[one.address.rpartition("@")[0]] = one.address
+        self.system, self.change, self.since = staged.system, staged.change, dict(staged.since)
+        self.topology = staged.topology
+        self.history = [*self.history, Epoch(self.change, machine.epoch, item.clock_ms)][-limits.changes_kept_max :]
+        self.staged, self.left, self.came = None, [], []
+        self._end_pause(machine)
+
+    def _abandon(self, change: int, machine: Machine) -> None:
+        if self.staged is not None and self.staged.change == change:
+            self._put_back(machine)
+        if self.paused == change:
+            self._end_pause(machine)
+
+    def _put_back(self, machine: Machine) -> None:
+        for one in self.left:
+            _put_in(machine, one)
+        self.staged, self.left, self.came = None, [], []
+        # Forget what was learned about the new topology.
+        machine.organise(machine.plan, list(machine.channel.consumers))
+        if not self.paused:
+            self._end_pause(machine)
+
+    def _freeze(self, machine: Machine, agents: list[str], whole: bool) -> None:
+        self.whole = whole
+        if agents or whole:
+            machine.engine.freeze([] if whole else agents)
+
+    def _end_pause(self, machine: Machine) -> None:
+        self.paused, self.whole = 0, False
+        machine.engine.freeze(None)
+        if not self.removed:
+            machine.channel.resume()
+
+    # Questions.
+
+    def digest(self, domain: str, plan: Plan) -> str:
+        """Return the digest of a domain: two servers that share it must have the same one."""
+        if plan.file is None:
+            return ""
+        return digest_of(plan.file, domain, self.since.get(domain, 0))
+
+    def decided(self, system: str, change: int) -> Committed | None:
+        """Return the item that finishes the staged change, if a peer's hello shows that it was made."""
+        staged = self.staged
+        if staged is None or system != staged.system or change < staged.change:
+            return None
+        return Committed(staged.change, staged.clock_ms)
+
+    def state(self) -> dict[str, Any]:
+        """Return the topology in force and the change in progress, for operators."""
+        staged = self.staged
+        progress = None
+        if staged is not None:
+            epoch = topology_in(staged.topology).epoch
+            progress = {"change": staged.change, "epoch": epoch, "coordinator": staged.coordinator, "state": "staged"}
+        return {"system": self.system, "change": self.change, "in_progress": progress}
+
+    # State.
+
+    def dump(self, channel: Channel) -> SavedOrganisation:
+        """Return the durable state, with the letters that wait."""
+        pausing = channel.pausing or Pausing()
+        waits = (self.paused, sorted(pausing.domains), sorted(pausing.agents), list(pausing.waiting), self.whole)
+        head = (self.system, self.change, self.topology, self.since, self.staged, self.left, self.came)
+        return SavedOrganisation(*head, list(self.history), dict(self.adopted), self.removed, *waits)
+
+    def load(self, saved: SavedOrganisation, machine: Machine) -> None:
+        """Load the durable state, and let a new machine use the topology in force."""
+        self.system, self.change, self.topology, self.since = saved.system, saved.change, saved.topology, saved.since
+        self.staged, self.left, self.came = saved.staged, saved.left, saved.came
+        self.history, self.adopted, self.removed = list(saved.history), dict(saved.adopted), saved.removed
+        self.paused = saved.paused
+        if not self.topology or self.removed:
+            return
+        self.use(machine)
+        if self.staged is not None:
+            file = topology_in(self.staged.topology)
+            homes = {agent.name: agent.server for agent in file.agents}
+            machine.channel.learn(file.organisation, homes, file.moved, ())
+        if self.paused or saved.waiting or saved.domains:
+            machine.channel.pausing = Pausing(saved.domains, saved.agents, saved.waiting)
+        if self.paused:
+            self._freeze(machine, saved.agents, saved.whole)
+
+
+@lru_cache(maxsize=16)
+def topology_in(text: str) -> TopologyFile:
+    """Return the topology with this text, which is in a log."""
+    return parse_topology(text, "the topology in the log")
+
+
+def digest_of(file: TopologyFile, domain: str, since: int) -> str:
+    """Return the digest of a domain that was begun by a change."""
+    entry = file.domain(domain)
+    content = json.dumps([entry.name, list(entry.servers), entry.order, since], separators=(",", ":"))
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def plan_for(file: TopologyFile, basis: Plan) -> Plan:
+    """Return the plan of a topology. Domains that the basis has with the same members and order keep their orders, with
+    the objects in them; so do the settings that are not part of a topology."""
+    orders = {}
+    for domain in file.domains:
+        known = basis.orders.get(domain.name)
+        same = known is not None and basis.topology.domains[domain.name].servers == domain.servers
+        if same and known is not None and (known.object_names() or str(known) == domain.order):
+            orders[domain.name] = known
+            continue
+        try:
+            orders[domain.name] = parse(domain.order)
+        except OrderError as error:
+            raise TopologyError(f"{file.name}: domain {domain.name}: {error}") from None
+    homes = {agent.name: agent.server for agent in file.agents}
+    return Plan(file.organisation, orders, homes, basis.resend_after, basis.mailboxes, file)
+
+
+def unchanged(old: Plan, new: Plan) -> list[str]:
+    """Return the domains that two plans have in common."""
+    return [name for name, order in new.orders.items() if order is old.orders.get(name)]
+
+
+def leaving_from(machine: Machine, file: TopologyFile) -> list[str]:
+    """Return the agents and clients that leave a server if this topology comes into force."""
+    homes = {agent.name: agent.server for agent in file.agents}
+    found: list[str] = []
+    known = [agent for agent, home in machine.plan.homes.items() if home == machine.name]
+    for address in dict.fromkeys([*known, *addresses_of(machine)]):
+        home = homes.get(address) or (file.home_of(address.rpartition("@")[2]) if "@" in address else "")
+        if address == machine.name:
+            # Letters that this server could not forward.
+            home = file.home_of(machine.name)
+        if home != machine.name or machine.name not in file.servers:
+            found.append(address)
+    return found
+
+
+def addresses_of(machine: Machine) -> list[str]:
+    """Return all agents and clients that have anything on a server."""
+    found = addresses_in(machine.engine)
+    found += [agent for _, agent, _ in machine.timers.waiting.values()]
+    found += [client_address(machine, client) for client in machine.clients]
+    return list(dict.fromkeys(found))
+
+
+def client_address(machine: Any, client: str) -> str:
+    """Return the address of a client of a server; a client that came from a removed server keeps its address."""
+    adopted: dict[str, str] = machine.organisation.adopted
+    return adopted.get(client) or f"{client}@{machine.name}"
+
+
+def explain(old: TopologyFile, new: TopologyFile, most: int = 4) -> str:
+    """Return the differences between two topologies in one line."""
+    found = [
+        f"{one.kind.replace('-', ' ')} {one.name}"
+        + (f" ({one.before} → {one.after})" if one.before and one.after else "")
+        for one in plan_change(old, new).differences
+    ]
+    rest = len(found) - most
+    return "; ".join(found[:most]) + (f"; and {rest} more" if rest > 0 else "")
+
+
+def _taken_out(machine: Machine, address: str) -> Belongings:
+    belongings = take_out(machine.engine, address)
+    # Between servers the wall clock counts: the server time of another one may be different.
+    ahead = machine.clock.times.ahead_ms
+    timers = [(when + ahead, letter) for when, letter in machine.timers.take_out(address)]
+    client = address.rpartition("@")[0]
+    published = machine.clients.pop(client, None) if client_address(machine, client) == address else None
+    return msgspec.structs.replace(belongings, timers=timers, published=published)
+
+
+def _put_in(machine: Machine, belongings: Belongings) -> None:
+    put_in(machine.engine, belongings)
+    ahead = machine.clock.times.ahead_ms
+    machine.timers.put_in(belongings.address, [(when - ahead, letter) for when, letter in belongings.timers])
+    if belongings.published is not None:
+        machine.clients[belongings.address.rpartition("@")[0]] = belongings.published
+
+
+def _forget_pasts(machine: Machine, kept: set[str]) -> None:
+    """Forget what stamps of domains that begin again said about letters: what is not known counts as following."""
+    pasts = machine.engine.following.pasts
+    for key in [key for key, past in pasts.items() if past.domain not in kept]:
+        del pasts[key]

@@ -1,0 +1,244 @@
+"""``antecede topology apply --data``: the topology of stopped servers, killed at every record, and of older data."""
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from antecede.cli import build
+from antecede.engine import Alarm, Outbound, Reaction
+from antecede.errors import TopologyError
+from antecede.live import directories
+from antecede.live.application import plan_of
+from antecede.live.directories import change_directories, differing
+from antecede.recording.gathering import gathered
+from antecede.server import AgentServer
+from antecede.server.changing import Outcome, Wish
+from antecede.server.items import LOG_FORMAT, Began, Formatted, Published, Reacted, encode_record
+from antecede.server.recovery import replay
+from antecede.store import open_store
+from antecede.topology import TopologyFile, parse_topology
+from antecede.trace import read_events
+from helpers.changing import AGENTS, BACK, BUS, FLAT, MOVED, ONE_MORE, WITHOUT, topology
+
+
+def _file(text: str) -> TopologyFile:
+    return parse_topology(text.replace("nowhere:Agent", "helpers.summing:Sum"))
+
+
+def _begin(folder: Path, text: str, noted: bool = True) -> None:
+    """Make the directories of servers whose clients have sent letters that are in transit. ``noted``: whether the log
+    contains its topology, as newer ones do."""
+    file = _file(text)
+    for number, name in enumerate(file.servers, 1):
+        store = open_store(str(folder / name), durability="os")
+        machine = AgentServer(name, plan_of(file), store.incarnation)
+        first = machine.begin(file.epoch)
+        store.append(first if noted else encode_record([Began(name, file.epoch), Formatted(LOG_FORMAT)]))
+        sent = [
+            Published(f"c{number}", one, tuple(machine.plan.homes), "Add", bytes([number, one])) for one in (1, 2, 3)
+        ]
+        store.append(machine.step([*sent], 0.0, 1_000).record or b"")
+        here = [agent for agent in machine.plan.homes if agent in machine.engine.mailboxes]
+        for agent in here:
+            # The agent has handled its first letter: it has a state, a timer and an open question.
+            letter = machine.engine.mailboxes[agent][0]
+            question = Outbound(("a" if agent != "a" else "b",), "Tell", b"", "on_total", 60_000)
+            reaction = Reaction(letter.id, (question,), (Alarm(60_000, "Add", b"t"),))
+            state = b"\x81\xa6amount\x05"
+            store.append(machine.step([Reacted(agent, (reaction,), state, 1_000)], 0.0, 1_000).record or b"")
+        store.close()
+
+
+def _apply(folder: Path, text: str, old: str | None = None, dry: bool = False, drop: bool = False) -> Outcome:
+    wish = Wish(_file(text), (), "system", 5_000, dry, drop)
+    return change_directories(str(folder), wish, None if old is None else _file(old))
+
+
+def _machines(folder: Path, text: str) -> dict[str, AgentServer]:
+    """Open all directories, and let what was sent since the change arrive."""
+    file = _file(text)
+    machines = {}
+    for name in file.servers:
+        found = directories._read(str(folder / name))
+        machines[name] = machine = AgentServer(name, plan_of(file), found.incarnation)
+        snapshot = None if found.snapshot is None else found.snapshot.data()
+        assert replay(machine, snapshot, (record for _, record in found.records()), file.epoch, 0.0)
+        assert machine.epoch == file.epoch
+        machine.begin_life(7)
+    directories.drain(machines, lambda records: None)
+    return machines
+
+
+def _check(folder: Path, text: str, servers: int = 4) -> dict[str, AgentServer]:
+    """Every agent has its state, its timers, its question, and each letter once, in the sequence of its sender."""
+    machines = _machines(folder, text)
+    for agent in AGENTS:
+        machine = machines[machines["s1"].plan.homes[agent]]
+        letters = [letter for letter in machine.engine.mailboxes[agent] if letter.type == "Add"]
+        for number in range(1, servers + 1):
+            mine = [letter.body[1] for letter in letters if letter.body[0] == number]
+            assert mine == ([2, 3] if number == AGENTS[agent] else [1, 2, 3]), (agent, number, mine)
+        assert machine.engine.states[agent] == b"\x81\xa6amount\x05"
+        assert [question.agent for question in machine.engine.asks.values()].count(agent) == 1
+        assert sorted(timer[1] for timer in machine.timers.waiting.values()).count(agent) == 2
+        others = [one for one in machines.values() if one is not machine]
+        assert not any(agent in one.engine.mailboxes or agent in one.engine.states for one in others)
+    return machines
+
+
+@pytest.mark.parametrize("text", [BUS, ONE_MORE, MOVED, FLAT.replace("matrix", "pruned")])
+def test_everything_arrives_and_moves_along(text: str, tmp_path: Path) -> None:
+    _begin(tmp_path, FLAT)
+    outcome = _apply(tmp_path, text)
+    assert (outcome.state, outcome.number, outcome.refusals) == ("done", 1, ())
+    machines = _check(tmp_path, text)
+    assert {one.organisation.system for one in machines.values()} == {"system"}
+    assert _apply(tmp_path, text).state == "unchanged"
+    assert differing(str(tmp_path), _file(text)) is None
+    found = differing(str(tmp_path), _file(FLAT))
+    assert found is not None
+    assert found.epoch == _file(text).epoch
+
+
+def test_a_total_order(tmp_path: Path) -> None:
+    total = FLAT.replace("matrix", "skeen:causal=true")
+    _begin(tmp_path, total)
+    assert _apply(tmp_path, MOVED).state == "done"
+    machines = _machines(tmp_path, MOVED)
+    for agent in AGENTS:
+        machine = machines[machines["s1"].plan.homes[agent]]
+        letters = [letter.body[0] for letter in machine.engine.mailboxes[agent] if letter.type == "Add"]
+        assert sorted(letters) == [1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]
+
+
+def test_there_and_back_again(tmp_path: Path) -> None:
+    _begin(tmp_path, FLAT)
+    for text in (BUS, MOVED, BACK):
+        assert _apply(tmp_path, text).state == "done"
+    _check(tmp_path, BACK)
+    for name in _file(BACK).servers:
+        # Indices continue over all servers of a process, and nothing is sent or delivered twice.
+        assert (tmp_path / name).is_dir()
+    with gathered([str(tmp_path)]) as paths:
+        rows = [row for path in paths for row in read_events([path])[0]]
+    for process in {row.process for row in rows if row.kind != "hop"}:
+        indices = sorted(row.index for row in rows if row.process == process and row.kind != "hop")
+        assert indices == list(range(len(indices)))
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("killed", range(2, 34, 4))
+def test_killed_at_a_record_it_is_continued_or_begun_again(
+    killed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _begin(tmp_path, FLAT)
+    left = killed
+    real = directories._Stopped.append
+
+    def append(self: directories._Stopped, record: bytes) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise Killed
+        real(self, record)
+
+    monkeypatch.setattr(directories._Stopped, "append", append)
+    for _ in range(3):
+        try:
+            outcome = _apply(tmp_path, MOVED)
+            break
+        except Killed:
+            continue
+    assert outcome.state in ("done", "unchanged")
+    _check(tmp_path, MOVED)
+
+
+@pytest.mark.parametrize("killed", [8, 14, 20, 26])
+def test_a_change_that_was_begun_can_be_ended(killed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _begin(tmp_path, FLAT)
+    left = killed
+    real = directories._Stopped.append
+
+    def append(self: directories._Stopped, record: bytes) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise Killed
+        real(self, record)
+
+    with contextlib.suppress(Killed), monkeypatch.context() as patch:
+        patch.setattr(directories._Stopped, "append", append)
+        _apply(tmp_path, MOVED)
+    outcome = directories.finish(str(tmp_path), 5_000)
+    assert outcome.state == "unchanged"
+    assert outcome.number == (outcome.old.epoch == _file(MOVED).epoch)
+    _check(tmp_path, MOVED if outcome.number else FLAT)
+    state = directories.histories(str(tmp_path))["s1"]
+    assert state[0]["in_progress"] is None
+    assert [one.change for one in state[1]] == list(range(outcome.number + 1))
+
+
+def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
+    _begin(tmp_path, FLAT)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    outcome = _apply(tmp_path, MOVED, dry=True)
+    assert outcome.state == "planned"
+    assert outcome.change.region == ("A",)
+    assert outcome.letters == {"a": 2}
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    _begin(tmp_path, FLAT)
+    fewer = topology({"A": "123"}, {"a": 1, "b": 2, "c": 3})
+    refusals = _apply(tmp_path, fewer).refusals
+    assert refusals[0].startswith("d is removed, and has 2 letters that wait or are dead")
+    assert any("expected s4" in one for one in refusals)
+    assert _apply(tmp_path, fewer, drop=True).state == "done"
+    assert {"a", "b", "c"} == set(_machines(tmp_path, fewer)["s1"].plan.homes)
+
+
+def test_a_removed_server_hands_its_clients_over(tmp_path: Path) -> None:
+    _begin(tmp_path, BACK)
+    new = WITHOUT.replace("[moved]", 'e = { server = "s1", class = "nowhere:Agent" }\n[moved]')
+    assert _apply(tmp_path, new).state == "done"
+    machines = _machines(tmp_path, new)
+    assert machines["s4"].organisation.adopted == {"c5": "c5@s5"}
+    assert machines["s4"].clients["c5"] == 3
+    assert machines["s1"].channel.check(("c5@s5",)) == ("c5@s5",)
+    # Its directory is not needed any more, and does not stand in the way of the next change.
+    assert _apply(tmp_path, new.replace("matrix", "pruned")).state == "done"
+
+
+def test_data_of_an_older_version(tmp_path: Path) -> None:
+    _begin(tmp_path, FLAT, noted=False)
+    with pytest.raises(TopologyError, match="expected it as --from FILE"):
+        _apply(tmp_path, BUS)
+    assert _apply(tmp_path, BUS, old=FLAT).state == "done"
+    _check(tmp_path, BUS)
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    _begin(tmp_path / "data", FLAT)
+    new, old = tmp_path / "new.toml", tmp_path / "old.toml"
+    new.write_text(_file(MOVED).text())
+    old.write_text(_file(FLAT).text())
+    run = CliRunner()
+    result = run.invoke(build(), ["topology", "apply", str(new), "--data", str(tmp_path / "data"), "--json"])
+    document = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert document["epoch_before"] == _file(FLAT).epoch
+    assert document["epoch_after"] == _file(MOVED).epoch
+    assert {"kind": "agent-moved", "name": "a", "before": "s1", "after": "s3"} in document["changes"]
+    assert document["pauses"] == {"domains": ["A"], "servers": ["s1", "s2", "s3", "s4"]}
+    assert document["state"] == "done"
+    result = run.invoke(build(), ["up", str(old), "--data", str(tmp_path / "data")])
+    assert "server removed s5; " in result.stderr
+    assert f"antecede topology apply {old} --data {tmp_path / 'data'}" in result.stderr
