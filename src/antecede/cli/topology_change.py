@@ -157,7 +157,9 @@ def _report(outcome: "Outcome", new: "TopologyFile") -> None:
     Console(soft_wrap=True).print(table)
     waiting = sum(outcome.letters.values())
     if outcome.letters:
-        print(f"{len(outcome.letters)} agents and clients leave their server, with {waiting} letters")
+        count = len(outcome.letters)
+        leave = "1 agent or client leaves its" if count == 1 else f"{count} agents and clients leave their"
+        print(f"{leave} server, with {waiting} letter{'' if waiting == 1 else 's'}")
     pauses = ", ".join(outcome.change.region)
     print(f"pauses until its letters have arrived: {pauses}" if pauses else "nothing pauses")
     for refusal in outcome.refusals:

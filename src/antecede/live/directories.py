@@ -161,8 +161,16 @@ def change_directories(
         for name in _names_in(folder):
             progress(f"reading {name}")
             opened = _opened(name, f"{folder}/{name}", wish.dry, files)
+            if opened is not None and opened.machine.organisation.removed:
+                opened.close()
+                opened = None
             if opened is not None:
                 servers[name] = opened
+            elif name in wish.new.servers:
+                raise TopologyError(
+                    f"{folder}/{name}: the data of a server that was removed by an earlier change: move this directory "
+                    "away, to add the server again"
+                )
         if not servers:
             raise TopologyError(f"{folder}: no data directories of servers there")
         for server in servers.values():
