@@ -72,7 +72,9 @@ class Peering:
 
     @property
     def _epoch(self) -> str:
-        return self._machine.epoch or self._given_epoch
+        # A restored system has a system id behind its epoch (antecede.backups.system).
+        given, mark, system = self._given_epoch.partition("~")
+        return (self._machine.epoch or given) + mark + system
 
     def _check_hello(self, peer: Peer) -> None:
         """Refuse a topology, or a token, with which a hello would be longer than the other end reads."""
@@ -274,6 +276,8 @@ class Peering:
         """Return why a server with another topology may not connect: a domain that both share differs. If one end does
         not send digests, the whole topology must be the same."""
         me, other, organisation = self._machine.name, hello.server[:64], self._machine.organisation
+        if hello.epoch.partition("~")[2] != self._epoch.partition("~")[2]:
+            return Refusal("other-system", f"server {other} belongs to another system ({hello.epoch[:64]}) than {me}")
         if hello.system and organisation.system and hello.system != organisation.system:
             return Refusal("other-system", f"server {other} belongs to another system ({hello.system[:64]}) than {me}")
         theirs = {link.domain: link.digest for link in hello.links}
