@@ -159,6 +159,20 @@ def test_agents_deliver_unless_the_file_says_hold() -> None:
     assert world.waiting == ["x@s12"]
 
 
+def test_letters_that_are_sent_again_do_not_overtake_each_other() -> None:
+    world = World(quota=Quota(1))
+    for _ in range(3):
+        world.send("x@s1", "a")
+    world.react("a", dead="no handler")
+    world.step("s3", Look())
+    died, expired = world.servers["s3"].engine.dead
+    world.step("s3", Replay(expired, ("a",), "dead-letters"))
+    assert (world.waiting, world.held) == (["x@s12"], ["x@s13"]), "the operator has decided: it is not held"
+    world.step("s3", Replay(died, ("a",), "dead-letters"))
+    assert world.waiting == ["x@s12", "x@s11", "x@s13"]
+    world.check_replay()
+
+
 def test_a_setting_that_changes_lets_held_letters_go() -> None:
     world = World()
     world.send("x@s1", "a")

@@ -12,7 +12,9 @@ decide: it was sent on this server, it came through another domain than the dead
 stamps. A letter that may follow from a *held* letter is held as well, so order is kept.
 
 A letter of the agent itself does not follow, because the agent did not react to the dead letter. Timers are not
-messages and are never held.
+messages and are never held. Neither is a letter that an operator sent again: the operator has decided, and its sender,
+``dead-letters``, receives nothing, so it follows only from letters that were sent again earlier. If one of these were
+held, the next one would overtake it.
 """
 
 from collections.abc import Iterable
@@ -149,7 +151,7 @@ class Following:
         return sum(letter.source not in sources for letter in self.held.get(agent, ()))
 
     def _may_follow(self, agent: str, letter: Letter, barrier: _Barrier) -> bool:
-        if any(letter.replays == dead.id for dead in self.blocks.get(agent, {}).values()):
+        if letter.replays:
             return False
         if letter.source == agent:
             # Its multicasts may be part of a total order, in which nothing may overtake a held letter.

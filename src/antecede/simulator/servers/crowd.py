@@ -26,7 +26,7 @@ from antecede.trace import DELIVER, HOP, SEND, Event
 class Crowd:
     """The quotas of one world, and those that they are for."""
 
-    def __init__(self, seed: int, servers: list[str], operators: bool) -> None:
+    def __init__(self, seed: int, servers: list[str]) -> None:
         self._random = random = Random(f"{seed}/crowd")
         named: dict[str, Quota] = {}
         self.absent = ""
@@ -42,8 +42,7 @@ class Crowd:
         if random.random() < 0.2:
             named.update({f"c0@{server}": Quota(1 + int(random.random() * 3)) for server in servers})
         self.hold = {"a0", "a9"} if random.random() < 0.2 else set()
-        if self.hold and random.random() < 0.5 and not operators:
-            # If operators send an expired letter again and then the dead one, the second rightly comes first.
+        if self.hold and random.random() < 0.5:
             self.agents.add("a0")
             named["a0"] = Quota(1 + int(random.random() * 3))
         self.mailboxes = Mailboxes(named=named, hold=frozenset(self.hold))

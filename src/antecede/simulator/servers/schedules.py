@@ -71,7 +71,7 @@ def play(
     clients = [f"c{number}@{_one(random, servers)}" for number in range(1 + int(random.random() * 3))]
     durability = "os" if random.random() < 0.15 else "disk"
     rough = faults or _with_intruders(seed, _faults(random, seed))
-    crowd = Crowd(seed, servers, operators=bool(rough.operators))
+    crowd = Crowd(seed, servers)
     plan = msgspec.structs.replace(plan, mailboxes=crowd.mailboxes)
     if isinstance(rough, Intruded) and world_class is ServerWorld:
         world_class = IdentifiedWorld
