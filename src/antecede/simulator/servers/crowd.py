@@ -116,7 +116,8 @@ def early(logs: Logs) -> Iterator[str]:
 
 
 def _pasts(rows: list[Event]) -> dict[str, set[str]]:
-    """Return for each message the messages from which it follows. A dead letter has no effect where it died."""
+    """Return for each message the messages from which it follows. A dead letter has no effect where it died. A letter
+    that an operator sent again follows from nothing: the operator has decided about it."""
     lines: dict[str, deque[Event]] = {}
     for row in sorted((row for row in rows if row.kind != HOP), key=lambda row: row.index):
         lines.setdefault(row.process, deque()).append(row)
@@ -131,7 +132,7 @@ def _pasts(rows: list[Event]) -> dict[str, set[str]]:
                 if row.message is None:
                     continue
                 if row.kind == SEND:
-                    pasts[row.message] = set(known[process])
+                    pasts[row.message] = set() if row.replays else set(known[process])
                     known[process].add(row.message)
                 elif row.kind == DELIVER and not row.dead:
                     known[process] |= pasts[row.message] | {row.message}
