@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from antecede.cli.live import read_token
 from antecede.errors import UsageError
 from antecede.live import ServerRuntime
 from antecede.live.local import LocalSession
+from antecede.server import Input
+from antecede.server.batches import take_inputs
 from antecede.server.items import PublishedMany
 from antecede.topology import parse_topology
 
@@ -65,15 +68,9 @@ def test_a_client_may_be_as_far_ahead_as_its_window() -> None:
 
 
 def test_a_step_takes_a_bounded_number_of_copies_however_short() -> None:
-    async def play(runtime: ServerRuntime) -> None:
-        driver = runtime.driver
-        for to, count in ((("a",), 1_024), (("a", "b", "c", "d"), 256)):
-            driver.inputs.extend(PublishedMany("alice", 1, to, "T", [b""] * count) for _ in range(1_000))
-            taken = driver._take_inputs()
-            driver.inputs.clear()
-            assert len(taken) * count * len(to) == limits.step_letters_max
-
-    _with_a_server(play)
+    for to, count in ((("a",), 1_024), (("a", "b", "c", "d"), 256)):
+        inputs = deque[Input](PublishedMany("alice", 1, to, "T", [b""] * count) for _ in range(1_000))
+        assert len(take_inputs(inputs)) * count * len(to) == limits.step_letters_max
 
 
 def test_a_batch_for_many_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -318,7 +318,7 @@ def test_the_search_finds_both_mistakes() -> None:
 
 def test_the_guides_example_declares_its_conflicts_rightly() -> None:
     guide = Path(__file__).resolve().parents[2] / "docs" / "guide" / "objects.md"
-    code = guide.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    code = guide.read_text(encoding="utf-8").split('```python title="accounts.py"\n')[1].split("```")[0]
     names: dict[str, Any] = {}
     exec(code, names)
     assert {pair.finding for pair in search(names["Account"], 100)} == {"conflict", "compatible"}

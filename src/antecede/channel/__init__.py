@@ -333,7 +333,7 @@ class Channel:
     def _plan(self, came_by: str, to: tuple[str, ...]) -> Way:
         plan = self._plans.get((came_by, to))
         if plan is None:
-            plan = way_of(self.me, came_by, to, self._addresses.home, self._first, self._total)
+            plan = self._make_plan(came_by, to)
             self._planned += len(to) + _plan_addresses
             if self._planned > shared_addresses_max:
                 self._plans.clear()
@@ -341,6 +341,9 @@ class Channel:
                 self._planned = len(to) + _plan_addresses
             self._plans[(came_by, to)] = plan
         return plan
+
+    def _make_plan(self, came_by: str, to: tuple[str, ...]) -> Way:
+        return way_of(self.me, came_by, to, self._addresses.home, self._first, self._total)
 
     # Frames.
 

@@ -185,7 +185,8 @@ class SimulatedServer:
         newest = LOG_FORMAT if self.speaks == wire.VERSION else FORMAT_OLDEST
         stored = (record for _, record in found.records())
         cuts = truncated(found.cuts, self.clock_ms)
-        first = recover(machine, snapshot, stored, "", world.now, newest, self.shared.ended(), self.clock_ms, cuts)
+        epoch = "" if self.plan.file is None else self.plan.file.epoch
+        first = recover(machine, snapshot, stored, epoch, world.now, newest, self.shared.ended(), self.clock_ms, cuts)
         machine.begin_life(self.life + 1)
         self.host = self.host_class(self.name, machine.channel.check)
         for agent, kind in self.agents.items():
