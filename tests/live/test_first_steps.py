@@ -49,7 +49,7 @@ def test_up_says_which_server_was_killed(cluster: Callable[..., Any]) -> None:
     finally:
         up.kill()
         up.wait()
-    said = [line for line in errors.read_text().splitlines() if line.startswith("antecede: ")]
+    said = [line for line in errors.read_text().splitlines() if line.startswith("antecede: s")]
     again = "run the same command again to continue: nothing accepted is lost"
     assert said == ["antecede: s2 ended; stopping the others", f"antecede: s2 was killed (signal 9); {again}"]
     assert errors.read_text().splitlines()[-1] == said[-1], "the cause comes last"

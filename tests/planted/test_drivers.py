@@ -13,7 +13,7 @@ import pytest
 
 from antecede import limits
 from antecede.engine import React, Reaction
-from antecede.server import sizes
+from antecede.server import batches
 from antecede.server.acknowledgements import Acknowledgements
 from antecede.server.client import ClientLine, Numbering, Ticket
 from antecede.server.driver import Commit, Driver
@@ -173,7 +173,7 @@ def test_numbers_that_a_refusal_does_not_give_back(monkeypatch: Patch) -> None:
 def test_a_batch_of_which_the_server_has_a_part(monkeypatch: Patch) -> None:
     """What the server has of it is sent again, under the numbers of the rest."""
     monkeypatch.setattr(limits, "step_letters_max", 1)
-    monkeypatch.setattr(sizes, "_copy_bytes", limits.step_bytes_max)
+    monkeypatch.setattr(batches, "_copy_bytes", limits.step_bytes_max)
     monkeypatch.setattr(Ticket, "drop", lambda self, count: setattr(self, "number", self.number + count))
     caught(300, faults=_clients)
 

@@ -23,7 +23,7 @@ from antecede.server.connections import Connection
 from antecede.server.dead_letters import DeadLetters
 from antecede.server.hands import Hands
 from antecede.server.inbox import Inbox
-from antecede.server.items import Reacted
+from antecede.server.items import Forgot, Reacted
 from antecede.server.operations import Operations
 from antecede.server.peering import Peering
 from antecede.server.questions import Questions
@@ -332,7 +332,8 @@ def test_a_peer_of_another_incarnation_that_is_accepted(monkeypatch: Patch) -> N
         self.peer = source
 
     monkeypatch.setattr(Link, "_check_peer", check_peer)
-    caught(300, "which has another past", "goes on", faults=Faults(seconds=0.1))
+    built = "a snapshot that was built from the log differs from the state"
+    caught(300, "which has another past", "goes on", built, faults=Faults(seconds=0.1))
 
 
 def test_a_peer_whose_counter_went_back_that_is_accepted(monkeypatch: Patch) -> None:
@@ -345,13 +346,14 @@ def test_a_peer_whose_counter_went_back_that_is_accepted(monkeypatch: Patch) -> 
 
 
 def test_a_link_that_stays_stopped_when_its_domain_was_reset(monkeypatch: Patch) -> None:
-    def begin_anew(self: AgentServer, item: Any) -> None:
+    def apply(self: AgentServer, item: Any, now: float) -> None:
         stopped = self.stopped
-        real(self, item)
-        self.stopped = stopped
+        real(self, item, now)
+        if isinstance(item, Forgot):
+            self.stopped = stopped
 
-    real = AgentServer._begin_anew
-    monkeypatch.setattr(AgentServer, "_begin_anew", begin_anew)
+    real = AgentServer._apply
+    monkeypatch.setattr(AgentServer, "_apply", apply)
     caught(300, "and then letters were delivered")
 
 

@@ -6,7 +6,7 @@ from antecede import wire
 from antecede.access import authoriser, proof
 from antecede.access.authoriser import Authoriser, Who
 from antecede.access.proof import Answering, Keyring, signed
-from antecede.channel import Channel
+from antecede.channel.senders import Senders
 from antecede.server.admission import Admission
 from antecede.server.entry import Entry, Incoming
 from antecede.server.rights import Rights
@@ -102,5 +102,5 @@ def test_an_address_that_has_any_number_of_connections(monkeypatch: Patch) -> No
 
 
 def test_letters_of_agents_that_live_elsewhere(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Channel, "_from_behind", lambda self, domain, source, letters: letters)
+    monkeypatch.setattr(Senders, "genuine", lambda self, consumer, source, letters, faults: letters)
     caught(300, "of traitor@", faults=_intruders)

@@ -87,9 +87,9 @@ def test_a_hello_that_says_more_than_is_durable(monkeypatch: Patch) -> None:
 def test_a_hop_in_a_later_step(monkeypatch: Patch) -> None:
     """Laumay et al. §4: a router that forwards later breaks causal order even on a tree."""
 
-    def dispatch(self: Channel, letter: Letter, local: Any, onward: Any, returns_by: str) -> None:
-        elsewhere = letter.source.rpartition("@")[2] != self.me and self._homes.get(letter.source) != self.me
-        real(self, letter, local, () if elsewhere else onward, returns_by)
+    def dispatch(self: Channel, letter: Letter, local: Any, onward: Any, returns_by: str, came_by: str = "") -> None:
+        elsewhere = self._addresses.origin(letter.source) != self.me
+        real(self, letter, local, () if elsewhere else onward, returns_by, came_by)
         if elsewhere and onward:
             late.setdefault(self, []).append((letter, onward))
 
@@ -156,8 +156,8 @@ def test_what_overtakes_an_own_letter_in_a_total_order(monkeypatch: Patch) -> No
 
 
 def test_an_own_letter_that_is_forwarded_twice(monkeypatch: Patch) -> None:
-    def dispatch(self: Channel, letter: Letter, local: Any, onward: Any, returns_by: str) -> None:
-        real(self, letter, local, onward, returns_by)
+    def dispatch(self: Channel, letter: Letter, local: Any, onward: Any, returns_by: str, came_by: str = "") -> None:
+        real(self, letter, local, onward, returns_by, came_by)
         if returns_by:
             for domain, members in self._plan(returns_by, letter.to)[1]:
                 self.consumers[domain].enqueue(members, letter)
@@ -331,10 +331,10 @@ def test_a_replay_that_stamps_nothing(monkeypatch: Patch) -> None:
 
 
 def test_publishes_whose_numbers_are_not_remembered(monkeypatch: Patch) -> None:
-    def publish(self: AgentServer, given: Any, items: list[Item], now: float, clock_ms: int) -> None:
+    def publish(self: AgentServer, given: Any, now: float, clock_ms: int) -> None:
         if isinstance(given, Published):
             self.clients[given.client] = given.number - 1
-        real(self, given, items, now, clock_ms)
+        real(self, given, now, clock_ms)
 
     real = AgentServer._publish
     monkeypatch.setattr(AgentServer, "_publish", publish)

@@ -24,6 +24,7 @@ from antecede.objects.roots import Roots
 from antecede.objects.table import Table
 from antecede.orders.objects_rules import Rules
 from antecede.server import AgentServer
+from antecede.server.items import Expired
 from antecede.testing import NONE, ROUGH, Faults, World
 from antecede.trace import DELIVER, SEND, judge
 
@@ -248,8 +249,13 @@ def test_caught_locks_that_nobody_respects(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_caught_deadlines_that_are_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = AgentServer._expire
-    monkeypatch.setattr(AgentServer, "_expire", lambda self, items, now, clock_ms: real(self, [], now, clock_ms))
+    def do(self: AgentServer, item: Any, now: float) -> None:
+        real(self, item, now)
+        if isinstance(item, Expired):
+            self.items.remove(item)
+
+    real = AgentServer._do
+    monkeypatch.setattr(AgentServer, "_do", do)
     _caught()
 
 

@@ -144,11 +144,13 @@ class _LateRouter(RoutedChannel):
         self._fresh: list[tuple[Letter, Any]] = []
         self._late: list[tuple[float, Letter, Any]] = []
 
-    def _dispatch(self, letter: Letter, local: tuple[str, ...], onward: Any, returns_by: str) -> None:
+    def _dispatch(
+        self, letter: Letter, local: tuple[str, ...], onward: Any, returns_by: str, came_by: str = ""
+    ) -> None:
         if letter.source == self.me or not onward:
-            super()._dispatch(letter, local, onward, returns_by)
+            super()._dispatch(letter, local, onward, returns_by, came_by)
         else:
-            super()._dispatch(letter, local, (), returns_by)
+            super()._dispatch(letter, local, (), returns_by, came_by)
             self._fresh.append((letter, onward))
 
     def flush(self, now: float) -> None:
@@ -170,10 +172,12 @@ class _LateRouter(RoutedChannel):
 class _UnicastRouter(RoutedChannel):
     """A planted bug in the shipped hop: a multicast is sent on as a loop of unicasts, each a message of its own."""
 
-    def _dispatch(self, letter: Letter, local: tuple[str, ...], onward: Any, returns_by: str) -> None:
+    def _dispatch(
+        self, letter: Letter, local: tuple[str, ...], onward: Any, returns_by: str, came_by: str = ""
+    ) -> None:
         if letter.source != self.me:
             onward = [(domain, (member,)) for domain, members in onward for member in members]
-        super()._dispatch(letter, local, onward, returns_by)
+        super()._dispatch(letter, local, onward, returns_by, came_by)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ class ServerCore:
         the one-token mode. ``authoriser``, ``keyring``: those of a server with an access file. ``speaks``: the
         newest wire version of this server."""
         self.machine = machine
-        self._log = log = QuietLog(log)
+        self.log = log = QuietLog(log)
         self.guard = guard = Guard(authoriser or Authoriser(token=token), keyring, audit, log)
         self.peering = Peering(machine, epoch, token, guard, log, random, speaks)
         self.sessions = Sessions(machine, guard.authoriser, log)
@@ -105,7 +105,7 @@ class ServerCore:
         """Do the periodic work, about once per second: send a ping if nothing was sent for a while, close connections
         that are silent for too long, forget temporary clients that are gone."""
         self.driver.now = now
-        self._log.report(now)
+        self.log.report(now)
         self._report_expired()
         self.sessions.sweep(now)
         self.entry.watch(now)
@@ -126,24 +126,24 @@ class ServerCore:
         self.entry.admission.limit_addresses(access.addresses)
         self.sessions.review()
         self.review()
-        self._log.info("access-reloaded", digest=access.digest, before=None if before is None else before.digest)
+        self.log.info("access-reloaded", digest=access.digest, before=None if before is None else before.digest)
         self.guard.note("reloaded", None, "", digest=access.digest)
 
     def keep_access(self, reason: str) -> None:
         """Keep the access file, because its new content cannot be used."""
         self.guard.authoriser.error = reason
-        self._log.error("access-kept", reason=reason)
+        self.log.error("access-kept", reason=reason)
         self.guard.note("reload-failed", None, "", reason=reason)
 
     def _report_expired(self) -> None:
         """Log which mailboxes lost letters since the last time: the worst, each in one line."""
         expired = self.machine.engine.quotas.expired
         for address in sorted(expired, key=lambda one: -expired[one])[:_reported_max]:
-            self._log.warning("letters-expired", mailbox=address, letters=expired[address], mailboxes=len(expired))
+            self.log.warning("letters-expired", mailbox=address, letters=expired[address], mailboxes=len(expired))
         expired.clear()
         forgotten = self.machine.engine.forgotten
         if forgotten > self._forgotten:
-            self._log.warning("dead-letters-dropped", letters=forgotten - self._forgotten, reason="too many")
+            self.log.warning("dead-letters-dropped", letters=forgotten - self._forgotten, reason="too many")
             self._forgotten = forgotten
 
     @property

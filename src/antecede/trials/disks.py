@@ -22,7 +22,7 @@ from threading import RLock
 import msgspec
 
 from antecede.store.files import Files
-from antecede.store.format import LOCK
+from antecede.store.format import LOCK, TEMPORARY
 from antecede.store.simulated import Inode, SimulatedDisk
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -47,7 +47,13 @@ class TroubledFiles(Files):
     def open(self, path: str, write: bool = False) -> int:
         with self._lock:
             file = super().open(path, write)
-            self._note("open", path, file)
+            if path.endswith(TEMPORARY):
+                # The process that builds snapshots wrote it, and synced it.
+                self._note("create", path, file)
+                self._note("write", file, os.pread(file, self.size(file), 0), 0)
+                self._note("sync", file)
+            else:
+                self._note("open", path, file)
             return file
 
     def close(self, file: int) -> None:
@@ -167,6 +173,9 @@ def play(journal: bytes, disk: SimulatedDisk) -> None:
         if operation in ("create", "open"):
             path, file = given
             files[file] = disk.create(path) if operation == "create" else disk.open(path)
+        elif operation == "unlink" and given[0].endswith(TEMPORARY) and given[0] not in disk.seen:
+            # A process that builds snapshots for an earlier server left it behind.
+            continue
         elif operation in ("rename", "unlink", "sync_directory"):
             getattr(disk, operation)(*given)
         elif given[0] in files:
