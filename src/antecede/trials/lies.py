@@ -23,7 +23,7 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import count, islice
 from random import Random
 from time import perf_counter, thread_time
@@ -44,6 +44,7 @@ from antecede.server import AgentServer, FromPeer
 from antecede.server.items import Published
 from antecede.server.projection import project
 from antecede.topology import parse_topology
+from antecede.trials.listening import Ear, listening
 from antecede.trials.mutations import Liar
 from antecede.trials.nowhere import Nowhere, feed, resident_mib
 
@@ -71,20 +72,6 @@ class Echo(Agent):
         # With a forged sender the reaction would fail and be tried again, and everything else would wait.
         with suppress(UsageError):
             ctx.reply(word)
-
-
-class _Ear(logging.Handler):
-    """Counts log messages, and keeps exceptions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reasons: set[str] = set()
-        self.exceptions: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.reasons.add(str(getattr(record, "fields", {}).get("reason", "")))
-        if record.exc_info:
-            self.exceptions.append(self.format(record))
 
 
 class Lies(msgspec.Struct):
@@ -252,7 +239,7 @@ class Victim:
 
     # Lies.
 
-    async def lie(self, logged: set[str]) -> None:
+    async def lie(self, ear: Ear) -> None:
         """Send one lie on a new connection, in one piece or in several."""
         data = self.liar.tell(self._conversation())
         transport = Nowhere()
@@ -290,9 +277,7 @@ class Victim:
         connection.connection_lost(None)
         if transport.closed:
             self.closed += 1
-            # The log cuts long texts.
-            shown = connection.reason[: limits.log_text_chars_max] + "…"
-            known = not connection.reason or connection.reason in logged or shown in logged
+            known = not connection.reason or ear.heard(connection.reason)
             if not known and len(self.unsaid) < _shown_max:
                 self.unsaid.append(f"a connection was closed without a logged reason: {connection.reason!r}")
         # A stopped link would let nothing more in, so the domain is reset.
@@ -394,13 +379,13 @@ async def trial(
     escaped: list[str] = []
     first = 0
     loop.set_exception_handler(lambda _, context: escaped.append(f"{context.get('exception')!r}"))
-    with _listening() as ear:
+    with listening() as ear:
         while outcome.lies < lies and not outcome.found:
             order = orders[outcome.servers % len(orders)]
             victim = Victim(order, seed + outcome.servers)
             try:
                 for _ in range(min(life, lies - outcome.lies)):
-                    await victim.lie(ear.reasons)
+                    await victim.lie(ear)
                 outcome.found += (f"{order}: {line}" for line in await victim.findings())
             except Exception as error:
                 logging.getLogger("antecede.trials").exception("an exception escaped")
@@ -425,21 +410,6 @@ async def trial(
             first = first or resident
             outcome.growth_mib = max(outcome.growth_mib, resident - first)
     return outcome
-
-
-@contextmanager
-def _listening() -> Iterator[_Ear]:
-    """Capture the log messages of servers, and hide them from other handlers."""
-    logger = logging.getLogger("antecede")
-    before = (logger.handlers, logger.propagate, logger.level)
-    ear = _Ear()
-    logger.handlers, logger.propagate = [ear], False
-    logger.setLevel(logging.INFO)
-    try:
-        yield ear
-    finally:
-        logger.handlers, logger.propagate = before[0], before[1]
-        logger.setLevel(before[2])
 
 
 _counted_each = 20
