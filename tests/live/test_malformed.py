@@ -84,6 +84,9 @@ _cases = [
 def test_malformed(world: Any) -> None:
     for data, reason in _cases:
         heard = _say(world, data)
+        for _ in range(5):
+            # If bytes are still on their way when the server closes, the reset may overtake its good-bye.
+            heard = heard or _say(world, data)
         if reason:
             world.until(lambda reason=reason: reason in world.log("s1"), f"the log says {reason!r}")
         assert b"\x0d" in heard, f"the server says good-bye after {data[:40]!r}"

@@ -36,6 +36,8 @@ class Oversight:
         self.appended_at = 0.0
         """The time of the last record."""
         self._vouched_at = -1.0
+        self._vouched_for = (0, 0)
+        """The last record when the log was last looked at, and how often that was."""
         self._durable_ms = 0
         """A server time that the log contains for sure."""
         self._jumped: int | None = None
@@ -120,6 +122,11 @@ class Oversight:
     def _vouched(self, last: int) -> None:
         server = self._server
         if server.store.last != last or server.store.durable != last:
+            return
+        # Twice is enough: nothing changes any more, but a second empty group would be wrong.
+        looks = self._vouched_for[1] + 1 if self._vouched_for[0] == last else 1
+        self._vouched_for = (last, looks)
+        if looks > 2:
             return
         groups: list[tuple[int, int, int, int]] = []
         inspect_log(
