@@ -22,7 +22,7 @@ class UsageError(AntecedeError):
 
 
 class MissingError(UsageError):
-    """There is no such thing on this server; another server may have it."""
+    """This server does not have it; another server may."""
 
     code = "missing"
 

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -133,22 +135,24 @@ class Killed(BaseException):
     pass
 
 
+def _killed_at(record: int) -> Callable[[directories._Stopped, bytes], None]:
+    """Return an append that fails once, at this record."""
+    numbers, real = count(1), directories._Stopped.append
+
+    def append(self: directories._Stopped, written: bytes) -> None:
+        if next(numbers) == record:
+            raise Killed
+        real(self, written)
+
+    return append
+
+
 @pytest.mark.parametrize("killed", range(2, 34, 4))
 def test_killed_at_a_record_it_is_continued_or_begun_again(
     killed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _begin(tmp_path, FLAT)
-    left = killed
-    real = directories._Stopped.append
-
-    def append(self: directories._Stopped, record: bytes) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise Killed
-        real(self, record)
-
-    monkeypatch.setattr(directories._Stopped, "append", append)
+    monkeypatch.setattr(directories._Stopped, "append", _killed_at(killed))
     for _ in range(3):
         try:
             outcome = _apply(tmp_path, MOVED)
@@ -162,18 +166,8 @@ def test_killed_at_a_record_it_is_continued_or_begun_again(
 @pytest.mark.parametrize("killed", [8, 14, 20, 26])
 def test_a_change_that_was_begun_can_be_ended(killed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _begin(tmp_path, FLAT)
-    left = killed
-    real = directories._Stopped.append
-
-    def append(self: directories._Stopped, record: bytes) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise Killed
-        real(self, record)
-
     with contextlib.suppress(Killed), monkeypatch.context() as patch:
-        patch.setattr(directories._Stopped, "append", append)
+        patch.setattr(directories._Stopped, "append", _killed_at(killed))
         _apply(tmp_path, MOVED)
     outcome = directories.finish(str(tmp_path), 5_000)
     assert outcome.state == "unchanged"

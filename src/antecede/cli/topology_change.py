@@ -36,9 +36,9 @@ def add_to(group: typer.Typer) -> None:
     ) -> int:
         """Change the topology: add, remove and move agents, servers and domains. Nothing is lost.
 
-        States, letters, timers and questions stay with their agents. With --data the servers must be stopped; the
-        folder is that of `antecede up --data`. If the command is killed, run it again: it finishes the change, or
-        begins again. Exit code 1 if the change is refused.
+        States, letters, timers and questions stay with their agents. A running system cannot be changed yet: stop the
+        servers, and give the folder of `antecede up --data` with --data. If the command is killed, run it again: it
+        finishes the change, or begins again. Exit code 1 if the change is refused.
         """
         from antecede.cli.organisation import usable_topology
         from antecede.errors import UsageError

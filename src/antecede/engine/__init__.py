@@ -164,7 +164,7 @@ class Engine:
         self.ready: dict[str, None] = {}
         """Agents that have letters and are not reacting."""
         self.frozen: frozenset[str] | None = None
-        """Agents and clients that must not do anything, because they will move; empty: all. None: there are none."""
+        """Agents and clients that must not do anything, because they will move; empty: all; None: none of them."""
 
     def deliver(self, agent: str, letter: Letter) -> None:
         """Put a letter into an agent's mailbox, unless it must be held."""

@@ -110,7 +110,7 @@ class Following:
         return self._sift(agent, list(waiting), self.held.pop(agent, []))
 
     def unblock(self, agent: str, key: str) -> list[Letter]:
-        """An operator has decided about a dead letter; return the letters that are no longer held."""
+        """An operator has decided about a dead letter; return the letters that may now be handled."""
         blocks = self.blocks.get(agent)
         if blocks is None or blocks.pop(key, None) is None:
             return []
