@@ -76,11 +76,23 @@ def test_the_wheel_runs_and_has_what_users_need(archives: tuple[Path, Path], tmp
     assert not [name for name in files if name.startswith((".venv", "tests", "build"))]
 
 
+def _python(minor: int) -> str | None:
+    """Return a Python of this version that runs: the command, or one that pyenv has installed."""
+    installed = sorted(
+        Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(f"versions/3.{minor}.*/bin/python")
+    )
+    for one in filter(None, [shutil.which(f"python3.{minor}"), *map(str, installed)]):
+        # The command may be pyenv's stand-in, which fails if this version is not selected.
+        if not subprocess.run([one, "-c", ""], capture_output=True, check=False).returncode:
+            return one
+    return None
+
+
 @pytest.mark.skipif(not os.environ.get("ANTECEDE_RELEASE"), reason="only before a release: ANTECEDE_RELEASE=1")
 @pytest.mark.parametrize("minor", [11, 12, 13, 14])
 def test_it_installs_on_every_python(archives: tuple[Path, Path], minor: int, tmp_path: Path) -> None:
-    found = shutil.which(f"python3.{minor}")
-    if not found or subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode:
+    found = _python(minor)
+    if found is None:
         pytest.skip(f"no Python 3.{minor} here")
     for number, archive in enumerate(archives):
         folder = tmp_path / str(number)
