@@ -204,3 +204,31 @@ def test_interrupts_reach_what_tests_start(request: pytest.FixtureRequest) -> No
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+_interrupted_in_a_destructor = """
+import signal, sys, time
+import antecede.cli as cli
+
+class Dropping:
+    def __del__(self):
+        signal.raise_signal(signal.{name})
+
+def run(arguments):
+    try:
+        Dropping()
+        time.sleep(60)
+    except KeyboardInterrupt:
+        return cli.interrupted
+
+cli.run = run
+sys.exit(cli.main())
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_an_interrupt_inside_a_destructor_still_ends_a_command(name: str, code: int) -> None:
+    """Python itself would print the exception and drop it."""
+    program = _interrupted_in_a_destructor.format(name=name)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=50)
+    assert (done.returncode, done.stderr) == (code, "")

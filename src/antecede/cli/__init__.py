@@ -16,10 +16,12 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import copy
 from importlib import import_module
 from inspect import cleandoc
 from pkgutil import iter_modules
+from threading import Timer
 from typing import Any
 
 import typer
@@ -75,9 +77,30 @@ def main() -> int:
         # A name in a trace may contain any character; a terminal that cannot show one gets an escape, not a traceback.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    _raise_dropped_interrupts_again()
     terminated = _clean_up_when_terminated()
     code = run(sys.argv[1:])
     return 143 if terminated and code == interrupted else code
+
+
+def _raise_dropped_interrupts_again() -> None:
+    """Python prints and drops an exception that a signal handler raises inside a destructor or a callback. Send Ctrl-C
+    and SIGTERM again a moment later instead."""
+    before = sys.unraisablehook
+
+    def dropped(unraisable: "sys.UnraisableHookArgs") -> None:
+        error = unraisable.exc_value
+        if isinstance(error, KeyboardInterrupt):
+            number = signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
+            later = Timer(_again_seconds, os.kill, (os.getpid(), number))
+            later.daemon = True
+            with suppress(RuntimeError):
+                # The process may be at its end, where no thread starts.
+                later.start()
+        else:
+            before(unraisable)
+
+    sys.unraisablehook = dropped
 
 
 def _clean_up_when_terminated() -> list[int]:
@@ -201,6 +224,7 @@ def _rank(name: str) -> int:
 
 
 _completing = "_ANTECEDE_COMPLETE"
+_again_seconds = 0.05
 """The variable in which a shell says that it asks for completions."""
 
 _usual = {"antecede client": "list", "antecede dead": "list", "antecede topology": "check"}
