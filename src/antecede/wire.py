@@ -37,13 +37,15 @@ from msgspec import Meta
 from antecede import limits
 from antecede.errors import WireError
 
-VERSION: Final = 4
+VERSION: Final = 5
 """The newest supported version."""
 VERSION_OLDEST: Final = 1
 LISTS: Final = 3
 """The first version in which a train may have lists of destinations."""
 SHARED_CALLS: Final = 4
 """The first version whose servers compute several calls of one request (:mod:`antecede.objects.roots`)."""
+DECIDED_CALLS: Final = 5
+"""The first version whose servers apply calls that are decided where they begin (:mod:`antecede.objects.execution`)."""
 
 TEMPORARY: Final = "temporary-client."
 """The beginning of the names of temporary clients."""

@@ -1,9 +1,10 @@
 """Our parties of ``antecede bench objects``: a server with a replica of a table, and a program that calls it.
 
 The program is on the bus of server s1, or of a client of it; the table has a replica on each of the three servers. The
-three kinds of calls are *compatible* (``add``, which conflicts with nothing), *shared* (``share``, compatible with
-itself, but in conflict with ``audit``, which is never called), *conflicting* (``put``, in conflict with itself) and
-*nested* (``move``, whose call of the other table each replica repeats).
+kinds of calls are *compatible* (``add``, which conflicts with nothing), *confirmed* (the same, but the answer waits
+until all replicas have the call on their disks), *shared* (``share``, compatible with itself, but in conflict with
+``audit``, which is never called), *conflicting* (``put``, in conflict with itself) and *nested* (``move``, whose call
+of the other table each replica repeats).
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from antecede.topology import parse_topology
 
 SERVERS = ("s1", "s2", "s3")
 _entry = "x" * 100
+_adding = {"compatible": "add", "confirmed": "confirm", "shared": "share"}
 
 
 class Table(ReplicatedObject):
@@ -40,6 +42,10 @@ class Table(ReplicatedObject):
 
     @operation
     def add(self, name: str, amount: int) -> None:
+        self.counts[name] = self.counts.get(name, 0) + amount
+
+    @operation(confirm=True)
+    def confirm(self, name: str, amount: int) -> None:
         self.counts[name] = self.counts.get(name, 0) + amount
 
     @operation(conflicts_with=["audit"])
@@ -131,12 +137,12 @@ async def caller(topology: str, kind: str, calls: int, under_way: int, pids: lis
 
         async def one(number: int) -> None:
             name = f"key {number % 100}"
-            if kind in ("compatible", "shared"):
-                await (table.add if kind == "compatible" else table.share)(name, 1)
-            elif kind == "conflicting":
+            if kind == "conflicting":
                 await table.put(name, _entry)
-            else:
+            elif kind == "nested":
                 await table.move("other", name, 1)
+            else:
+                await getattr(table, _adding[kind])(name, 1)
 
         say(**await timed(one, calls, under_way, pids, warm))
 

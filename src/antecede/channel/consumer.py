@@ -131,6 +131,7 @@ class MessageConsumer:
         """Packets of the order to this member itself. They do not travel, but one may have to wait, and must
         survive."""
         self._loop: deque[Frame | Packet] = deque()
+        self._taking_own = False
         self.taken: list[Any] = []
         """The list that gets accepted packets."""
         self.outgoing: list[Outgoing] = []
@@ -272,7 +273,7 @@ class MessageConsumer:
                 self._packet = effect.packet  # type: ignore[union-attr]
                 if held is not None:
                     self._accept(held[1], held[2], held[3], held=True)
-        if self._loop:
+        if self._loop and not self._taking_own:
             self._take_own(now)
 
     def _past_of(self, message: Message) -> Past | None:
@@ -283,15 +284,19 @@ class MessageConsumer:
         return None if counts is None else Past(self.domain, packet.source, counts)
 
     def _take_own(self, now: float) -> None:
-        """Receive the packets that the order sent to this member itself."""
-        while self._loop:
-            own = self._loop.popleft()
-            if isinstance(own, Frame):
-                self.receive(self.members[self.me], own, now)
-                continue
-            verdict, effects = self.order.receive(own)
-            self.traffic.held += verdict is Verdict.HOLD
-            self._carry_out(effects, now)
+        """Receive the packets that the order sent to this member itself, and those that follow from them."""
+        self._taking_own = True
+        try:
+            while self._loop:
+                own = self._loop.popleft()
+                if isinstance(own, Frame):
+                    self.receive(self.members[self.me], own, now)
+                    continue
+                verdict, effects = self.order.receive(own)
+                self.traffic.held += verdict is Verdict.HOLD
+                self._carry_out(effects, now)
+        finally:
+            self._taking_own = False
 
     # Reset.
 

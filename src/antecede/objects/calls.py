@@ -20,7 +20,7 @@ from antecede.channel import Channel, Letter
 from antecede.engine import Returned, name_of
 from antecede.errors import AntecedeError, OverloadError, StoreError, UsageError
 from antecede.messages import Effects
-from antecede.objects.instances import Answered
+from antecede.objects.instances import Answered, Failed
 from antecede.objects.replicas import RULES, Called, Replicas, Row
 from antecede.objects.values import is_deep
 
@@ -130,6 +130,13 @@ class Calls:
         ended, self.site.ended = self.site.ended, []
         return [self._letter(called, answered, life) for called, answered in ended if called.ask]
 
+    def failed(self) -> list[Failed]:
+        """Return the calls that failed here since the last time although they were answered elsewhere."""
+        if self.site is None or not self.site.failed:
+            return []
+        failed, self.site.failed = self.site.failed, []
+        return failed
+
     def are_sure(self, letters: Iterable[Letter]) -> bool:
         """Return whether these letters may reach their clients before the log has them."""
         return bool(self.sure) and all(letter.id in self.sure for letter in letters)
@@ -185,6 +192,7 @@ class Calls:
         """Check, in a recovery, that operations computed again do the same as before."""
         done = self._rows()
         self.sure.clear()
+        self.failed()
         if done == kept:
             return
         one, other = next(

@@ -10,6 +10,10 @@ object, whether it commits.
 instance that failed or was aborted stays so, since a slower replica must not find it computed again, perhaps with
 another outcome.
 
+**Blind operations** conflict with nothing and return nothing. Their order does not matter, nothing can undo them, and
+the answer is the same everywhere. So their home, if it has a replica, computes such a call, and decides and answers it
+in the same step. The request says so (``final``); each replica applies it at once, without a response or a commit.
+
 This module calls only the state, the table and the outbox. Roots and locks are the task of the site, which learns from
 ``reports`` which instances have ended.
 """
@@ -22,7 +26,7 @@ import msgspec
 from antecede import limits
 from antecede.errors import ObjectError
 from antecede.messages import ABORT, COMMIT, REQUEST, RESPONSE, Label, Message
-from antecede.objects.instances import DONE, QUEUED, RUNNING, Answer, Caller, Instance, Made, Request
+from antecede.objects.instances import DONE, QUEUED, RUNNING, Answer, Caller, Failed, Instance, Made, Request
 from antecede.objects.members import Members
 from antecede.objects.model import Call, Object, SharedCall
 from antecede.objects.outbox import Outbox
@@ -61,6 +65,10 @@ class Execution:
         """The reports of ended instances, in sequence; the site empties it after each call."""
         self.undone: dict[str, str] = {}
         """The latest instances that failed or were aborted here, each with the reason."""
+        self.blind: frozenset[str] = frozenset()
+        """The blind operations of the objects here."""
+        self.decides = False
+        """Whether calls of blind operations by roots of this home are decided here."""
 
     # Start and continuation.
 
@@ -69,6 +77,9 @@ class Execution:
         request = _read(_requests, message)
         if request is None or not 0 <= request.number[1] < self.outbox.order.members:
             self.ignore(message)
+            return
+        if request.final:
+            self._conclude(message, label, request)
             return
         one = self.table.instances.get(label.instance)
         if one is None and label.instance in self.undone:
@@ -85,6 +96,25 @@ class Execution:
             one.pending.append(message)
         else:
             self._join(one, message, label)
+
+    def _conclude(self, message: Message, label: Label, request: Request) -> None:
+        """Apply a call of a blind operation, as its home has decided."""
+        one = Instance(
+            label.instance,
+            label.operation,
+            *(request.arguments, request.root, request.number, label.by_instance, 0),
+            shared=request.shared,
+        )
+        if one.operation not in self.blind or one.id in self.table.instances:
+            self.ignore(message)
+            return
+        self.outbox.deliver(message)
+        self.outbox.note("begin", one)
+        went_well, reason = self.intentions.conclude(one)
+        if not went_well:
+            self.outbox.add(Failed(one.id, one.operation, str(reason)))
+        self.outbox.note(COMMIT if went_well else ABORT, one)
+        self.outbox.order.forget(one.id)
 
     def begin(self, one: Instance) -> None:
         """Begin a queued instance: its request counts as delivered now."""
@@ -121,9 +151,19 @@ class Execution:
                 one.calls.append(Made("", 0, True))
                 one.answers.append((False, str(refusal)))
                 continue
+            request = Request(one.root, one.number, call.arguments, isinstance(call, SharedCall))
+            if self.decides and label.operation in self.blind and not one.parent:
+                answer = self.intentions.foretold(label.instance, label.operation, request)
+                if answer is not None:
+                    # Nothing will be committed or undone: it is decided here.
+                    one.calls.append(Made("", 0, True))
+                    one.answers.append(answer)
+                    if answer[0]:
+                        self.outbox.send(to, label, msgspec.structs.replace(request, final=True))
+                    continue
             one.calls.append(Made(label.operation, to))
             one.replies = {}
-            self.outbox.send(to, label, Request(one.root, one.number, call.arguments, isinstance(call, SharedCall)))
+            self.outbox.send(to, label, request)
             return
 
     def _next_call(self, one: Instance) -> Call | None:

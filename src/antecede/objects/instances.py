@@ -48,6 +48,14 @@ class Answered(msgspec.Struct, frozen=True):
     """Whether it was aborted because its time was up."""
 
 
+class Failed(msgspec.Struct, frozen=True):
+    """An effect: a call that its home has decided and answered fails here, so this replica differs from others."""
+
+    instance: str
+    operation: str
+    reason: str
+
+
 class Stray(Deliver, frozen=True):
     """An effect: a message is delivered that no instance receives. Its instance has ended here, never begins, or does
     not need it. The message itself has lost its label."""
@@ -64,6 +72,8 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     arguments: tuple[Any, ...]
     shared: bool = False
     """Whether these are the arguments of several calls, to be computed one after the other."""
+    final: bool = False
+    """Whether the root has committed already: it is applied at once, and not answered."""
 
 
 class Caller(msgspec.Struct, frozen=True, array_like=True):

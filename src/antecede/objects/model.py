@@ -35,6 +35,7 @@ from antecede.orders.relation import Relation
 from antecede.whereabouts import text_of
 
 _mark = "__antecede_operation__"
+_confirmed = "__antecede_confirmed__"
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -101,12 +102,15 @@ def operation(method: Method) -> Method:
 
 
 @overload
-def operation(*, conflicts_with: Iterable[str] = ()) -> Callable[[Method], Method]:
-    """Mark a method as an operation that conflicts with others."""
+def operation(*, conflicts_with: Iterable[str] = (), confirm: bool = False) -> Callable[[Method], Method]:
+    """Mark a method as an operation that conflicts with others, or whose answers are confirmed by all replicas."""
 
 
-def operation(method: Any = None, *, conflicts_with: Iterable[str] = ()) -> Any:
-    """Mark a method as an operation, and name those with which it conflicts (possibly itself)."""
+def operation(method: Any = None, *, conflicts_with: Iterable[str] = (), confirm: bool = False) -> Any:
+    """Mark a method as an operation, and name those with which it conflicts (possibly itself).
+
+    An operation of a replicated object that conflicts with nothing and returns nothing (``-> None``) is answered when
+    the caller's server has it on its disk. With ``confirm`` the answer waits until all replicas have it on theirs."""
     try:
         names = (conflicts_with,) if isinstance(conflicts_with, str) else tuple(conflicts_with)
     except TypeError:
@@ -119,6 +123,7 @@ def operation(method: Any = None, *, conflicts_with: Iterable[str] = ()) -> Any:
         if not inspect.isfunction(marked):
             raise ObjectError(f"operation of {marked!r}: expected a method (conflicts are named by conflicts_with=[…])")
         setattr(marked, _mark, names)
+        setattr(marked, _confirmed, confirm)
         return marked
 
     return mark if method is None else mark(method)
@@ -127,6 +132,17 @@ def operation(method: Any = None, *, conflicts_with: Iterable[str] = ()) -> Any:
 def operations_of(kind: type[Object]) -> dict[str, Callable[..., Any]]:
     """The operations of a class, by name."""
     return kind._operations
+
+
+def blind_operations(kind: type[Object]) -> set[str]:
+    """Return the operations that conflict with nothing, call nothing, return nothing (``-> None``), and need not be
+    confirmed. Their answers say nothing about the state, and nothing can undo them."""
+    return {
+        name
+        for name, method in kind._operations.items()
+        if not (kind._relation.matters(name) or getattr(method, _confirmed) or inspect.isgeneratorfunction(method))
+        and inspect.signature(method).return_annotation in (None, "None")
+    }
 
 
 def lacking(kind: type[Object], name: str) -> str:

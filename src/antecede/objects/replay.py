@@ -18,7 +18,7 @@ import msgspec
 from antecede import limits
 from antecede.interrupts import is_ctrl_c
 from antecede.objects.entries import plain
-from antecede.objects.instances import Answer, Instance
+from antecede.objects.instances import Answer, Instance, Request
 from antecede.objects.model import (
     Call,
     CallFailed,
@@ -294,6 +294,43 @@ class Intentions:
             outcomes = fold(self.live, begun)
             self._last = (key, outcomes, self.live.rollback())
         return self._last[1]
+
+    def foretold(self, name: str, operation: str, request: Request) -> Answer | None:
+        """Return the answer of a blind operation, if it can be given here; the state stays as it is."""
+        one = Instance(name, operation, request.arguments, "", request.number, "", 0, shared=request.shared)
+        outcome = fold(self.live, [one])[name]
+        self._last = (name, {name: outcome}, self.live.rollback())
+        if outcome.answer is None:
+            return None
+        went_well, value = outcome.answer
+        # A value may depend on the state if a conflict is not declared: then all replicas are asked.
+        if not request.shared:
+            return None if went_well and value is not None else outcome.answer
+        if not went_well or any(one[0] and one[1] is not None for one in value):
+            return None
+        return True, [list(one) for one in value]
+
+    def conclude(self, one: Instance) -> Answer:
+        """Compute an instance that is already decided, and commit it. The bound on the size of the state was checked
+        where it was decided; here other compatible operations may have come before it."""
+        if self._last is not None and self._last[0] == one.id:
+            answer, changes = self._last[1][one.id].answer, self._last[2]
+            self.live.redo(changes)
+        else:
+            self.live.lenient = True
+            try:
+                answer = fold(self.live, [one])[one.id].answer
+            finally:
+                self.live.lenient = False
+            changes = self.live.journal
+        if changes:
+            self._last = None
+        if answer is None:
+            # It calls something, here but not where it was decided.
+            self.live.rollback()
+            answer = (False, "it makes a call")
+        self.live.commit()
+        return answer
 
     def apply(self, begun: Sequence[Instance]) -> None:
         """Commit what the instances of a root did."""

@@ -26,21 +26,35 @@ from typing import Any
 import msgspec
 
 from antecede.errors import ObjectError, OrderError
-from antecede.messages import ABORT, COMMIT, Deliver, Effects, Label, Message, Packet, Sent, Verdict, members_of
+from antecede.messages import (
+    ABORT,
+    COMMIT,
+    REQUEST,
+    Deliver,
+    Effects,
+    Label,
+    Message,
+    Packet,
+    Sent,
+    Verdict,
+    members_of,
+)
 from antecede.objects.hosting import ROOT, conflicts_of, hosting, parted, qualified, state_in
-from antecede.objects.instances import Answer, Answered, Local, Made, Root, Stray
+from antecede.objects.instances import Answer, Answered, Failed, Local, Made, Root, Stray
 from antecede.objects.members import Members
-from antecede.objects.model import Call, Object, operations_of, relation_of
+from antecede.objects.model import Call, Object, blind_operations, operations_of, relation_of
 from antecede.objects.site import TIMEOUT, Site
 from antecede.orders import OrderSpec
 from antecede.orders.contract import Order
 from antecede.orders.objects import Objects
 
-RULES = 3
+RULES = 4
 """The version of the rules that this code follows; a log says from where on its records do. Version 1: at most eight
 roots run at a time, and each time leaves at once. Version 2: admission by conflicts, number and bytes
 (:mod:`antecede.objects.roots`); the times of a step leave at its end. Version 3: roots are admitted at the end of a
-step, and share requests; times are sent only to members that wait for them (``Objects.sparing``)."""
+step, and share requests; times are sent only to members that wait for them (``Objects.sparing``). Version 4: calls of
+blind operations are decided where they begin (:mod:`antecede.objects.execution`)."""
+RULES_OF_SHARING = 3
 RULES_FOR_ALL = 2
 """The version that servers of any age understand; a later one is followed once all servers of the domain know it."""
 
@@ -165,6 +179,10 @@ class Replicas(Site):
             for name, method in operations_of(one.kind).items()
             if not inspect.isgeneratorfunction(method)
         }
+        self._blind = frozenset(qualified(one.name, name) for one in objects for name in blind_operations(one.kind))
+        self.execution.blind = frozenset(name for name in self._blind if parted(name)[0] in here)
+        self.failed: list[Failed] = []
+        """Calls that failed here although their home has answered them; the server logs them."""
         self.follow(1)
 
     def follow(self, rules: int) -> Effects:
@@ -179,6 +197,7 @@ class Replicas(Site):
         self.rules = self.roots.version = rules
         self.order.together = rules >= 2
         self.order.sparing = rules >= 3
+        self.execution.decides = rules >= 4
 
     def settle(self) -> Effects:
         """End a step of the server: admit roots, then send the times. To be called until there are no more effects."""
@@ -264,9 +283,11 @@ class Replicas(Site):
         Nothing but its deadline can undo the call if it conflicts with nothing and calls nothing. Its request has left,
         so it is durable here, and each response is durable at its replica. If a crash loses the responses here, they
         come again, and ``resumed`` has removed the deadline. So the answer may leave before the log has the responses.
+        The answer of a blind operation is given in the step in which the call begins, so it must wait for the log.
         """
         elsewhere = any(server != self.servers[self.me] for server in self.objects[name].servers)
-        return self.rules >= 3 and elsewhere and self._is_harmless(qualified(name, operation))
+        whole = qualified(name, operation)
+        return self.rules >= 3 and elsewhere and self._is_harmless(whole) and whole not in self.execution.blind
 
     def _is_harmless(self, operation: str) -> bool:
         return operation in self._shareable and not self.order.relation.matters(operation)
@@ -315,9 +336,14 @@ class Replicas(Site):
         return self.order.send(message)
 
     def is_unhurried(self, packet: Packet) -> bool:
-        # No operation waits for the end of one that conflicts with nothing.
+        # No operation waits for the end of one that conflicts with nothing, and no caller for a call that is answered.
         label = None if packet.message is None else packet.message.label
-        return label is not None and label.type == COMMIT and not self.order.relation.matters(label.operation)
+        if label is None or self.order.relation.matters(label.operation):
+            return False
+        if label.type == COMMIT:
+            return True
+        blind = label.type == REQUEST and label.operation in self.execution.blind
+        return blind and self.execution.decides and label.by_operation == ROOT
 
     # Effects.
 
@@ -333,6 +359,8 @@ class Replicas(Site):
                 self.ended.append((self._calls.pop(one.root), one))
             elif kind is Sent and (label := one.message.label) is not None:
                 self._sent(one.message, label)
+            elif kind is Failed:
+                self.failed.append(one)
             elif kind is Stray:
                 process = self._process(one.meant.operation, one.meant.instance, self.me)
                 self.rows.append(Row("deliver", process, one.message.id, (), "", "", one.meant.type))

@@ -195,10 +195,11 @@ class State:
 
     # Changes.
 
-    def keep(self, view: Object) -> list[Change]:
-        """Make the changes of a view to the state, all or none, and return them. Raise if one cannot be kept."""
+    def keep(self, view: Object, lenient: bool = False) -> list[Change]:
+        """Make the changes of a view to the state, all or none, and return them. Raise if one cannot be kept.
+        ``lenient``: the state may exceed its bound."""
         changes = self._changes(view)
-        self._check(changes)
+        self._check(changes, lenient)
         self.discard()
         for change in changes:
             change.do()
@@ -253,7 +254,7 @@ class State:
             changes.append(Change(self, entries, key, before, now, size, new[1] - old[1]))
         return changes
 
-    def _check(self, changes: list[Change]) -> None:
+    def _check(self, changes: list[Change], lenient: bool) -> None:
         """Check the bounds on size and depth, on what changes.
 
         Both bounds are always the same. The depth of Python's own stack is not: it depends on the caller, and an
@@ -266,7 +267,7 @@ class State:
                 raise ValueError(f"state of {self.name} nested deeper than {limits.call_depth_max}")
         # The lengths of dictionaries are counted as if all changes were new entries: at most a few bytes too many.
         size = self.content + sum(change.size for change in changes)
-        if size + 5 * (1 + len(self.cells)) > limits.object_state_bytes_max:
+        if size + 5 * (1 + len(self.cells)) > limits.object_state_bytes_max and not lenient:
             size = self._size_after(changes)
             if size > limits.object_state_bytes_max:
                 raise ValueError(f"state of {self.name} of {size} bytes: at most {limits.object_state_bytes_max}")
@@ -315,6 +316,8 @@ class Live:
         self.kind = kind
         self.journal: list[Change] = []
         """The changes since the last commit, in sequence."""
+        self.lenient = False
+        """Whether states may exceed their bound."""
         self.states: dict[str, State] = {}
         if kind._combines:
             self.states = {name: self.state(name, one, forms_of(one), UNTYPED) for name, one in kind._hosts.items()}
@@ -348,7 +351,7 @@ class Live:
 
     def keep(self, state: State, view: Object) -> None:
         """Keep the changes of a view."""
-        self.journal += state.keep(view)
+        self.journal += state.keep(view, self.lenient)
 
     def discard(self) -> None:
         """Undo what was not kept."""

@@ -300,6 +300,10 @@ class Driver:
             self._when_taken.popleft()[1]()
         for domain, peer, reason in step.faults:
             self._outputs.fault(domain, peer, reason)
+        for failed in machine.calls.failed():
+            # The application declares too few conflicts, or an operation is not deterministic.
+            names = {"operation": failed.operation, "instance": failed.instance}
+            self._log.error("replica-differs", **names, reason=failed.reason)
         return Turn(list(records) if records else [], [] if self.stopping else reactions)
 
     def _is_durable(self, due: React) -> None:

@@ -20,7 +20,7 @@ from antecede import limits, wire
 from antecede.channel import Outgoing
 from antecede.errors import UsageError, WireError
 from antecede.link import Ack, Frame, Hello
-from antecede.objects.replicas import RULES, RULES_FOR_ALL
+from antecede.objects.replicas import RULES, RULES_FOR_ALL, RULES_OF_SHARING
 from antecede.server import AgentServer, FromPeer
 from antecede.server.connections import NO_HELLO, Connection, keep_alive
 from antecede.server.driver import Driver
@@ -92,8 +92,9 @@ class Peering:
         """Let objects follow the newest rules that all servers of their domain understand."""
         calls = self._machine.calls
         others = [peer for peer in self.peers.values() if calls.domain in peer.domains]
-        known = all(peer.version >= wire.SHARED_CALLS for peer in others)
-        calls.newest = RULES if known else RULES_FOR_ALL
+        known = min((peer.version for peer in others), default=wire.VERSION)
+        sharing = RULES_OF_SHARING if known >= wire.SHARED_CALLS else RULES_FOR_ALL
+        calls.newest = RULES if known >= wire.DECIDED_CALLS else sharing
 
     def attach(self, driver: Driver) -> None:
         """Set the driver that takes what peers send."""

@@ -1,0 +1,276 @@
+"""Blind operations conflict with nothing and return nothing: decided and answered where the call begins."""
+
+from collections.abc import Generator
+from typing import Any
+
+import msgspec
+import pytest
+
+from antecede import Call, ReplicatedObject, Returned, limits, operation
+from antecede.link import Frame
+from antecede.messages import REQUEST, Label, Message
+from antecede.objects.instances import Request
+from antecede.objects.model import blind_operations
+from antecede.objects.replicas import RULES
+from antecede.server import FromPeer
+from antecede.server.items import Published, Ruled
+from helpers.replicas import ReplicaNet, topology
+
+
+class Tally(ReplicatedObject):
+    counts: dict[str, int]
+    texts: dict[str, str]
+
+    def __init__(self) -> None:
+        self.counts = {}
+        self.texts = {}
+
+    @operation
+    def add(self, name: str, amount: int) -> None:
+        if amount == 0:
+            raise ValueError("nothing to add")
+        self.counts[name] = self.counts.get(name, 0) + amount
+
+    @operation(confirm=True)
+    def confirm(self, name: str) -> None:
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+    @operation
+    def count(self, name: str):  # type: ignore[no-untyped-def]  # noqa: ANN201
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+    @operation
+    def lie(self, name: str) -> None:
+        """Return the state, although neither the annotation nor a conflict says so."""
+        self.counts[name] = self.counts.get(name, 0) + 1
+        return self.counts[name]  # type: ignore[return-value]
+
+    @operation
+    def hide(self) -> None:
+        return self._calling()  # type: ignore[return-value]
+
+    def _calling(self) -> Generator[Call, Any, None]:
+        yield Call("tally", "add", ("hidden", 1))
+
+    @operation
+    def swell(self, name: str, size: int) -> None:
+        self.texts[name] = "x" * size
+
+    @operation
+    def once(self) -> None:
+        """Fail the second time: a conflict with itself that is not declared."""
+        if "once" in self.counts:
+            raise ValueError("again")
+        self.counts["once"] = 1
+
+    @operation(conflicts_with=["audit"])
+    def seen(self, name: str) -> None:
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+    @operation
+    def audit(self) -> int:
+        return sum(self.counts.values())
+
+
+class Net(ReplicaNet):
+    """Three servers; clients of any of them call, and all frames arrive in the next round."""
+
+    def __init__(self, on: str = "s1 s2 s3") -> None:
+        super().__init__(topology(tally=on), {"tally": Tally})
+        self.numbers: dict[str, int] = {}
+        self.sent: list[str] = []
+        self.meet()
+
+    def call(self, kind: str, *given: Any, at: str = "s1") -> None:
+        number = self.numbers[at] = self.numbers.get(at, 0) + 1
+        body = msgspec.msgpack.encode((60_000, given))
+        self.boxes[at].append(Published("al", number, ("tally()",), kind, body, ask=True))
+
+    def round(self) -> None:
+        boxes, self.boxes = self.boxes, {name: [] for name in self.servers}
+        for name in self.servers:
+            step = self.take(name, boxes[name], 1.0, 1_000)
+            assert not step.faults
+            self.sent += [name for out in step.outgoing if isinstance(out.content, Frame)]
+
+    def finish(self) -> None:
+        for _ in range(60):
+            self.round()
+            if self.quiet:
+                return
+        pytest.fail("calls do not end")
+
+    def answers(self, at: str = "s1") -> list[Returned]:
+        box = self.servers[at].engine.mailboxes.get(f"al@{at}", ())
+        return [msgspec.msgpack.decode(letter.body, type=Returned) for letter in box]
+
+    def counts(self, *servers: str) -> dict[str, int]:
+        states = [self.site(name).state_of("tally") for name in servers or self.servers]
+        assert all(state == states[0] for state in states)
+        return states[0]["counts"]
+
+    def check_logs(self) -> None:
+        """The records alone lead to the same state, and nothing is left."""
+        again = Net()
+        for name, server in again.servers.items():
+            for record in self.logs[name]:
+                server.replay(record, 0.0)
+            assert again.site(name).snapshot() == self.site(name).snapshot()
+            assert not self.site(name).unended()
+
+
+def test_which_operations_are_blind() -> None:
+    assert blind_operations(Tally) == {"add", "lie", "hide", "swell", "once"}
+
+
+def test_a_blind_call_is_answered_in_its_step_and_needs_one_frame_for_each_other_replica() -> None:
+    net = Net()
+    net.call("add", "a", 3)
+    net.round()
+    (answer,) = net.answers()
+    assert (answer.ok, answer.value, answer.tries) == (True, None, 1)
+    assert net.counts("s1") == {"a": 3}, "it is committed at home"
+    assert net.counts("s2") == {}
+    net.finish()
+    assert net.sent == ["s1", "s1"]
+    assert net.counts() == {"a": 3}
+    net.check_logs()
+
+
+def test_its_answer_waits_for_the_log_and_its_request_for_company() -> None:
+    net = Net()
+    net.call("add", "a", 3)
+    step = net.take("s1", net.boxes["s1"], 1.0, 1_000)
+    assert [out.unhurried for out in step.outgoing] == [True, True]
+    calls = net.servers["s1"].calls
+    assert not any(calls.are_sure(due.letters) for due in step.due if due.letters)
+
+
+def test_calls_that_come_together_share_a_request_and_each_fails_by_itself() -> None:
+    net = Net()
+    for amount in (1, 0, 2):
+        net.call("add", "a", amount)
+    net.finish()
+    assert [(one.ok, one.reason) for one in net.answers()] == [
+        (True, ""),
+        (False, "ValueError: nothing to add"),
+        (True, ""),
+    ]
+    assert net.sent == ["s1", "s1"]
+    assert net.counts() == {"a": 3}
+    net.check_logs()
+
+
+def test_a_call_that_fails_at_home_is_sent_to_nobody() -> None:
+    net = Net()
+    net.call("add", "a", 0)
+    net.finish()
+    assert [one.reason for one in net.answers()] == ["ValueError: nothing to add"]
+    assert net.sent == []
+    net.check_logs()
+
+
+def test_calls_of_two_homes_cross() -> None:
+    net = Net()
+    for number in range(5):
+        net.call("add", f"a{number}", 1, at="s1")
+        net.call("add", "same", 1, at="s2")
+        net.round()
+    net.finish()
+    assert net.counts() == {f"a{number}": 1 for number in range(5)} | {"same": 5}
+    net.check_logs()
+
+
+@pytest.mark.parametrize("kind", ["confirm", "count", "lie"])
+def test_others_are_answered_when_all_replicas_have_answered(kind: str) -> None:
+    net = Net()
+    net.call(kind, "a")
+    net.round()
+    assert net.answers() == []
+    net.finish()
+    assert [one.ok for one in net.answers()] == [True]
+    assert len(net.sent) == 6
+    assert net.counts() == {"a": 1}
+    net.check_logs()
+
+
+def test_an_operation_that_calls_others_after_all_is_not_decided_alone() -> None:
+    net = Net()
+    net.call("hide")
+    net.finish()
+    assert [one.ok for one in net.answers()] == [True]
+    assert net.counts() == {"hidden": 1}
+    net.check_logs()
+
+
+def test_an_operation_that_conflicts_with_another_is_not_blind() -> None:
+    net = Net()
+    net.call("seen", "a")
+    net.finish()
+    assert len(net.sent) == 10
+
+
+def test_a_home_without_a_replica_asks_the_replicas() -> None:
+    net = Net(on="s2 s3")
+    net.call("add", "a", 1)
+    net.finish()
+    assert [one.ok for one in net.answers()] == [True]
+    assert net.counts("s2", "s3") == {"a": 1}
+    assert len(net.sent) == 6
+
+
+def test_replicas_apply_what_fitted_at_home() -> None:
+    """Compatible calls come in different orders, and only one of them may pass the bound of a state."""
+    net = Net()
+    half = limits.object_state_bytes_max // 2
+    net.call("swell", "a", half, at="s1")
+    net.call("swell", "b", half, at="s2")
+    net.finish()
+    assert [one.ok for at in ("s1", "s2") for one in net.answers(at)] == [True, True]
+    net.counts()
+    net.call("add", "one more", 1)
+    net.finish()
+    assert "at most" in net.answers()[-1].reason
+
+
+def test_a_replica_at_which_a_decided_call_fails_reports_it() -> None:
+    net = Net()
+    net.call("once", at="s1")
+    net.call("once", at="s2")
+    net.finish()
+    assert [one.ok for at in ("s1", "s2") for one in net.answers(at)] == [True, True]
+    failed = {name: server.calls.failed() for name, server in net.servers.items()}
+    assert [[one.reason for one in found] for found in failed.values()] == [["ValueError: again"]] * 3
+    assert net.servers["s1"].calls.failed() == []
+
+
+def test_by_older_rules_all_replicas_answer_first() -> None:
+    net = Net()
+    for server in net.servers.values():
+        server.calls.newest = RULES - 1
+    net.call("add", "a", 3)
+    net.finish()
+    assert len(net.sent) == 6
+    net.boxes["s1"].append(Ruled(RULES))
+    net.call("add", "a", 1)
+    net.finish()
+    assert len(net.sent) == 8
+    assert net.counts() == {"a": 4}
+    net.check_logs()
+
+
+def test_a_request_that_claims_to_be_decided_must_be_of_a_blind_operation() -> None:
+    net = Net()
+    site = net.site("s2")
+    request = msgspec.msgpack.encode(Request("x", (1, 1, 1), ("a",), final=True))
+    label = Label(REQUEST, "tally.seen", "al@s2!1.1/1", "call", "al@s2!1.1")
+    site.outbox.add(*site.order.send(Message("m1", 1, 1, request, label)))
+    consumer = net.servers["s2"].channel.consumers["A"]
+    consumer.perform(site.outbox.drain(), 0.0)
+    for out in consumer.outgoing:
+        net.boxes[out.peer].append(FromPeer(out.domain, "s2", out.content))
+    net.round()
+    net.round()
+    net.round()
+    assert net.counts() == {}
+    assert not net.site("s1").table.instances
