@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -23,6 +24,7 @@ from antecede.server.recovery import replay
 from antecede.store import open_store
 from antecede.topology import TopologyFile, parse_topology
 from antecede.trace import read_events
+from antecede.trace.epochs import Epochs, epochs_of
 from helpers.changing import AGENTS, BACK, BUS, FLAT, MOVED, ONE_MORE, WITHOUT, topology
 
 
@@ -129,6 +131,33 @@ def test_there_and_back_again(tmp_path: Path) -> None:
     for process in {row.process for row in rows if row.kind != "hop"}:
         indices = sorted(row.index for row in rows if row.process == process and row.kind != "hop")
         assert indices == list(range(len(indices)))
+
+
+def test_the_trace_lists_the_epochs(tmp_path: Path) -> None:
+    def rows() -> tuple[dict[str, int], Epochs]:
+        with gathered([str(tmp_path)]) as paths:
+            events, metadata = read_events(paths)
+        epochs = epochs_of(metadata)
+        assert epochs is not None
+        return Counter(row.process for row in events if row.kind != "hop"), epochs
+
+    fifo = FLAT.replace("matrix", "fifo")
+    _begin(tmp_path, fifo)
+    before = [rows()[0]]
+    for text in (BUS, ONE_MORE, MOVED):
+        assert _apply(tmp_path, text).state == "done"
+        before.append(rows()[0])
+    _, epochs = rows()
+    listed = [(one.change, one.guarantee, one.epoch) for one in epochs.listed]
+    guarantees = zip((fifo, BUS, ONE_MORE, MOVED), ("fifo", "causal", "causal", "causal"), strict=True)
+    assert listed == [(change, one, _file(text).epoch) for change, (text, one) in enumerate(guarantees)]
+    # Nothing was sent or handled between the changes, so all events were in the first epoch, and the next are in the
+    # last one, also those of the agent that moved.
+    assert before[0] == before[-1]
+    for process, seen in before[0].items():
+        assert [epochs.of(process, index) for index in range(seen + 1)] == [0] * seen + [3]
+    assert not epochs.guaranteed("causal", 0, 1, "a", "b")
+    assert epochs.guaranteed("causal", 1, 3, "a", "c1@s1")
 
 
 class Killed(BaseException):

@@ -58,6 +58,9 @@ def register(app: typer.Typer) -> None:
         causal: str = typer.Option(
             "auto", "--causal", help="How Spark checks FIFO and causal order: walk (one task), chunks (of time), auto."
         ),
+        everywhere: bool = typer.Option(
+            False, "--everywhere", help="Also where the topology in force did not guarantee an order (epochs)."
+        ),
         dry_run: bool = typer.Option(
             False, "--dry-run", help="Print what would be read and by which engine, and stop."
         ),
@@ -74,6 +77,9 @@ def register(app: typer.Typer) -> None:
         Significant order covers only conflicting operations of objects. It needs rows that name their instance and
         operation, and a table of conflicts: in the trace's metadata, or --conflicts FILE with {"OBJECT or *":
         [["operation", "operation"], …]}.
+
+        If the topology changed while the trace was recorded, FIFO and causal order are checked where the topology in
+        force guaranteed them; --everywhere checks them in the whole trace.
 
         Exit 0: every requested order holds. 1: one is violated. 2: nothing could be checked, or no order is violated
         but more than one row in ten cannot be read (unreadable_line, missing_field, wrong_type or unknown_kind).
@@ -102,10 +108,10 @@ def register(app: typer.Typer) -> None:
 
                     report = verify_files(
                         paths, asked, master=master, conf=settings, quarantine=quarantine, late=late, cut=cut,
-                        causal=causal, conflicts=table, say=say,
+                        causal=causal, conflicts=table, everywhere=everywhere, say=say,
                     )  # fmt: skip
                 else:
-                    report = _judge_here(paths, asked, quarantine, late, cut, table)
+                    report = _judge_here(paths, asked, quarantine, late, cut, table, everywhere)
             if cut:
                 report["cut"] = {"since": cut.since, "until": cut.until, "processes": cut.processes}
             report["named"] = named(_evident(report), paths)
@@ -213,11 +219,12 @@ def _judge_here(
     late: str | None,
     cut: Cut,
     table: Conflicts | None,
+    everywhere: bool,
 ) -> dict[str, Any]:
     from antecede.pipeline import missing
     from antecede.trace import verify
 
-    report = verify(paths, orders, quarantine, late, cut.keeps if cut else None, table)
+    report = verify(paths, orders, quarantine, late, cut.keeps if cut else None, table, everywhere)
     if late is not None and not {"numba", "numpy", "pyarrow"} & set(missing()):
         import_module("antecede.pipeline.judge.aside").late_to_parquet(late)
     return report
@@ -261,6 +268,7 @@ def _lines(report: dict[str, Any], lenient: bool) -> list[str]:
         if entry.get("unlisted"):
             named = ", ".join(map(shown_name, entry["unlisted"][:8]))
             lines.append(f"  not in the conflict table, so treated as compatible with all: {named}")
+    lines += _epochs(report)
     for name in ("clocks", "lamport"):
         checked, disagree = report[name]["checked"], report[name]["disagree"]
         if checked:
@@ -296,10 +304,29 @@ def _said(entry: dict[str, Any], doubtful: bool) -> str:
     if entry["holds"] is None:
         return "not judged: no delivery"
     if entry["holds"]:
-        return "not judged: too many rows cannot be read" if doubtful else "holds"
+        holds = "holds where it was guaranteed" if entry.get("not_guaranteed") else "holds"
+        return "not judged: too many rows cannot be read" if doubtful else holds
     if "late" not in entry:
         return "violated"
     return "violated: 1 late delivery" if entry["late"] == 1 else f"violated: {entry['late']:,} late deliveries"
+
+
+def _epochs(report: dict[str, Any]) -> list[str]:
+    """Return one line for each epoch, if the topology changed or an order was not guaranteed everywhere."""
+    epochs = report.get("epochs", ())
+    lines = []
+    for one in epochs:
+        found = []
+        for order, counts in one["orders"].items():
+            if counts["late"]:
+                found.append(f"{counted(counts['late'], 'delivery|deliveries')} late by {order} order")
+            if counts["not_guaranteed"]:
+                others = counted(counts["not_guaranteed"], "delivery|deliveries")
+                found.append(f"{others} late by {order} order, which was not guaranteed")
+        if len(epochs) > 1 or any(counts["not_guaranteed"] for counts in one["orders"].values()):
+            place = f"epoch {one['change']}"
+            lines.append(f"{place:<12} guarantee {one['guarantee']}: {'; '.join(found) or 'kept'}")
+    return lines
 
 
 def _evident(report: dict[str, Any]) -> set[str]:

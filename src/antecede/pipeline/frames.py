@@ -26,6 +26,7 @@ from antecede.pipeline.pieces import read_late
 from antecede.pipeline.read.columns import KIND_NUMBERS
 from antecede.pipeline.shown import Report
 from antecede.pipeline.spark.flow import FrameParts, ddl
+from antecede.trace.epochs import epochs_in, united
 from antecede.trace.explain import Asked
 from antecede.trace.verdicts import known_orders
 
@@ -61,21 +62,28 @@ _local_max = limits.frame_rows_local_max
 
 
 def verify(
-    df: Any, orders: Sequence[str] = ("fifo", "causal"), *, conflicts: Table = None, local_max: int = _local_max
+    df: Any,
+    orders: Sequence[str] = ("fifo", "causal"),
+    *,
+    conflicts: Table = None,
+    epochs: Sequence[Any] | None = None,
+    local_max: int = _local_max,
 ) -> Report:
     """Judge the trace in a table. Return the report of ``antecede verify``, without the keys that only files have.
 
     ``conflicts`` is the table of conflicts for significant order, as in the file of ``--conflicts FILE``: ``{"*":
-    [["deposit", "audit"]]}``. If more than one row in ten is not an event, a warning reports this and the report's
+    [["deposit", "audit"]]}``. ``epochs`` are those of a trace's metadata, if the topology changed; each is judged by
+    its guarantee. If more than one row in ten is not an event, a warning reports this and the report's
     ``readable`` is false. A Spark DataFrame of at most ``local_max`` rows is collected and judged in this process. The
     DataFrame is read more than once: cache it if it is costly to compute.
     """
     orders = known_orders(orders)
     table = required(conflicts) if "significant" in orders else None
+    known = None if epochs is None else united([epochs_in(epochs, "verify")])
 
     def work() -> dict[str, Any]:
         trace = framed(df, local_max, instances=table is not None)
-        report = verdict_on(trace, orders).report
+        report = verdict_on(trace, orders, epochs=known).report
         if table is not None:
             report["orders"]["significant"], _ = significant_on(trace, table, report["deliveries"])
         return {"version": __version__, "engine": _engine(df), **report}

@@ -135,6 +135,12 @@ class LatePlaces(msgspec.Struct):
     order: str = ""
     """The order by which they are late, where rows of several orders travel together."""
 
+    def at(self, row: int) -> "LatePlaces":
+        """Return one of them."""
+        one = slice(row, row + 1)
+        over = (self.over_process[one], self.over_index[one])
+        return LatePlaces(self.process[one], self.index[one], self.source[one], self.send_index[one], *over, self.order)
+
 
 class Clocked(msgspec.Struct):
     """The result of the check of recorded vector clocks, in the form of the report."""

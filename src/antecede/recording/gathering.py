@@ -116,8 +116,7 @@ def _spill(recordings: list[Recording], scratch: str) -> list[str]:
         for recording, writer in zip(recordings, writers, strict=True):
             for row in recording.rows():
                 writer.write(_without_delivery(row))
-            if recording.metadata.conflicts is not None:
-                writer.beside = recording.metadata
+            writer.beside = recording.metadata
     return paths
 
 

@@ -196,8 +196,11 @@ class Recording:
     @property
     def metadata(self) -> Metadata:
         """Return the metadata of the rows so far."""
-        conflicts = None if self._projection is None else self._projection.conflicts
-        return Metadata(conflicts=conflicts, recorded_by=f"antecede serve {__version__}")
+        recorded_by, projection = f"antecede serve {__version__}", self._projection
+        if projection is None:
+            return Metadata(recorded_by=recorded_by)
+        epochs = msgspec.to_builtins(projection.epochs) or None
+        return Metadata(conflicts=projection.conflicts, recorded_by=recorded_by, epochs=epochs)
 
     def place(self) -> Place:
         """Return the place after the rows returned so far."""

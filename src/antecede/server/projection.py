@@ -34,6 +34,7 @@ from antecede.labels import label_in
 from antecede.limits import trace_pending_letters_max
 from antecede.objects.calls import is_call
 from antecede.server.change_items import Abandoned, Committed, Organised, Received, Staged
+from antecede.server.epochs import first_epoch, next_epoch
 from antecede.server.items import (
     Began,
     Clocked,
@@ -49,8 +50,9 @@ from antecede.server.items import (
     decode_record,
     joined,
 )
-from antecede.topology import Topology, parse_topology
+from antecede.topology import Topology, TopologyFile, parse_topology
 from antecede.trace import DELIVER, HOP, LOCAL, SEND, Event
+from antecede.trace.epochs import Epoch
 
 _Sent = Published | PublishedMany | Outbound
 _ms = 1_000_000
@@ -77,6 +79,8 @@ class _Organisation(msgspec.Struct, array_like=True):
     came: list[Belongings] = []
     adopted: dict[str, str] = {}
     """Clients of servers that were removed: name → address."""
+    epochs: list[Epoch] = []
+    """The topologies so far, oldest first, as the metadata list them."""
 
 
 class Projection:
@@ -149,7 +153,7 @@ class Projection:
         now = self._organisation
         if isinstance(item, Organised):
             now.topology = item.topology
-            self._follow()
+            now.epochs = first_epoch(self._follow())
         elif isinstance(item, Staged):
             now.staged, now.came = item, []
         elif now.staged is None or item.change != now.staged.change:
@@ -161,18 +165,25 @@ class Projection:
             now.staged, now.came = None, []
         elif isinstance(item, Committed):
             now.topology = now.staged.topology
-            self._follow()
+            file = self._follow()
             for one in now.came:
                 self.indices[one.address] = max(self.indices.get(one.address, 0), one.index)
                 if one.published is not None:
                     now.adopted[one.address.rpartition("@")[0]] = one.address
                 for letter in one.letters:
                     self._letters[letter.id] = _Known(letter.type, label_in(letter.context), None, None, 1)
+            now.epochs = next_epoch(now.epochs, file, item.change, self.indices, item.clock_ms)
             now.staged, now.came = None, []
 
-    def _follow(self) -> None:
+    def _follow(self) -> TopologyFile:
         file = parse_topology(self._organisation.topology, "the topology in the log")
         self._organise(file.organisation, {agent.name: agent.server for agent in file.agents}, file.moved)
+        return file
+
+    @property
+    def epochs(self) -> list[Epoch]:
+        """The topologies so far, for the metadata. A server without rows lists none: it may be about to be added."""
+        return self._organisation.epochs if self.indices else []
 
     def save(self) -> bytes:
         """Return the position after the last record."""

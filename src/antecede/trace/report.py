@@ -17,12 +17,14 @@ from antecede import __version__
 from antecede.errors import TraceError
 from antecede.trace.clocks import check_clocks, check_lamport
 from antecede.trace.conflicts import Conflicts, needed
+from antecede.trace.epochs import Epochs, Tally, epochs_of
+from antecede.trace.matched import Matched
 from antecede.trace.quarantine import REASONS, Sifted, counts, readable, sift
 from antecede.trace.schema import COLUMNS, NEEDED_BY_INSTANCES, Event, Metadata
 from antecede.trace.significant import judge_significant
 from antecede.trace.sources import Loaded, load
 from antecede.trace.streaming import judge_large
-from antecede.trace.verdicts import ORDERS, Verdict, known_orders
+from antecede.trace.verdicts import ORDERS, Late, Verdict, known_orders
 
 Path_ = str | os.PathLike[str]
 
@@ -34,16 +36,18 @@ def verify(
     late: Path_ | None = None,
     keep: Callable[[Event], bool] | None = None,
     conflicts: Conflicts | None = None,
+    everywhere: bool = False,
 ) -> dict[str, Any]:
     """Judge the given traces, as one trace; return the report.
 
     ``quarantine`` and ``late`` are directories for ``quarantine.jsonl``, every row set aside, and ``late.jsonl``, every
     late delivery. Events that ``keep`` rejects are left out, as if the trace did not have them. ``conflicts`` is the
-    table for significant order; by default the trace's metadata contain one.
+    table for significant order; by default the trace's metadata contain one. If the metadata list epochs, each is
+    judged by its guarantee (:mod:`antecede.trace.epochs`), unless the orders are to be judged ``everywhere``.
     """
     asked = known_orders(orders)
     with _without_collector():
-        return _verify(paths, asked, quarantine, late, keep, conflicts)
+        return _verify(paths, asked, quarantine, late, keep, conflicts, everywhere)
 
 
 @contextmanager
@@ -66,6 +70,7 @@ def _verify(
     late: Path_ | None,
     keep: Callable[[Event], bool] | None,
     conflicts: Conflicts | None,
+    everywhere: bool,
 ) -> dict[str, Any]:
     started = time.perf_counter()
     orders = tuple(order for order in (*ORDERS, "significant") if order in asked)
@@ -73,8 +78,9 @@ def _verify(
     loaded = load(paths, quarantine is not None, keep, used)
     if "significant" in orders:
         conflicts = needed(conflicts, loaded.metadata)
+    epochs = None if everywhere else epochs_of(loaded.metadata)
     sifted = sift(loaded.events, loaded.placed)
-    verdict = judge_large(sifted.trace, orders, every_overtaker=late is not None)
+    verdict = judge_large(sifted.trace, orders, every_overtaker=late is not None or epochs is not None)
     if "significant" in orders and conflicts is not None:
         judged = judge_significant(sifted.trace, conflicts, every_overtaker=late is not None)
         verdict.significant, verdict.unlisted = judged.late, judged.unlisted
@@ -82,6 +88,7 @@ def _verify(
         _write_lines(quarantine, "quarantine.jsonl", (row.as_json() for row in _set_aside(loaded, sifted)))
     if late is not None:
         _write_lines(late, "late.jsonl", _late_rows(verdict))
+    tally = None if epochs is None else _by_epoch(verdict, sifted.trace, epochs)
     quarantined = counts(sifted, loaded.reasons)
     report = {
         "version": __version__,
@@ -104,12 +111,30 @@ def _verify(
         "clocks": check_clocks(sifted.trace),
         "lamport": check_lamport(sifted.trace),
     }
+    if tally is not None:
+        tally.complete(report)
     seconds = time.perf_counter() - started
     return report | {
         "session_seconds": 0.0,
         "seconds": round(seconds, 3),
         "events_per_second": round(sifted.events / seconds),
     }
+
+
+def _by_epoch(verdict: Verdict, trace: Matched, epochs: Epochs) -> Tally:
+    """Leave only those late deliveries that break a guarantee."""
+    tally = Tally(epochs, verdict.orders)
+
+    def broken(order: str, found: list[Late]) -> list[Late]:
+        kept = []
+        for one in found:
+            over = trace.sent(one.overtaken_by)
+            if tally.add(order, one.source, one.send_index, one.to, over.process, over.index):
+                kept.append(one)
+        return kept
+
+    verdict.fifo, verdict.causal = broken("fifo", verdict.fifo), broken("causal", verdict.causal)
+    return tally
 
 
 def read_events(paths: Sequence[Path_]) -> tuple[list[Event], list[Metadata]]:

@@ -259,6 +259,8 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     recorded_by: Any = None
     assumed: Any = None
     """The assumptions of an import, by reason, with the number of rows."""
+    epochs: Any = None
+    """The topologies that were in force one after the other (:mod:`antecede.trace.epochs`)."""
 
 
 def metadata_of(text: bytes, where: str) -> Metadata:
@@ -277,7 +279,7 @@ def metadata_of(text: bytes, where: str) -> Metadata:
     return Metadata(schema, **{name: document.get(name) for name in _described})
 
 
-_described = ("order", "topology", "conflicts", "recorded_by", "assumed")
+_described = ("order", "topology", "conflicts", "recorded_by", "assumed", "epochs")
 
 
 def metadata_bytes(metadata: Metadata) -> bytes:

@@ -23,7 +23,8 @@ from antecede.trace.schema import Event, Fault, Metadata, Nulled, metadata_of
 _endings = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json", ".json.gz", ".parquet")
 _metadata_name = "antecede.json"
 _metadata_ending = ".meta.json"
-_metadata_bytes_max = 1024 * 1024
+_metadata_bytes_max = 64 * 1024 * 1024
+"""Epochs list the processes of a system that were active in each of them."""
 
 
 class SetAside(msgspec.Struct, frozen=True):

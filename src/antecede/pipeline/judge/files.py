@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from antecede.pipeline.spark.flow import Flow, SparkFiles, SparkFrames
 from antecede.pipeline.spark.progress import shown_tasks
 from antecede.trace.conflicts import Conflicts, needed
 from antecede.trace.cut import Cut
+from antecede.trace.epochs import epochs_of
 from antecede.trace.schema import Metadata
 from antecede.trace.sources import shown
 from antecede.trace.verdicts import known_orders
@@ -54,17 +54,25 @@ def verify_files(
     cut: Cut = Cut(),  # noqa: B008 (it cannot be changed)
     causal: str = "auto",
     conflicts: Conflicts | None = None,
+    everywhere: bool = False,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """Judge the traces that the paths name, as one trace, on Spark. Return the report. ``causal`` is one of ``WAYS``.
 
-    ``conflicts`` is the table of conflicts for significant order; the default is the one in the trace's metadata.
+    ``conflicts`` is the table of conflicts for significant order; the default is the one in the trace's metadata. If
+    the metadata list epochs, each is judged by its guarantee, unless the orders are to be judged ``everywhere``.
     """
     named = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     orders = known_orders(orders)
-    check = partial(needed, conflicts) if "significant" in orders else None
+
+    def check(metadata: list[Metadata]) -> None:
+        if "significant" in orders:
+            needed(conflicts, metadata)
+        if not everywhere:
+            epochs_of(metadata)
+
     with spark_for(named, master, conf, say, check) as (running, given):
-        return verify_in(running, given, orders, quarantine, late, cut, causal, conflicts, say)
+        return verify_in(running, given, orders, quarantine, late, cut, causal, conflicts, everywhere, say)
 
 
 @contextmanager
@@ -148,6 +156,7 @@ def verify_in(
     cut: Cut = Cut(),  # noqa: B008
     causal: str = "auto",
     conflicts: Conflicts | None = None,
+    everywhere: bool = False,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """Do the same in a running session."""
@@ -162,7 +171,8 @@ def verify_in(
     with tempfile.TemporaryDirectory(dir=running.scratch, ignore_cleanup_errors=True) as scratch:
         trace = _read(running, given, Path(scratch), say, cut=cut, **carried)
         say(f"matching and judging {trace.rows:,} rows" + (" by chunks of time" if way == "chunks" else ""))
-        outcome = verdict_on(trace, orders, every_late=late is not None, causal=way)
+        epochs = None if everywhere else epochs_of(given.metadata)
+        outcome = verdict_on(trace, orders, every_late=late is not None, causal=way, epochs=epochs)
         if table is not None:
             entry, rows = significant_on(trace, table, outcome.report["deliveries"], every_late=late is not None)
             outcome.report["orders"]["significant"] = entry

@@ -34,6 +34,7 @@ from antecede.pipeline.read.encode import Layout, Summary, encode
 from antecede.pipeline.read.splits import Batches, Input, line_before
 from antecede.pipeline.read.survey import Contest, Process, claims, settle, survey, surveyed
 from antecede.pipeline.spark.flow import Flow, FrameParts, HereParts, Parts
+from antecede.trace.epochs import Epochs, Tally
 from antecede.trace.verdicts import ORDERS
 
 Longs = NDArray[np.int64]
@@ -286,7 +287,12 @@ class Outcome(msgspec.Struct):
 
 
 def verdict_on(
-    trace: Trace, orders: Sequence[str], every_late: bool = False, causal: str = "walk", **options: Any
+    trace: Trace,
+    orders: Sequence[str],
+    every_late: bool = False,
+    causal: str = "walk",
+    epochs: Epochs | None = None,
+    **options: Any,
 ) -> Outcome:
     """Judge a trace. Return the same report as :func:`antecede.trace.verify`.
 
@@ -295,6 +301,13 @@ def verdict_on(
     asked = tuple(order for order in ORDERS if order in orders)
     judging = trace.judge_by_chunks if causal == "chunks" else trace.judge
     summary, parts = judging(asked, every_late, **options)
+    tally = None if epochs is None else Tally(epochs, asked)
+    if tally is not None and (summary.fifo_late or summary.causal_late):
+        # Every late delivery is needed to judge it by its epoch. Without any, which is usual, one judgement is enough.
+        if parts is None:
+            summary, parts = judging(asked, True, **options)
+        assert parts is not None
+        _judge_by_epoch(trace, summary, parts, tally)
     assert summary.counted is not None, "the summary of a whole trace has what was counted"
     named = np.unpackbits(summary.counted.named)[: len(trace.names)].astype(bool)
     circular = trace.look_up(summary.circular.process, summary.circular.index)
@@ -316,8 +329,25 @@ def verdict_on(
         ids=trace.ids,
         lost=int(circular["known"].sum()),
     )
+    if tally is not None:
+        tally.complete(report)
     rows = list(zip(circular["split"].tolist(), circular["at"].tolist(), strict=True))
     return Outcome(report, late_in(trace, parts, summary.late_blobs) if parts else iter(()), rows)
+
+
+def _judge_by_epoch(trace: Trace, summary: Judged, parts: Parts, tally: Tally) -> None:
+    """Leave only those late deliveries in a summary that break a guarantee."""
+    names, counts, first = trace.names, {"fifo": 0, "causal": 0}, None
+    for packed in parts.stream(lambda blobs: blobs, range(1, 1 + min(summary.late_blobs, LATE_PARTS))):
+        late = read_late(packed)
+        columns = (late.source, late.send_index, late.process, late.over_process, late.over_index, late.index)
+        for at, (source, sent, to, over, then, index) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+            if tally.add(late.order, names[source], sent, names[to], names[over], then):
+                counts[late.order] += 1
+                if late.order == "causal" and (first is None or (index, to) < first[0]):
+                    first = (index, to), late.at(at)
+    summary.fifo_late, summary.causal_late = counts["fifo"], counts["causal"]
+    summary.first = None if first is None else first[1]
 
 
 def late_in(trace: Trace, parts: Parts, blobs: int) -> Iterator[dict[str, Any]]:

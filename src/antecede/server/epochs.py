@@ -1,0 +1,52 @@
+"""The topologies in force one after the other, as a trace's metadata list them (:mod:`antecede.trace.epochs`).
+
+Each server lists the processes that had events on it. A process is listed in an epoch only if it had events since it
+was listed last, so that silent processes cost nothing.
+"""
+
+from msgspec.structs import replace
+
+from antecede import limits
+from antecede.errors import OrderError
+from antecede.orders import parse
+from antecede.topology import TopologyFile
+from antecede.trace.epochs import Area, Epoch, Guarantee
+
+
+def first_epoch(file: TopologyFile) -> list[Epoch]:
+    """Return the epochs of a system that has not changed."""
+    return [_epoch(file, 0, {}, None)]
+
+
+def next_epoch(
+    epochs: list[Epoch], file: TopologyFile, change: int, indices: dict[str, int], clock_ms: int
+) -> list[Epoch]:
+    """Return the epochs after a change. ``indices``: the next index of each process of this server."""
+    # A server that the change added has done nothing yet: it was not part of the system before.
+    epochs = epochs if indices else []
+    listed: dict[str, int] = {}
+    for one in epochs:
+        listed.update(one.since)
+    since = {process: index for process, index in indices.items() if index != listed.get(process, 0)}
+    epochs = [*epochs, _epoch(file, change, since, clock_ms * 1_000_000 if clock_ms else None)]
+    while len(epochs) > limits.changes_kept_max:
+        first, second, *rest = epochs
+        epochs = [replace(second, since={**first.since, **second.since}), *rest]
+    return epochs
+
+
+def _epoch(file: TopologyFile, change: int, since: dict[str, int], time: int | None) -> Epoch:
+    areas = {domain.name: Area(tuple(domain.servers), _guarantee(domain.order)) for domain in file.domains}
+    kept = {area.guarantee for area in areas.values()}
+    weakest: Guarantee = "none" if "none" in kept else "fifo" if "fifo" in kept else "causal"
+    agents = {agent.name: agent.server for agent in file.agents}
+    return Epoch(change, weakest, since, file.epoch, time, areas, agents, dict(file.moved))
+
+
+def _guarantee(order: str) -> Guarantee:
+    try:
+        kept = parse(order).guarantees()
+    except OrderError:
+        # An order of another package, which is not installed here.
+        return "none"
+    return "causal" if "causal" in kept else "fifo" if "fifo" in kept else "none"

@@ -1,0 +1,214 @@
+"""The epochs of a trace: a system whose topology changed while it was recorded, and what it guaranteed when.
+
+Metadata list the epochs under ``epochs``, oldest first. An epoch has the number of the change that began it, and
+``since``: for each process the index of its first event in this epoch. A process that is missing there had no event in
+the epoch before, so its entry there counts again (0 in the first epoch). A process is an address: its index continues
+if a change moves it to another server. Each server lists its own processes; the lists of all files are united.
+
+**The rule.** FIFO and causal order are judged where they were guaranteed. A late delivery of m is a violation if the
+order was guaranteed, on the route of m, in the epoch in which m was sent, in the epoch in which the message was sent
+that overtook it, and in all between. Otherwise it is counted as ``not_guaranteed``. So of two messages before and after
+a change the weaker of both guarantees holds, as ``docs/guide/change.md`` states. In a forest only the route of m
+matters: a chain that leaves it through some server returns through the same server.
+
+*Soundness*: every reported violation breaks a guarantee. *Completeness*: a delivery that several messages overtook is
+judged by the first of them only, so ``holds`` may be optimistic if the others were sent in other epochs.
+
+An order that no domain guaranteed in any epoch is judged everywhere, as without epochs: whoever asks for it wants to
+know. Total and synchronous order are judged over the whole trace as well, because a cycle belongs to no single epoch.
+
+This module knows names, routes and guarantees. It does not know orders or servers.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from antecede.errors import TopologyError, TraceError
+from antecede.topology import Domain, Topology
+from antecede.trace.schema import Metadata
+
+Guarantee = Literal["none", "fifo", "causal"]
+_strength = {"none": 0, "fifo": 1, "causal": 2}
+JUDGED = ("fifo", "causal")
+"""The orders that are judged by epoch."""
+
+
+class Area(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
+    """A domain: its servers, and its guarantee."""
+
+    servers: tuple[str, ...]
+    guarantee: Guarantee
+
+
+class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One epoch, as in the metadata."""
+
+    change: int
+    """The number of the change that began it; 0: it is the first."""
+    guarantee: Guarantee
+    """The guarantee between all processes: the weakest of all domains."""
+    since: dict[str, int] = {}
+    epoch: str = ""
+    """The digest of the topology."""
+    time: int | None = None
+    """When the change was made, in nanoseconds of the wall clock."""
+    domains: dict[str, Area] = {}
+    agents: dict[str, str] = {}
+    """The server of each agent. A process ``NAME@SERVER`` is on that server."""
+    moved: dict[str, str] = {}
+    """Servers that were removed, each with the server that has its processes now."""
+
+
+class _Routes:
+    """The guarantees of the routes of one epoch."""
+
+    def __init__(self, epoch: Epoch) -> None:
+        self._epoch = epoch
+        self._known: dict[tuple[str, str], int] = {}
+        try:
+            self._topology = Topology([Domain(name, area.servers) for name, area in epoch.domains.items()])
+        except TopologyError as error:
+            raise TraceError(f"metadata: epochs: change {epoch.change}: {error}") from None
+
+    def strength(self, source: str, target: str) -> int:
+        """Return the guarantee from one process to another. If the route is not known, it is the weakest of all."""
+        ends = self._home(source), self._home(target)
+        known = self._known.get(ends)
+        if known is None:
+            known = self._known[ends] = self._on_route(*ends)
+        return known
+
+    def _home(self, process: str) -> str:
+        home = self._epoch.agents.get(process) or process.rpartition("@")[2]
+        return self._epoch.moved.get(home, home)
+
+    def _on_route(self, source: str, target: str) -> int:
+        epoch, weakest = self._epoch, _strength["causal"]
+        if source not in self._topology.servers or target not in self._topology.servers:
+            return _strength[epoch.guarantee]
+        before = self._topology.tree(source)
+        while target != source:
+            if target not in before:
+                return _strength[epoch.guarantee]
+            domain, target = before[target]
+            weakest = min(weakest, _strength[epoch.domains[domain].guarantee])
+        return weakest
+
+
+class Epochs:
+    """The epochs of a trace, in sequence."""
+
+    def __init__(self, listed: Sequence[Epoch]) -> None:
+        self.listed = sorted(listed, key=lambda one: one.change)
+        self._routes = [_Routes(one) for one in self.listed]
+        self._starts: dict[str, list[int]] = {}
+
+    def limited(self, orders: Iterable[str]) -> set[str]:
+        """Return which of these orders some domain guaranteed in some epoch, and another one did not."""
+        kept = {
+            _strength[each]
+            for one in self.listed
+            for each in ([area.guarantee for area in one.domains.values()] or [one.guarantee])
+        }
+        return {order for order in orders if order in JUDGED and min(kept) < _strength[order] <= max(kept)}
+
+    def of(self, process: str, index: int) -> int:
+        """Return the position of the epoch of an event among those listed; -1: it was before the first."""
+        starts = self._starts.get(process)
+        if starts is None:
+            starts, last = [], 0
+            for one in self.listed:
+                last = max(last, one.since.get(process, last))
+                starts.append(last)
+            self._starts[process] = starts
+        return bisect_right(starts, index) - 1
+
+    def guaranteed(self, order: str, first: int, last: int, source: str, target: str) -> bool:
+        """Return whether an order was guaranteed on the route between two processes in all these epochs."""
+        first, last = min(first, last), max(first, last)
+        if first < 0:
+            return False
+        needed = _strength[order]
+        return all(self._routes[at].strength(source, target) >= needed for at in range(first, last + 1))
+
+
+class Tally:
+    """Late deliveries, sorted by epoch and by what was guaranteed."""
+
+    def __init__(self, epochs: Epochs, orders: Iterable[str]) -> None:
+        self._epochs = epochs
+        self._orders = [order for order in orders if order in JUDGED]
+        self._limited = epochs.limited(self._orders)
+        self._counts = {order: [[0, 0] for _ in epochs.listed] for order in self._orders}
+        self._before: dict[str, int] = dict.fromkeys(self._orders, 0)
+
+    def add(self, order: str, source: str, send_index: int, target: str, over: str, over_index: int) -> bool:
+        """Count the late delivery of a message that ``source`` sent to ``target``, and return whether it is a
+        violation. The message that overtook it was sent by ``over``."""
+        sent, last = self._epochs.of(source, send_index), self._epochs.of(over, over_index)
+        wrong = order not in self._limited or self._epochs.guaranteed(order, sent, last, source, target)
+        if sent < 0:
+            self._before[order] += not wrong
+        else:
+            self._counts[order][sent][0 if wrong else 1] += 1
+        return wrong
+
+    def not_guaranteed(self, order: str) -> int:
+        """Return how many deliveries are late by an order that was not guaranteed to them."""
+        return sum(other for _, other in self._counts[order]) + self._before[order]
+
+    def complete(self, report: dict[str, Any]) -> None:
+        """Add the epochs to a report whose ``orders`` have the violations only."""
+        for order in self._orders:
+            report["orders"][order]["not_guaranteed"] = self.not_guaranteed(order)
+        report["epochs"] = [
+            {
+                "change": one.change,
+                "epoch": one.epoch,
+                "guarantee": one.guarantee,
+                "time": one.time,
+                "orders": {
+                    order: {"late": self._counts[order][at][0], "not_guaranteed": self._counts[order][at][1]}
+                    for order in self._orders
+                },
+            }
+            for at, one in enumerate(self._epochs.listed)
+        ]
+
+
+def epochs_in(document: Any, where: str) -> list[Epoch]:
+    """Return the epochs in a document; ``where`` names it in errors."""
+    try:
+        found = msgspec.convert(document, list[Epoch])
+    except msgspec.ValidationError as error:
+        raise TraceError(f"{where}: epochs: {error}") from None
+    if any(one.change < 0 or any(index < 0 for index in one.since.values()) for one in found):
+        raise TraceError(f"{where}: epochs: a number is negative")
+    return found
+
+
+def epochs_of(metadata: Iterable[Metadata]) -> Epochs | None:
+    """Return the epochs in a trace's metadata, for all its files together; ``None`` if there are none."""
+    return united([epochs_in(said.epochs, "metadata") for said in metadata if said.epochs is not None])
+
+
+def united(lists: Iterable[Sequence[Epoch]]) -> Epochs | None:
+    """Return the epochs that several servers have listed."""
+    found: dict[int, Epoch] = {}
+    since: dict[int, dict[str, int]] = {}
+    for listed in lists:
+        for one in listed:
+            known = found.setdefault(one.change, one)
+            if known.epoch != one.epoch or known.guarantee != one.guarantee:
+                raise TraceError(
+                    f"metadata: the files list different topologies for change {one.change} ({known.epoch[:12]}, "
+                    f"{one.epoch[:12]}): verify the traces of different systems separately, or use --everywhere"
+                )
+            own = since.setdefault(one.change, {})
+            for process, index in one.since.items():
+                own[process] = max(index, own.get(process, 0))
+    listed = [msgspec.structs.replace(one, since=since[change]) for change, one in found.items()]
+    return Epochs(listed) if listed else None
