@@ -315,7 +315,8 @@ def _stacked(files: "Mapping[str, TopologyFile]") -> str:
         width, height = max(width, float(size[1])), height + float(size[2])
     box = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
     about = "<title>domains before and after</title>"
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {box}>\n{about}\n{"".join(parts)}</svg>\n'
+    page = '<rect class="page" width="100%" height="100%"/>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" class="antecede" {box}>\n{about}\n{page}\n{"".join(parts)}</svg>\n'
 
 
 def _write(path: str, text: str) -> None:

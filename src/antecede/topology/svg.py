@@ -3,8 +3,9 @@
 The central domain is on top. A router is dark. It is in the lowest row of the box nearest to the centre, and again on
 the upper edge of each of its other boxes, which are below; lines connect the pills of one router. A box is as wide as
 everything below it, so nothing can overlap: the layout is a tidy tree, computed in one pass upwards (widths) and one
-downwards (positions). The document needs nothing from outside, adapts to dark and light pages, and describes in words
-what it shows.
+downwards (positions). Many boxes below one router, with nothing below them, are in several rows; their lines pass to
+the left of the upper boxes. The document needs nothing from outside, adapts to dark and light pages, and describes in
+words what it shows.
 """
 
 from collections.abc import Iterator
@@ -28,6 +29,10 @@ _drop = 44.0
 """The distance from a box to the boxes below it."""
 _apart = 22.0
 """The distance between boxes side by side."""
+_side_by_side = 8
+_side_by_side_each = 3
+"""If a domain's only router has more boxes below it that end there, they are in several rows; and if it is one of
+several routers."""
 _edge = 20.0
 _titled = 16.0
 """The height of the title of a drawing."""
@@ -91,6 +96,8 @@ class _Box(msgspec.Struct, eq=False):
     left: float = 0.0
     right: float = 0.0
     top: float = 0.0
+    passage: float | None = None
+    """In a lower row: where its line passes the boxes above it."""
     hue: int = 0
 
 
@@ -142,6 +149,8 @@ def _measured(file: TopologyFile, root: Branch, orders: dict[str, str]) -> list[
         groups: dict[str, list[_Box]] = {}
         for child in branch.below:
             groups.setdefault(child.via, []).append(boxes[child.domain])
+        for group in groups.values():
+            group.sort(key=lambda one: bool(one.groups))
         members = [name for name in file.organisation.domains[branch.domain].servers if name != branch.via]
         plain = [name for name in members if name not in groups]
         pill = max(34.0, 16 + _letter * max((len(name) for name in [*members, branch.via]), default=0))
@@ -153,7 +162,7 @@ def _measured(file: TopologyFile, root: Branch, orders: dict[str, str]) -> list[
 
 def _measure(box: _Box, order: str) -> None:
     title = 2 * _pad + _letter * (len(box.branch.domain) + 2 + 0.85 * len(order))
-    below = sum(_group_width(box, group) for _, group in box.groups) + _apart * max(len(box.groups) - 1, 0)
+    below = _spread([_group_width(box, group) for _, group in box.groups])
     wide = int((below + _gap) // (box.pill + _gap)) if below else 0
     box.columns = max(1, min(len(box.plain), max(ceil(sqrt(1.8 * len(box.plain))), wide)))
     rows = ceil(len(box.plain) / box.columns) if box.plain else 0
@@ -164,7 +173,26 @@ def _measure(box: _Box, order: str) -> None:
 
 
 def _group_width(box: _Box, group: list[_Box]) -> float:
-    return max(sum(child.width for child in group) + _apart * (len(group) - 1), box.pill)
+    return max(_spread(_top_row(box, group)), box.pill)
+
+
+def _spread(widths: list[float]) -> float:
+    return sum(widths) + _apart * max(len(widths) - 1, 0)
+
+
+def _columns(box: _Box, group: list[_Box]) -> int:
+    """Return the number of boxes side by side among those that end there; they come first in a group."""
+    ending = sum(not child.groups for child in group)
+    most = _side_by_side if len(box.groups) == 1 else _side_by_side_each
+    return ending if ending <= most else round(sqrt(1.5 * ending))
+
+
+def _top_row(box: _Box, group: list[_Box]) -> list[float]:
+    """Return the widths of the columns of boxes that end there, and of the others."""
+    ending = [child.width for child in group if not child.groups]
+    columns = _columns(box, group)
+    column_widths = [max(ending[column::columns]) for column in range(columns)]
+    return column_widths + [child.width for child in group if child.groups]
 
 
 def _place(root: _Box, left: float, top: float) -> None:
@@ -175,15 +203,20 @@ def _place(root: _Box, left: float, top: float) -> None:
         box.top = top
         middle = left + box.width / 2
         centres = []
-        below = sum(_group_width(box, group) for _, group in box.groups) + _apart * max(len(box.groups) - 1, 0)
+        below = _spread([_group_width(box, group) for _, group in box.groups])
         x = middle - below / 2
         for _, group in box.groups:
-            wide = _group_width(box, group)
+            wide, columns, widths = _group_width(box, group), _columns(box, group), _top_row(box, group)
             centres.append(x + wide / 2)
-            start = x + (wide - sum(child.width for child in group) - _apart * (len(group) - 1)) / 2
-            for child in group:
-                waiting.append((child, start, top + box.height + _drop))
-                start += child.width + _apart
+            tall = max(child.height for child in group)
+            start = x + (wide - _spread(widths)) / 2
+            ending = sum(not child.groups for child in group)
+            for place, child in enumerate(group):
+                row, column = divmod(place, columns) if place < ending else (0, columns + place - ending)
+                left = start + _spread(widths[:column]) + (_apart if column else 0.0)
+                child.passage = left - _apart / 2 if row else None
+                indent = (widths[column] - child.width) / 2
+                waiting.append((child, left + indent, top + box.height + _drop + row * (tall + _drop)))
             x += wide + _apart
         # The frame extends over its routers, not over everything below them.
         reach = max((abs(centre - middle) for centre in centres), default=0.0) + box.pill / 2 + _pad
@@ -194,7 +227,8 @@ def _place(root: _Box, left: float, top: float) -> None:
 def _routers(box: _Box) -> Iterator[tuple[str, float, list[_Box]]]:
     """Return its routers with the middle of what is below each."""
     for name, group in box.groups:
-        yield name, (group[0].left + group[0].right + group[-1].left + group[-1].right) / 4, group
+        row = [child for child in group if child.passage is None]
+        yield name, (row[0].left + row[0].right + row[-1].left + row[-1].right) / 4, group
 
 
 def _frame(box: _Box, order: str) -> Iterator[str]:
@@ -216,7 +250,15 @@ def _links(box: _Box) -> Iterator[str]:
         for child in group:
             to = (child.left + child.right) / 2
             bend = bottom + _drop / 2
-            way = f"M{x:.1f} {y:.1f}C{x:.1f} {bend:.1f} {to:.1f} {bend:.1f} {to:.1f} {child.top:.1f}"
+            way = f"M{x:.1f} {y:.1f}"
+            if child.passage is not None:
+                # Down to the row of this box first, beside the boxes above it.
+                way += f"C{x:.1f} {bend:.1f} {child.passage:.1f} {bend:.1f} {child.passage:.1f} {bottom + _drop:.1f}"
+                way += f"V{child.top - _drop:.1f}"
+                x_from, bend = child.passage, child.top - _drop / 2
+            else:
+                x_from = x
+            way += f"C{x_from:.1f} {bend:.1f} {to:.1f} {bend:.1f} {to:.1f} {child.top:.1f}"
             yield f'<path class="link" d="{way}"/>'
 
 
