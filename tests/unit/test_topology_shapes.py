@@ -144,7 +144,8 @@ _svg = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.mark.parametrize(
-    ("shape", "servers", "size"), [("bus", 48, 8), ("daisy", 20, 4), ("tree", 60, 4), ("flat", 9, None), ("star", 40, 2)]
+    ("shape", "servers", "size"),
+    [("bus", 48, 8), ("daisy", 20, 4), ("tree", 60, 4), ("flat", 9, None), ("star", 40, 2)],
 )
 def test_picture_has_every_server_in_each_of_its_domains_and_nothing_overlaps(
     shape: str, servers: int, size: int | None
