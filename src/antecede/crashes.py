@@ -7,6 +7,7 @@ package's limits, so that it works when the rest cannot be imported.
 """
 
 import os
+import signal
 import stat
 import sys
 import tempfile
@@ -49,6 +50,14 @@ def crashed(error: BaseException) -> int:
         where = f"the full report cannot be written: {_summary(failure)}"
     print_error(f"internal error: {reason}; {where}")
     return 2
+
+
+def how_ended(code: int) -> str:
+    """Return how a process with this return code has ended: ``exit code 3`` or ``signal SIGKILL``."""
+    if code >= 0:
+        return f"exit code {code}"
+    known = {one.value: one.name for one in signal.Signals}
+    return f"signal {known.get(-code, -code)}"
 
 
 def print_error(reason: str) -> None:

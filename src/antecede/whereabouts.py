@@ -9,6 +9,7 @@ import sysconfig
 import traceback
 from pathlib import Path
 
+from antecede import limits
 from antecede.interrupts import is_ctrl_c
 
 _house = f"{Path(__file__).parent}{os.sep}"
@@ -37,6 +38,12 @@ def described(error: BaseException) -> str:
     """Return the exception with its place: ``KeyError: 'key' (shop.py:31 in total)``."""
     place = place_of(error)
     return f"{type(error).__name__}: {text_of(error)}" + (f" ({place})" if place else "")
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return the traceback of an exception. Of a very long one, the begin and the end."""
+    text, most = writable("".join(traceback.format_exception(error)).rstrip()), limits.log_traceback_chars_max
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
 
 
 def text_of(error: BaseException) -> str:

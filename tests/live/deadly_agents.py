@@ -6,7 +6,9 @@ import os
 import re
 import resource
 import signal
+import sys
 import time
+from contextlib import suppress
 
 from live_agents import Counted, Ping, Pong, Report, Word
 
@@ -42,7 +44,38 @@ def _block() -> None:
     time.sleep(3600)
 
 
-HOWS = {"exit": lambda: os._exit(3), "fault": _fault, "hog": _hog, "loop": _loop, "hold": _hold, "block": _block}
+def _leave() -> None:
+    # The process that it leaves behind must neither keep the connection of the worker open, nor outlive it.
+    number = os.fork()
+    if number == 0:
+        time.sleep(3600)
+    with open("left.pids", "a") as left:
+        left.write(f"{number}\n")
+    os._exit(7)
+
+
+def _copy() -> None:
+    # The copy returns from the handler as well. It must not answer in the name of the worker.
+    os.fork()
+
+
+def _close() -> None:
+    sys.stdin.close()
+    with suppress(OSError):
+        os.close(0)
+
+
+HOWS = {
+    "exit": lambda: os._exit(3),
+    "fault": _fault,
+    "hog": _hog,
+    "loop": _loop,
+    "hold": _hold,
+    "block": _block,
+    "leave": _leave,
+    "copy": _copy,
+    "close": _close,
+}
 
 
 class Deadly(Agent):

@@ -15,7 +15,7 @@ import antecede
 from antecede.live.calls import boot_id
 from antecede.server.progress import interrupted
 
-HOWS = ("fault", "hog", "hold", "block")
+HOWS = ("fault", "hog", "hold", "block", "leave")
 _limited = ("hold", "block")
 
 
@@ -52,11 +52,12 @@ def test_isolated_handlers_harm_their_own_agent_only(
 ) -> None:
     agents = {f"x-{how}": ("s1", "deadly_agents:Deadly") for how in HOWS}
     others = {"steady": ("s1", "deadly_agents:Deadly"), "parent": ("s1", "deadly_agents:Parent")}
+    others["rough"] = ("s1", "deadly_agents:Deadly")
     world = cluster({"A": ["s1"]}, {**agents, **others})
     isolate = 'isolate = "process"'
     seconds = {how: 2 if how in _limited else 60 for how in HOWS}
     limited = {f"x-{how}": f"{isolate}, reaction_seconds_max = {seconds[how]}" for how in HOWS}
-    _mortal(world, monkeypatch, {**limited, "parent": isolate})
+    _mortal(world, monkeypatch, {**limited, "parent": isolate, "rough": isolate})
     world.start()
     server = world.processes["s1"]
 
@@ -73,6 +74,10 @@ def test_isolated_handlers_harm_their_own_agent_only(
             assert (await bus.ask("child7@s1", Report(), expect=Counted)).count == 1
             with pytest.raises(antecede.UnansweredError, match="ValueError: quite wrong"):
                 await bus.ask("parent", Word(text="quite wrong"), expect=Pong, timeout=30)
+            for how in ("copy", "close", "copy"):
+                bus.send("rough", Word(text=how))
+                bus.send("rough", Ping(number=1))
+            assert (await bus.ask("rough", Report(), expect=Counted)).count == 3, "a copy of the worker says nothing"
             counted = await asyncio.gather(*(bus.ask(a, Report(), expect=Counted, timeout=50) for a in agents))
             assert [one.count for one in counted] == [2] * len(agents), "before and after it they are handled once"
 
@@ -84,15 +89,17 @@ def test_isolated_handlers_harm_their_own_agent_only(
     reasons = _dead(world)
     assert "its worker process ended: signal SIGSEGV" in reasons["x-fault"]
     assert "its worker process ended: signal SIGKILL" in reasons["x-hog"]
+    assert "its worker process ended: exit code 7" in reasons["x-leave"]
     for how in _limited:
         assert "a reaction took longer than 2 s: its worker process was killed" in reasons[f"x-{how}"]
-    assert "steady" not in reasons
+    assert reasons.keys() == set(agents) | {"parent"}
     assert interrupted((world.folder / "s1" / "calls").read_bytes(), boot_id()).calls == ()
     workers = {
         int(line.split("pid=")[1].split()[0]) for line in world.log("s1").splitlines() if "worker-started" in line
     }
+    workers |= set(map(int, (world.folder / "left.pids").read_text().split()))
     assert world.stop() == [0]
-    world.until(lambda: not any(_lives(pid) for pid in workers), "all workers are gone")
+    world.until(lambda: not any(_lives(pid) for pid in workers), "all workers are gone, and what they left behind")
 
 
 def _lives(pid: int) -> bool:

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from antecede import limits
 from antecede.errors import AgentError
 from antecede.live.application import load_class
-from antecede.whereabouts import described, place_of
+from antecede.whereabouts import described, place_of, traceback_of
 
 
 def _total(prices: dict[str, int]) -> int:
@@ -29,6 +30,15 @@ def test_a_library_that_was_called_is_not_to_blame() -> None:
 
 def test_an_exception_that_nobody_raised_has_no_place() -> None:
     assert described(AgentError("no")) == "AgentError: no"
+
+
+def test_a_traceback_is_cut_at_its_bound() -> None:
+    short = traceback_of(ValueError("x"))
+    most = limits.log_traceback_chars_max
+    whole, cut = (traceback_of(ValueError("x" * (most - len(short) + more))) for more in (1, 2))
+    assert (len(whole), "…" in whole) == (most, False)
+    assert (len(cut), cut[:12], "…" in cut) == (most + 3, "ValueError: ", True)
+    assert traceback_of(ValueError("\ud800")) == "ValueError: \\ud800"
 
 
 @pytest.mark.parametrize(

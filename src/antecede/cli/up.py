@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -246,8 +247,7 @@ class _Console:
     async def follow(self, server: str, process: asyncio.subprocess.Process) -> None:
         """Print the log of a server until it ends."""
         assert process.stderr is not None
-        while line := await process.stderr.readline():
-            text = line.decode(errors="replace").rstrip()
+        async for text in _lines(process.stderr):
             self.last[server] = text
             if self._style == "json" and text.startswith("{"):
                 # It names its server.
@@ -258,6 +258,22 @@ class _Console:
                 self._awaited.discard(_connected(server, text))
                 if not self._awaited:
                     self.say("ready", f"ready: {', '.join(self.servers)}")
+
+
+async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
+    """Yield the lines of a stream, a very long one in pieces: handlers print whatever they like."""
+    rest = b""
+    while piece := await stream.read(_line_bytes_max):
+        *lines, rest = (rest + piece).split(b"\n")
+        if len(rest) > _line_bytes_max:
+            lines, rest = [*lines, rest], b""
+        for line in lines:
+            yield line.decode(errors="replace").rstrip()
+    if rest:
+        yield rest.decode(errors="replace").rstrip()
+
+
+_line_bytes_max = 65_536
 
 
 def _connected(server: str, line: str) -> tuple[str, str]:

@@ -25,6 +25,8 @@ log_lines_per_second: Final = 10
 fewer."""
 log_text_chars_max: Final = 400
 """One text in such a line; a text may come from another process."""
+log_traceback_chars_max: Final = 20_000
+"""One traceback in the log: its begin and its end, because the text of an exception may be as long as it likes."""
 log_report_seconds: Final = 10.0
 """The time between two lines that count what was left out."""
 

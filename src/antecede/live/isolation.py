@@ -7,13 +7,16 @@ batch runs again (:mod:`antecede.server.retries`). All other agents, and the ser
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from time import perf_counter
 
 from antecede import limits
+from antecede.crashes import how_ended
 from antecede.engine import React
 from antecede.engine.host import Host, Outcome
 from antecede.errors import AgentError
@@ -152,10 +155,7 @@ class Isolated:
             code = self._process.wait(_end_seconds)
         except subprocess.TimeoutExpired:
             return "it closed its connection"
-        if code < 0:
-            known = {one.value: one.name for one in signal.Signals}
-            return f"signal {known.get(-code, -code)}"
-        return f"exit code {code}"
+        return how_ended(code)
 
     def close(self) -> None:
         """Kill the worker, if there is one; the next batch starts another."""
@@ -164,6 +164,9 @@ class Isolated:
             self._streams[1].close()
             self._streams = None
         if self._process is not None:
+            # It leads a process group, so this also ends what its handlers have started.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.kill()
             self._process.wait()
             self._process = None

@@ -10,6 +10,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+from antecede.whereabouts import traceback_of
+
 logger = logging.getLogger("antecede.server")
 
 
@@ -40,10 +42,11 @@ class _Line(logging.Formatter):
         shown = "".join(f" {key}={_plain(value)}" for key, value in fields.items())
         mark = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()} "
         text = f"{when:%H:%M:%S}.{when.microsecond // 1000:03d} {server} {mark}{record.getMessage()}{shown}"
-        if not record.exc_info:
-            return text
+        raised = _raised(record)
         # Indented, so that no text of an exception looks like an event.
-        return "\n".join([text, *("    " + line for line in self.formatException(record.exc_info).splitlines())])
+        return "\n".join(
+            [text, *("    " + line for line in ("" if raised is None else traceback_of(raised)).splitlines())]
+        )
 
 
 class _Json(logging.Formatter):
@@ -55,9 +58,14 @@ class _Json(logging.Formatter):
             "event": record.getMessage(),
             **getattr(record, "fields", {}),
         }
-        if record.exc_info:
-            document["traceback"] = self.formatException(record.exc_info)
+        raised = _raised(record)
+        if raised is not None:
+            document["traceback"] = traceback_of(raised)
         return json.dumps(document, default=str)
+
+
+def _raised(record: logging.LogRecord) -> BaseException | None:
+    return record.exc_info[1] if record.exc_info else None
 
 
 def _plain(value: Any) -> str:

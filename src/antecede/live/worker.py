@@ -7,6 +7,9 @@ memory between batches; the server has the saved state.
 The worker ends when its server does, however that ends: a thread notices that the server's end of the connection is
 gone, and Linux kills the worker as well, in case a handler holds the interpreter. If memory runs out, the kernel should
 choose the worker first.
+
+A handler may start processes. They have no connection to the server. A forked copy of the worker ends where its handler
+returns, and all of them end with the worker, unless they have begun a new session.
 """
 
 import asyncio
@@ -15,10 +18,10 @@ import select
 import signal
 import socket
 import sys
-import traceback
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
+from typing import NoReturn
 
 from antecede import telemetry
 from antecede.channel import Channel
@@ -28,14 +31,47 @@ from antecede.errors import AntecedeError
 from antecede.live.application import load_class, plan_of
 from antecede.live.worker_messages import LENGTH, At, Batch, Done, Ready, Setup, decode_to_worker, framed
 from antecede.topology import parse_topology
-from antecede.whereabouts import described
+from antecede.whereabouts import described, traceback_of
+
+
+class _Line:
+    """The connection to the server. It belongs to one process: a forked copy of the worker ends here."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._connection = socket.socket(fileno=descriptor)
+        self._process = os.getpid()
+        # Otherwise the server would not notice the end of the worker while a process that it started is running.
+        os.set_inheritable(descriptor, False)
+        os.register_at_fork(after_in_child=self._connection.close)
+
+    def send(self, message: Ready | At | Done) -> None:
+        if os.getpid() != self._process:
+            os._exit(0)
+        self._connection.sendall(framed(message))
+
+    def read(self) -> Setup | Batch:
+        """Return the next message of the server."""
+        (length,) = LENGTH.unpack(self._exactly(LENGTH.size))
+        message: Setup | Batch = decode_to_worker(self._exactly(length))
+        return message
+
+    def _exactly(self, count: int) -> bytes:
+        pieces = []
+        while count:
+            piece = self._connection.recv(min(count, 1 << 20))
+            if not piece:
+                # The server is gone, or needs this worker no more.
+                _leave()
+            pieces.append(piece)
+            count -= len(piece)
+        return b"".join(pieces)
 
 
 class _Named:
     """Sends the name of each letter before its handler is called."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
+    def __init__(self, line: _Line) -> None:
+        self._line = line
         self._letter = ""
         self.running, self.number = None, 0
 
@@ -46,7 +82,7 @@ class _Named:
     def at(self, slot: int, letter: str) -> None:
         if letter != self._letter:
             self._letter = letter
-            self._connection.sendall(framed(At(letter)))
+            self._line.send(At(letter))
 
     def on(self, slot: int) -> None: ...
 
@@ -58,26 +94,26 @@ class _Named:
 class Worker:
     """One worker."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
+    def __init__(self, line: _Line) -> None:
+        self._line = line
         self._host: Host
         self._agent = ""
 
     def run(self) -> None:
         """Work until the server closes the connection."""
-        setup = decode_to_worker(self._read())
+        setup = self._line.read()
         assert isinstance(setup, Setup)
         try:
             self._load(setup)
         except BaseException as error:
-            self._send(Ready(str(error) if isinstance(error, AntecedeError) else described(error)))
+            self._line.send(Ready(str(error) if isinstance(error, AntecedeError) else described(error)))
             return
-        self._send(Ready())
+        self._line.send(Ready())
         with asyncio.Runner() as runner:
             while True:
-                batch = decode_to_worker(self._read())
+                batch = self._line.read()
                 assert isinstance(batch, Batch)
-                self._send(self._react(batch, runner))
+                self._line.send(self._react(batch, runner))
 
     def _load(self, setup: Setup) -> None:
         plan = plan_of(parse_topology(setup.topology))
@@ -85,7 +121,7 @@ class Worker:
         self._agent = setup.agent
         self._host = host = Host(setup.server, channel.check)
         host.declare(setup.agent, load_class(setup.kind))
-        host.progress = _Named(self._connection)
+        host.progress = _Named(self._line)
         spans = telemetry.spans(setup.server)
         if spans is not None:
             host.watches.append(spans)
@@ -105,37 +141,18 @@ class Worker:
         failure = outcome.failure
         if failure is None:
             return Done(outcome.reactions, outcome.state)
-        lines = "".join(traceback.format_exception(failure))
-        return Done(outcome.reactions, outcome.state, described(failure), lines[-_traceback_chars:])
-
-    def _send(self, message: Ready | Done) -> None:
-        self._connection.sendall(framed(message))
-
-    def _read(self) -> bytes:
-        (length,) = LENGTH.unpack(self._exactly(LENGTH.size))
-        return self._exactly(length)
-
-    def _exactly(self, count: int) -> bytes:
-        pieces = []
-        while count:
-            piece = self._connection.recv(min(count, 1 << 20))
-            if not piece:
-                # The server is gone, or needs this worker no more.
-                os._exit(0)
-            pieces.append(piece)
-            count -= len(piece)
-        return b"".join(pieces)
+        return Done(outcome.reactions, outcome.state, described(failure), traceback_of(failure))
 
 
 def main(descriptor: int) -> None:
     """Run the worker on an inherited socket."""
-    connection = socket.socket(fileno=descriptor)
+    line = _Line(descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent()
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     Thread(target=_await_end, args=(descriptor,), name="server", daemon=True).start()
-    Worker(connection).run()
+    Worker(line).run()
 
 
 def _await_end(descriptor: int) -> None:
@@ -144,6 +161,12 @@ def _await_end(descriptor: int) -> None:
     poll.register(descriptor, getattr(select, "POLLRDHUP", 0))
     while not poll.poll():
         pass
+    _leave()
+
+
+def _leave() -> NoReturn:
+    """End this process and those that its handlers started."""
+    os.killpg(0, signal.SIGKILL)
     os._exit(0)
 
 
@@ -156,4 +179,3 @@ def _die_with_parent() -> None:
 
 
 _pr_set_pdeathsig = 1
-_traceback_chars = 20_000

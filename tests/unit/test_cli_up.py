@@ -1,0 +1,33 @@
+"""``antecede up`` shows the output of its servers, whatever their handlers print."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from antecede.cli.up import _Console
+from antecede.topology import parse_topology
+
+
+def test_a_very_long_line_is_shown_in_pieces(capsys: pytest.CaptureFixture[str]) -> None:
+    """If reading ended there, the server would soon wait for its own output, and ``up`` for the server."""
+    file = parse_topology('[servers]\ns1 = "tcp://127.0.0.1:1"\n[domains]\nA = { servers = ["s1"] }\n')
+    console = _Console(file, "text")
+
+    async def main() -> None:
+        stream = asyncio.StreamReader()
+        process: Any = SimpleNamespace(stderr=stream)
+        following = asyncio.create_task(console.follow("s1", process))
+        stream.feed_data(b"first\n\n" + b"x" * 300_000)
+        await asyncio.sleep(0)
+        stream.feed_data(b"\n12:00:00.000 s1 started\nlast \xff")
+        stream.feed_eof()
+        await following
+
+    asyncio.run(main())
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == ["s1 | first", "s1 | "]
+    assert "".join(line.removeprefix("s1 | ") for line in lines[2:-3]) == "x" * 300_000
+    assert lines[-3:] == ["s1 | 12:00:00.000 s1 started", "antecede: ready: s1", "s1 | last �"]
+    assert console.last["s1"] == "last �"
