@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from antecede.errors import BrokenStepError, NoDescriptorError, StoreError
 from antecede.live import ServerRuntime, housekeeping
 from antecede.server import Accepted, AgentServer
 from antecede.server.building import Task
+from antecede.store import draft_path
 from antecede.topology import TopologyFile, parse_topology
 from helpers.ports import free_ports
 
@@ -275,6 +277,54 @@ def test_a_snapshot_that_failed_is_tried_again(tmp_path: Path, monkeypatch: pyte
         assert not [name for name in os.listdir(runtime.data) if name.endswith(".new")]
 
     _played(play, tmp_path)
+
+
+def test_a_builder_that_is_killed_or_stopped_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A real process. In the end it is stopped while the server stops, and the server does not wait for it."""
+    monkeypatch.setattr(limits, "snapshot_retry_seconds", 0.01)
+    real, start = housekeeping.build_apart, asyncio.create_subprocess_exec
+    numbers: list[int] = []
+    ends = [(signal.SIGKILL, 60.0), (signal.SIGSTOP, 0.2), (signal.SIGCONT, 60.0), (signal.SIGSTOP, 60.0)]
+    """The signal to each process, and how long it may take."""
+
+    async def build(directory: str, server: str, topology: TopologyFile, task: Task) -> str:
+        async def started(*command: str, **options: Any) -> asyncio.subprocess.Process:
+            process = await start(*command, **options)
+            numbers.append(process.pid)
+            end, seconds = ends[len(numbers) - 1]
+            process.send_signal(end)
+            monkeypatch.setattr(limits, "snapshot_build_seconds_max", seconds)
+            if end != signal.SIGCONT:
+                Path(draft_path(directory, task.upto, str(process.pid))).write_bytes(b"half of a snap")
+            return process
+
+        with monkeypatch.context() as patch:
+            patch.setattr(asyncio, "create_subprocess_exec", started)
+            return await real(directory, server, topology, task)
+
+    async def play(runtime: ServerRuntime) -> None:
+        monkeypatch.setattr(housekeeping, "build_apart", build)
+        upkeep = runtime.core.upkeep
+        for count in (3, 4):
+            async with runtime.bus("alice") as bus:
+                await bus.send("bob@s1", Do(what="x"))
+            upkeep.snapshot_bytes = upkeep.logged_bytes - 1
+            while len(numbers) < count or (count == 3 and not runtime.store.figures.snapshot_upto):
+                await asyncio.sleep(0.01)
+
+    with caplog.at_level("INFO", "antecede"):
+        _played(play, tmp_path)
+    reasons = [getattr(one, "fields", {}).get("reason") for one in caplog.records if one.message == "snapshot-failed"]
+    assert reasons == [
+        "the process that builds it ended: signal SIGKILL",
+        "the process that builds it has taken 0.2 s",
+    ]
+    assert not list((tmp_path / "s1").glob("*.new"))
+    for number in numbers:
+        with pytest.raises(ProcessLookupError):
+            os.kill(number, 0)
 
 
 def test_a_server_that_no_process_can_build_snapshots_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
 """The process that builds a snapshot: ``python -m antecede.live.builder DIRECTORY``; its input is a :class:`Request`.
 
-It reads the previous snapshot and the log while the server writes, replays them, writes the new snapshot under a
-temporary name and prints that name. The server checks it and gives it its final name. The process runs with low
-priority, and ends when the server that started it is gone.
+It reads the previous snapshot and the log while the server writes, replays them, and writes the new snapshot under a
+temporary name with its process number. The server checks it and gives it its final name. The process runs with low
+priority, and ends when the server that started it is gone. Its standard output is not read, because a module of the
+application may print something when it is imported.
 """
 
 import asyncio
@@ -15,12 +16,12 @@ from contextlib import suppress
 import msgspec
 
 from antecede import limits
-from antecede.crashes import guarded
+from antecede.crashes import guarded, how_ended
 from antecede.errors import AntecedeError, StoreError
 from antecede.live.application import plan_of
 from antecede.server import AgentServer
 from antecede.server.building import Task, build
-from antecede.store import read_state, write_draft
+from antecede.store import draft_path, read_state, write_draft
 from antecede.topology import TopologyFile, parse_topology
 
 
@@ -44,22 +45,35 @@ async def build_apart(directory: str, server: str, topology: TopologyFile, task:
     request = Request(server, topology.text(), task, sys.path)
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "antecede.live.builder", directory), stdin=pipe, stdout=pipe, stderr=pipe
+        *(sys.executable, "-m", "antecede.live.builder", directory),
+        stdin=pipe,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=pipe,
     )
+    draft = draft_path(directory, task.upto, str(process.pid))
     try:
         async with asyncio.timeout(limits.snapshot_build_seconds_max):
-            written, said = await process.communicate(msgspec.msgpack.encode(request))
+            _, output = await process.communicate(msgspec.msgpack.encode(request))
+        if process.returncode:
+            lines = output.decode(errors="replace").strip().splitlines()
+            ended = how_ended(process.returncode)
+            raise StoreError(lines[-1][:400] if lines else f"the process that builds it ended: {ended}")
+        return draft
     except TimeoutError:
-        raise StoreError(f"the process that builds it has taken {limits.snapshot_build_seconds_max:.0f} s") from None
-    finally:
-        # Until it has its final name a snapshot has no effect, so the process can be killed at any point.
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-    if process.returncode:
-        lines = said.decode(errors="replace").strip().splitlines()
-        raise StoreError(lines[-1][:400] if lines else f"the process that builds it ended with {process.returncode}")
-    return written.decode().strip()
+        await _give_up(process, draft)
+        raise StoreError(f"the process that builds it has taken {limits.snapshot_build_seconds_max:g} s") from None
+    except BaseException:
+        await _give_up(process, draft)
+        raise
+
+
+async def _give_up(process: asyncio.subprocess.Process, draft: str) -> None:
+    """End the process, and remove its file. Until it has its final name, a snapshot has no effect."""
+    with suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()
+    with suppress(OSError):
+        os.unlink(draft)
 
 
 def main(directory: str) -> int:
@@ -83,7 +97,7 @@ def main(directory: str) -> int:
         incarnation, snapshot, records = read_state(directory, request.task.upto)
         machine = AgentServer(request.server, plan_of(topology), incarnation)
         state = build(machine, snapshot, wanted(records), topology.epoch, request.task)
-        print(write_draft(directory, request.task.upto, state, str(os.getpid())))
+        write_draft(directory, request.task.upto, state, str(os.getpid()))
     except Orphaned:
         return 2
     except (AntecedeError, OSError, MemoryError) as error:

@@ -55,13 +55,13 @@ class Housekeeping:
                     await asyncio.to_thread(recorder.prune, time())
             due = self._upkeep.look(loop.time())
             if due is not None:
+                self._building = isinstance(due, Task)
                 work = self._build(due) if isinstance(due, Task) else self._write(due)
                 self._snapshotting = asyncio.ensure_future(work)
                 self._snapshotting.add_done_callback(self._written)
 
     async def _build(self, task: Task) -> None:
         runtime = self._runtime
-        self._building = True
         # The other process reads only what is durable.
         await asyncio.to_thread(runtime.store.wait, task.upto)
         draft = await build_apart(runtime.data, runtime.name, runtime.topology, task)

@@ -18,7 +18,7 @@ from antecede.store.memory import MemoryStore
 from antecede.store.opening import open_log
 from antecede.store.recovery import Recovered
 from antecede.store.segments import Sizes
-from antecede.store.snapshots import Snapshot, check_snapshot, draft_snapshot
+from antecede.store.snapshots import Snapshot, check_snapshot, draft_path, draft_snapshot
 from antecede.store.walk import Cut, Walk, first_record, records_after
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "Snapshot",
     "Store",
     "closed_segments",
+    "draft_path",
     "open_log",
     "open_store",
     "read_records",

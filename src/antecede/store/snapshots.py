@@ -58,9 +58,14 @@ def write_snapshot(files: Files, directory: str, seal: int, upto: int, state: by
 
 def draft_snapshot(files: Files, directory: str, seal: int, upto: int, state: bytes, mark: str) -> str:
     """Make a snapshot durable under a temporary name with a mark, for another process to name; return its path."""
-    path = f"{directory}/{snapshot_name(upto)}.{mark}{TEMPORARY}"
+    path = draft_path(directory, upto, mark)
     _carefully(files, path, path, lambda: _write_file(files, path, seal, upto, state))
     return path
+
+
+def draft_path(directory: str, upto: int, mark: str) -> str:
+    """Return the temporary name of such a snapshot. One that is left over is removed at the next start."""
+    return f"{directory}/{snapshot_name(upto)}.{mark}{TEMPORARY}"
 
 
 def name_snapshot(files: Files, directory: str, seal: int, upto: int, draft: str) -> Snapshot:
