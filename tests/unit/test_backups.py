@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import shutil
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,98 +15,20 @@ from antecede import limits
 from antecede.access import Access, Identity, Key, Who
 from antecede.access.audit import Audit
 from antecede.backups import Backup, NewBackup, check_backup, open_backup, restore
-from antecede.backups.folder import FORMAT, Manifest, SavedFile, SavedServer
+from antecede.backups.folder import SavedFile, SavedServer
 from antecede.backups.local import copied, locked
 from antecede.cli import run
 from antecede.errors import MissingError, OverloadError, StoreError, StoreLockedError, UsageError
 from antecede.live import ServerRuntime
 from antecede.live.application import plan_of
-from antecede.live.client.backup import Remote
 from antecede.live.freezing import LINKS
 from antecede.recording.gathering import gathered
 from antecede.server.cutting import Cutting
-from antecede.topology import TopologyFile, parse_topology
+from antecede.topology import TopologyFile
 from antecede.trace import judge, read_events
 from helpers.identities import public_key
-from helpers.ports import free_ports
 from helpers.summing import Add, Sum, Tell
-
-_names = ("s1", "s2", "s3")
-
-
-def _topology() -> TopologyFile:
-    """s2 is a router between s1, where clients are, and s3, where the agent is."""
-    servers = "\n".join(f'{name} = "tcp://127.0.0.1:{port}"' for name, port in zip(_names, free_ports(3), strict=True))
-    return parse_topology(
-        f'[servers]\n{servers}\n[domains]\nA = {{ servers = ["s1", "s2"] }}\nB = {{ servers = ["s2", "s3"] }}\n'
-        '[agents]\nsum = { server = "s3", class = "helpers.summing:Sum" }\n'
-    )
-
-
-class _System:
-    """The servers of a topology, in this event loop."""
-
-    def __init__(self, file: TopologyFile, folder: Path, trace: bool = True) -> None:
-        self.file = file
-        folder.mkdir(exist_ok=True)
-        self.servers = {
-            name: ServerRuntime(
-                file, name, str(folder / name), agents={"sum": Sum} if name == "s3" else {}, trace=trace
-            )
-            for name in _names
-        }
-
-    async def __aenter__(self) -> "_System":
-        for server in self.servers.values():
-            await server.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for server in self.servers.values():
-            await server.stop()
-
-    async def load(self, started: asyncio.Event) -> None:
-        """Let a client publish until it is cancelled."""
-        async with self.servers["s1"].bus("alice") as bus:
-            amount = 0
-            while True:
-                amount += 1
-                await bus.send("sum", Add(amount=amount))
-                if amount == 50:
-                    started.set()
-
-    async def backup(self, path: Path) -> Backup:
-        with NewBackup(str(path)) as new:
-            remote = Remote(self.file.servers, "", None, None)
-            try:
-                saved = await remote.copy(await remote.cut(), new, lambda done, total: None)
-            finally:
-                await remote.end()
-            return new.complete(_manifest(self.file, saved), self.file.text())
-
-
-def _manifest(file: TopologyFile, saved: dict[str, Any]) -> Manifest:
-    return Manifest(FORMAT, "0", "2026-01-01T00:00:00Z", file.epoch, saved, SavedFile("topology.toml", 0, ""))
-
-
-def _run(main: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await main()
-
-    asyncio.run(bounded())
-
-
-async def _under_load(folder: Path, file: TopologyFile, act: Callable[[_System], Awaitable[None]]) -> None:
-    async with _System(file, folder) as system:
-        started = asyncio.Event()
-        load = asyncio.create_task(system.load(started))
-        try:
-            await started.wait()
-            await act(system)
-        finally:
-            load.cancel()
-            await asyncio.gather(load, return_exceptions=True)
+from helpers.systems import NAMES, System, manifest_of, routed_topology, run_bounded, under_load
 
 
 def _restored(backup: Backup, target: Path, file: TopologyFile) -> None:
@@ -115,22 +36,22 @@ def _restored(backup: Backup, target: Path, file: TopologyFile) -> None:
 
 
 def test_backups_under_load_go_on_as_new_systems(tmp_path: Path) -> None:
-    file = _topology()
+    file = routed_topology()
     made: list[Backup] = []
 
-    async def act(system: _System) -> None:
+    async def act(system: System) -> None:
         for number in range(2):
             made.append(await system.backup(tmp_path / f"backup{number}"))
             assert not (tmp_path / "data" / "s1" / LINKS).exists()
 
-    _run(lambda: _under_load(tmp_path / "data", file, act))
+    run_bounded(lambda: under_load(tmp_path / "data", file, act))
     for number, backup in enumerate(made):
         assert check_backup(backup, plan_of(file)).sound
-        other, target = _topology(), tmp_path / f"restored{number}"
+        other, target = routed_topology(), tmp_path / f"restored{number}"
         _restored(backup, target, other)
 
         async def go_on(other: TopologyFile = other, target: Path = target) -> None:
-            async with _System(other, target) as system:
+            async with System(other, target) as system:
                 published = system.servers["s1"].machine.clients["alice"]
                 assert published >= 50
                 async with system.servers["s1"].bus("alice") as bus:
@@ -139,7 +60,7 @@ def test_backups_under_load_go_on_as_new_systems(tmp_path: Path) -> None:
                 # What was in transit at the cut arrived once, and the client's numbers go on.
                 assert total == (published + 1) * (published + 2) // 2
 
-        _run(go_on)
+        run_bounded(go_on)
         with gathered([str(target)]) as paths:
             rows = list(read_events(paths)[0])
         verdict = judge(rows, ("fifo", "causal"))
@@ -151,23 +72,23 @@ def test_backups_under_load_go_on_as_new_systems(tmp_path: Path) -> None:
 
 
 def test_a_stopped_system(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    file = _topology()
+    file = routed_topology()
     topology = tmp_path / "topology.toml"
     topology.write_text(file.text())
     data, backup = str(tmp_path / "data"), str(tmp_path / "backup")
 
-    async def act(system: _System) -> None:
+    async def act(system: System) -> None:
         assert run(["backup", str(topology), backup, "--data", data]) == 2
         assert "stop it, or back up the running system" in capsys.readouterr().err
         assert not os.path.exists(backup)
         assert not os.path.exists(backup + ".partial")
 
-    _run(lambda: _under_load(tmp_path / "data", file, act))
+    run_bounded(lambda: under_load(tmp_path / "data", file, act))
     capsys.readouterr()
     assert run(["backup", str(topology), backup, "--data", data, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["sound"] is True
-    assert report["servers"].keys() == set(_names)
+    assert report["servers"].keys() == set(NAMES)
     assert run(["inspect", backup, "--verify", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["sound"] is True
     assert run(["inspect", backup]) == 0
@@ -202,24 +123,24 @@ def test_a_stopped_system(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
 
 
 def test_copies_of_different_moments_are_refused(tmp_path: Path) -> None:
-    file = _topology()
+    file = routed_topology()
     copies = tmp_path / "copies"
 
-    async def act(system: _System) -> None:
-        for name in _names:
+    async def act(system: System) -> None:
+        for name in NAMES:
             # By hand, one after the other, while the system goes on.
             shutil.copytree(tmp_path / "data" / name, copies / name)
             before = system.servers[name].store.last
             while system.servers[name].store.last < before + 20:
                 await asyncio.sleep(0.005)
 
-    _run(lambda: _under_load(tmp_path / "data", file, act))
+    run_bounded(lambda: under_load(tmp_path / "data", file, act))
     with NewBackup(str(tmp_path / "backup")) as new:
         saved = {}
-        for name in _names:
+        for name in NAMES:
             with locked(str(copies / name)):
                 saved[name] = copied(str(copies / name), name, new.folder(name), lambda done, total: None)
-        backup = new.complete(_manifest(file, saved), file.text())
+        backup = new.complete(manifest_of(file, saved), file.text())
     checked = check_backup(backup, plan_of(file))
     assert not checked.sound
     assert "has accepted frame" in checked.faults[0]
@@ -229,13 +150,13 @@ def test_copies_of_different_moments_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_old_and_the_restored_system_do_not_connect(tmp_path: Path) -> None:
-    file = _topology()
+    file = routed_topology()
     made: list[Backup] = []
 
-    async def act(system: _System) -> None:
+    async def act(system: System) -> None:
         made.append(await system.backup(tmp_path / "backup"))
 
-    _run(lambda: _under_load(tmp_path / "data", file, act))
+    run_bounded(lambda: under_load(tmp_path / "data", file, act))
     _restored(made[0], tmp_path / "restored", file)
 
     async def mixed() -> None:
@@ -257,13 +178,13 @@ def test_the_old_and_the_restored_system_do_not_connect(tmp_path: Path) -> None:
         for server in servers:
             await server.stop()
 
-    _run(mixed)
+    run_bounded(mixed)
 
     async def old() -> None:
-        async with _System(file, tmp_path / "data") as system, system.servers["s1"].bus("bob") as bus:
+        async with System(file, tmp_path / "data") as system, system.servers["s1"].bus("bob") as bus:
             await bus.ask("sum", Tell())
 
-    _run(old)
+    run_bounded(old)
 
 
 def test_only_operators_who_may_back_up(tmp_path: Path) -> None:
@@ -275,7 +196,7 @@ def test_only_operators_who_may_back_up(tmp_path: Path) -> None:
     )
     noted: list[str] = []
 
-    async def act(system: _System) -> None:
+    async def act(system: System) -> None:
         server = system.servers["s2"]
         server.core.guard.authoriser.access = access
         server.core.guard._audit = Audit(noted.append, "s2", lambda: 0.0)
@@ -293,7 +214,7 @@ def test_only_operators_who_may_back_up(tmp_path: Path) -> None:
         assert all(answer.ok for answer in answers)
         server.core.guard.authoriser.access = None
 
-    _run(lambda: _under_load(tmp_path / "data", _topology(), act))
+    run_bounded(lambda: under_load(tmp_path / "data", routed_topology(), act))
     lines = [json.loads(line) for line in noted]
     assert [line["command"] for line in lines if line["event"] == "refused"] == [
         *("backup", "backup-cut", "backup-end", "backup-read")
@@ -302,7 +223,7 @@ def test_only_operators_who_may_back_up(tmp_path: Path) -> None:
 
 
 def test_a_hold_ends_by_itself(tmp_path: Path) -> None:
-    async def act(system: _System) -> None:
+    async def act(system: System) -> None:
         server = system.servers["s2"]
         backups, now = server.operations.backups, server.driver.now
         with pytest.raises(MissingError):
@@ -334,18 +255,18 @@ def test_a_hold_ends_by_itself(tmp_path: Path) -> None:
             backups.read("second", "identity", "0")
         assert not (tmp_path / "data" / "s2" / LINKS).exists()
 
-    _run(lambda: _under_load(tmp_path / "data", _topology(), act))
+    run_bounded(lambda: under_load(tmp_path / "data", routed_topology(), act))
 
 
 def test_a_failed_cut_leaves_nothing(tmp_path: Path) -> None:
-    async def act(system: _System) -> None:
+    async def act(system: System) -> None:
         await system.servers["s3"].stop()
         with pytest.raises(Exception, match="s3"):
             await system.backup(tmp_path / "backup")
         assert not list(tmp_path.glob("backup*"))
         assert not system.servers["s1"].core.peering.paused
 
-    _run(lambda: _under_load(tmp_path / "data", _topology(), act))
+    run_bounded(lambda: under_load(tmp_path / "data", routed_topology(), act))
 
 
 def test_the_operator_cuts_only_when_all_are_held() -> None:
@@ -376,7 +297,7 @@ def test_an_interrupted_backup_does_not_look_complete(tmp_path: Path) -> None:
 
 def test_a_manifest_from_outside(tmp_path: Path) -> None:
     saved = SavedFile("../../etc/passwd", 1, "x")
-    manifest = msgspec.structs.replace(_manifest(_topology(), {}), servers={"s1": SavedServer("0", 1, [saved])})
+    manifest = msgspec.structs.replace(manifest_of(routed_topology(), {}), servers={"s1": SavedServer("0", 1, [saved])})
     (tmp_path / "backup.json").write_bytes(msgspec.json.encode(manifest.sealed()))
     with pytest.raises(StoreError, match="outside of the backup"):
         open_backup(str(tmp_path))

@@ -141,6 +141,7 @@ class Peering:
     def reset(self, domain: str, now: float) -> None:
         """Close the connections to all members of a domain, so that nothing of its earlier generation is read any
         more; then connect again."""
+        self._kept[:] = [given for given in self._kept if given.domain != domain]
         for peer in self.peers.values():
             if domain in peer.domains:
                 self.refusals.pop(peer.name, None)
@@ -323,6 +324,8 @@ class Peering:
         peer.begin()
         self.refusals.pop(peer.name, None)
         connection.trust(server=True)
+        if self._held or self.paused:
+            connection.hold(True)
         peer.version = wire.agree(hello.version, hello.oldest, self._speaks)
         self._choose_rules()
         for link in hello.links:

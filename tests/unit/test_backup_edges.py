@@ -1,0 +1,87 @@
+"""Backups and restores when something else happens: connections, resets, a full disk, a server that starts."""
+
+import asyncio
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from antecede.cli import run
+from antecede.link import Ack, Hello
+from antecede.server import FromPeer
+from antecede.store import Files
+from helpers.systems import System, routed_topology, run_bounded, under_load
+
+
+def test_connections_and_resets_during_a_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that connects again during a hold is not read either, and after a reset of a domain nothing that came
+    before it is taken."""
+
+    async def act(system: System) -> None:
+        server, other = system.servers["s2"], system.servers["s1"]
+        peering, peer = server.core.peering, server.core.peering.peers["s1"]
+        server.operations.backups.hold("one")
+        before = peer.connection
+        assert before is not None
+        theirs = other.core.peering.peers["s2"].connection
+        assert theirs is not None
+        theirs.close("for the test")
+        # A closed connection is noticed only by reading it: the next one replaces it.
+        while peer.connection in (None, before):
+            await asyncio.sleep(0.005)
+        assert peer.connection._held  # type: ignore[union-attr]
+        assert [one.content for one in peering._kept if isinstance(one.content, Hello)]
+        taken: list[FromPeer] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(server.driver, "feed", taken.append)
+            peering._kept.append(FromPeer("B", "s3", Ack(0, 0, 0)))
+            peering.reset("A", server.driver.now)
+            peering.resume()
+        assert [one.domain for one in taken] == ["B"] * len(taken)
+        assert taken
+        while not peer.ready:
+            await asyncio.sleep(0.005)
+
+    run_bounded(lambda: under_load(tmp_path / "data", routed_topology(), act))
+
+
+def test_a_restore_without_space_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup, topology = tmp_path / "backup", tmp_path / "topology.toml"
+    run_bounded(
+        lambda: under_load(tmp_path / "data", routed_topology(), lambda system: _saved(system, backup, topology))
+    )
+    real, left = Files.create, [0]
+
+    def create(self: Files, path: str) -> int:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(self, path)
+
+    for files in range(4):
+        left[0] = files
+        with monkeypatch.context() as patch:
+            patch.setattr(Files, "create", create)
+            assert run(["restore", str(backup), str(tmp_path / "new")]) == 2
+        error = capsys.readouterr().err
+        assert (error.count("\n"), "No space left on device" in error) == (1, True), error
+        assert sorted(os.listdir(tmp_path)) == ["backup", "data", "topology.toml"]
+
+    def begun(self: Files, path: str) -> None:
+        # A server is started there while the restore works.
+        (tmp_path / "new" / "s1").mkdir(parents=True, exist_ok=True)
+        os.mkdir(path, 0o700)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "make_directory", begun)
+        assert run(["restore", str(backup), str(tmp_path / "new")]) == 2
+    assert "new: Directory not empty" in capsys.readouterr().err
+    assert sorted(os.listdir(tmp_path)) == ["backup", "data", "new", "topology.toml"]
+
+
+async def _saved(system: System, backup: Path, topology: Path) -> None:
+    await system.backup(backup)
+    topology.write_text(system.file.text())
