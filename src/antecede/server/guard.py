@@ -7,12 +7,10 @@ identity. Peers, clients, operators and pages all pass here.
 from collections import Counter
 from typing import Any
 
-from antecede import limits
 from antecede.access import Authoriser, Refusal, Who
 from antecede.access.audit import REFUSED, Audit
 from antecede.access.authoriser import ANONYMOUS, OPERATE
 from antecede.access.proof import Answering, Keyring
-from antecede.access.rates import Bucket
 from antecede.server.connections import Connection
 from antecede.server.words import Log
 from antecede.wire import Introduce
@@ -28,8 +26,6 @@ class Guard:
         self._audit = audit
         self._log = log
         self._connections: Counter[tuple[str, str]] = Counter()
-        self._logged = Bucket(limits.audit_refusals_per_second)
-        self._unlogged = 0
 
     def answering(self, connection: Connection, introduction: Introduce) -> Answering | Refusal:
         """Begin the proof of a connection that came in."""
@@ -87,17 +83,10 @@ class Guard:
         self.note(REFUSED, who, remote, **fields)
 
     def refused_stranger(self, remote: str, claims: str, refusal: Refusal, who: Who | None) -> None:
-        """Log the refusal of an end that did not prove its identity, and write it to the audit log. Strangers may try
-        again and again, so only some of these lines are written per second; the next one counts the others."""
+        """Log the refusal of an end that did not prove its identity, and write it to the audit log."""
         self.refused(remote, claims, refusal, who)
-        if not self._logged.holds(self.authoriser.clock()):
-            self._unlogged += 1
-            return
-        self._logged.take(1)
-        more: dict[str, Any] = {"left_out": self._unlogged} if self._unlogged else {}
-        self._unlogged = 0
-        fields: dict[str, Any] = {"remote": remote, "code": refusal.code, "reason": refusal.reason}
-        self._log.warning("stranger-refused", claims=claims, **fields, **more)
+        named: dict[str, Any] = {"claims": claims} if claims else {}
+        self._log.warning("stranger-refused", **named, remote=remote, code=refusal.code, reason=refusal.reason)
 
 
 UNKNOWN_CALLER = "unknown-caller"
