@@ -26,8 +26,8 @@ def register(app: typer.Typer) -> None:
         order: Annotated[
             list[str] | None, typer.Option(metavar="NAME[:option=value,…]", help="The orders. Default: all.")
         ] = None,
-        schedules: int = typer.Option(1, "--schedules", min=1, help="Schedules per order, one per seed."),
-        seed: int = typer.Option(0, "--seed", min=0, help="The first seed."),
+        schedules: int = typer.Option(1, "--schedules", min=1, max=10**8, help="Schedules per order, one per seed."),
+        seed: int = typer.Option(0, "--seed", min=0, max=10**8, help="The first seed."),
         faults: bool | None = typer.Option(
             None,
             "--faults/--no-faults",

@@ -3,14 +3,11 @@
 import json
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
-
-if TYPE_CHECKING:
-    from antecede.cli.dead_pages import Servers
 
 _where = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT.")
 _client = typer.Argument(..., metavar="NAME@SERVER", help="A client, as listed.")
@@ -60,19 +57,18 @@ def register(app: typer.Typer) -> None:
         Its subscriptions end at all topics of the topology file with the class antecede:Topic. For other topics use
         "antecede client unsubscribe" before.
         """
-        from antecede.cli.dead_pages import Servers, access_of
+        from antecede.cli.dead_pages import Servers, access_of, dropped_from
         from antecede.errors import MissingError
 
         servers = Servers(where, access_of(where, token_file, authority, credentials))
         home, topics = servers.home(client), _topics(where)
         # This comes first, because it is refused if the client is connected.
-        dropped = _removed(servers, home, client)
+        dropped = dropped_from(servers, home, "client-remove", client)["dropped"]
         for topic in topics:
-            servers.ask(home, "client-unsubscribe", client, topic)
-            servers.check()
+            servers.demand(home, "client-unsubscribe", client, topic)
         with suppress(MissingError):
             # Letters may have come meanwhile.
-            dropped += _removed(servers, home, client)
+            dropped += dropped_from(servers, home, "client-remove", client)["dropped"]
         print(json.dumps({"client": client, "dropped": dropped, "unsubscribed": topics}, indent=2))
 
     @group.command("unsubscribe")
@@ -89,21 +85,8 @@ def register(app: typer.Typer) -> None:
 
         servers = Servers(where, access_of(where, token_file, authority, credentials))
         for topic in topics:
-            servers.ask(servers.home(client), "client-unsubscribe", client, topic)
-            servers.check()
+            servers.demand(servers.home(client), "client-unsubscribe", client, topic)
         print(json.dumps({"client": client, "unsubscribed": topics}, indent=2))
-
-
-def _removed(servers: "Servers", home: str, client: str) -> int:
-    """Remove a client, page by page; return how many letters it had."""
-    dropped, left = 0, 1
-    while left:
-        document = servers.ask(home, "client-remove", client)
-        servers.check()
-        if document is None:
-            break
-        dropped, left = dropped + document["dropped"], document["left"]
-    return dropped
 
 
 def _topics(where: str) -> list[str]:

@@ -14,7 +14,7 @@ import msgspec
 
 from antecede.cli.live import Access, addresses, ask_server
 from antecede.cli.progress import bar
-from antecede.errors import ClosedError, MissingError, OverloadError, RefusedError, UsageError
+from antecede.errors import AntecedeError, ClosedError, MissingError, OverloadError, RefusedError, UsageError
 from antecede.limits import dead_page_letters_max
 from antecede.topology import Address
 
@@ -59,14 +59,22 @@ class Servers:
     def ask(self, name: str, command: str, *arguments: str) -> Any:
         """Send one request; return None if the server does not answer."""
         try:
-            document = ask_server(self.addresses[name], self.access, command, *arguments)
+            return self.demand(name, command, *arguments)
         except (ClosedError, RefusedError) as error:
-            if name not in self.down:
-                print(f"antecede: server {name}: {error}", file=sys.stderr, flush=True)
-            self.down[name] = str(error)
+            self.lost(name, error)
             return None
+
+    def demand(self, name: str, command: str, *arguments: str) -> Any:
+        """Send one request; raise an error if the server does not answer."""
+        document = ask_server(self.addresses[name], self.access, command, *arguments)
         self.answered += 1
         return document
+
+    def lost(self, name: str, error: AntecedeError) -> None:
+        """Note that a server does not answer."""
+        if name not in self.down and len(self.addresses) > 1:
+            print(f"antecede: server {name}: {error}", file=sys.stderr, flush=True)
+        self.down[name] = str(error)
 
     def pages(self, name: str, request: Callable[[Any], tuple[str, ...]], patient: bool = False) -> Iterator[Any]:
         """Yield what a server answers, page by page, until there is no more or the server does not answer.
@@ -92,7 +100,7 @@ class Servers:
     def check(self) -> None:
         """Raise an error if no server answered."""
         if not self.answered:
-            raise ClosedError("; ".join(f"{name}: {reason}" for name, reason in self.down.items()))
+            raise ClosedError(next(iter(self.down.values())) if len(self.down) == 1 else "no server has answered")
 
     def home(self, client: str) -> str:
         """Return the name of a client's server among these."""
@@ -188,10 +196,7 @@ def many(where: str, access: Access, action: str, chosen: Filter) -> dict[str, A
 def drop_one(where: str, access: Access, client: str) -> dict[str, Any]:
     """Empty the mailbox of one client."""
     servers = Servers(where, access)
-    document = _drop(servers, servers.home(client), client)
-    servers.check()
-    assert document is not None
-    return document
+    return dropped_from(servers, servers.home(client), "mailbox-drop", client)
 
 
 def drop_all(where: str, access: Access, pattern: str = "*") -> dict[str, Any]:
@@ -202,27 +207,26 @@ def drop_all(where: str, access: Access, pattern: str = "*") -> dict[str, Any]:
         while (status := servers.ask(name, "status")) is not None:
             away = [client for client in fnmatch.filter(status["clients"]["away"], pattern) if client not in dropped]
             for client in away:
-                document = _drop(servers, name, client)
-                if document is not None:
-                    dropped[client] = document["dropped"]
+                try:
+                    dropped[client] = dropped_from(servers, name, "mailbox-drop", client)["dropped"]
+                except (ClosedError, RefusedError) as error:
+                    servers.lost(name, error)
             if not away or name in servers.down:
                 break
     servers.check()
     return {"dropped": sum(dropped.values()), "clients": dropped, "down": servers.down}
 
 
-def _drop(servers: Servers, name: str, client: str) -> dict[str, Any] | None:
-    dropped, left = 0, 1
-    document: dict[str, Any] | None = None
+def dropped_from(servers: Servers, name: str, command: str, client: str) -> dict[str, Any]:
+    """Delete the letters of a client, some with each request; return how many there were."""
+    page: dict[str, Any] = {"left": 1}
+    dropped = 0
     with bar(f"drop letters of {client}") as (_, tell):
-        while left:
-            page = servers.ask(name, "mailbox-drop", client)
-            if page is None:
-                break
-            dropped, left = dropped + page["dropped"], page["left"]
-            document = {"server": page["server"], "dropped": dropped, "client": client}
-            tell(dropped, dropped + left)
-    return document
+        while page["left"]:
+            page = servers.demand(name, command, client)
+            dropped += page["dropped"]
+            tell(dropped, dropped + page["left"])
+    return {"server": page["server"], "dropped": dropped, "client": client}
 
 
 _patience_seconds = 60.0

@@ -189,7 +189,7 @@ def register(app: typer.Typer) -> None:
 
     @group.command("campaign", hidden=True)
     def campaign(
-        runs: int = typer.Option(1, "--runs", min=1, help="Number of runs, one per seed."),
+        runs: int = typer.Option(1, "--runs", min=1, max=10**8, help="Number of runs, one per seed."),
         seed: int = typer.Option(0, "--seed", min=0, help="The first seed."),
         jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Number of parallel processes."),
         as_json: bool = _json,

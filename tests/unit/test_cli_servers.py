@@ -1,0 +1,60 @@
+"""Commands to servers of which some do not answer, or stop answering in the middle."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antecede.cli import dead_pages, run
+from antecede.errors import ClosedError
+from antecede.topology import Address
+
+
+@pytest.fixture
+def topology(tmp_path: Path) -> str:
+    path = tmp_path / "topology.toml"
+    path.write_text(
+        '[servers]\ns1 = "tcp://127.0.0.1:1"\ns2 = "tcp://127.0.0.1:2"\n[domains]\nA = { servers = ["s1", "s2"] }\n'
+        '[agents]\nnews = { server = "s2", class = "antecede:Topic" }\n'
+    )
+    return str(path)
+
+
+@pytest.mark.parametrize("answers", [1, 2, 3])
+@pytest.mark.parametrize("command", ["client remove", "client unsubscribe", "dead drop"])
+def test_a_server_that_stops_answering_in_the_middle(
+    command: str, answers: int, topology: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command has not done what it should have done, and says so."""
+    left = [answers]
+
+    def ask(address: Address, access: Any, name: str, *arguments: str) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise ClosedError("s1 is gone")
+        return {"server": "s1", "dropped": 10, "left": 0 if name == "client-remove" else 10}
+
+    monkeypatch.setattr(dead_pages, "ask_server", ask)
+    more = ["news", "more", "much", "most"] if command.endswith("unsubscribe") else []
+    code = run([*command.split(), topology, "carol@s1", *more])
+    output, error = capsys.readouterr()
+    if (command, answers) == ("client remove", 3):
+        assert (code, json.loads(output)["dropped"]) == (0, 20)
+    else:
+        assert (code, output, error) == (2, "", "antecede: s1 is gone\n")
+
+
+def test_no_server_answers(topology: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def ask(address: Address, *_: Any) -> Any:
+        raise ClosedError(f"no answer from {address}")
+
+    monkeypatch.setattr(dead_pages, "ask_server", ask)
+    assert run(["dead", "list", topology]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "antecede: server s1: no answer from tcp://127.0.0.1:1",
+        "antecede: server s2: no answer from tcp://127.0.0.1:2",
+        "antecede: no server has answered",
+    ]
+    assert run(["client", "list", "tcp://127.0.0.1:9"]) == 2
+    assert capsys.readouterr().err == "antecede: no answer from tcp://127.0.0.1:9\n"
