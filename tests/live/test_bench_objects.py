@@ -10,18 +10,18 @@ from antecede.cli import run
 
 def test_a_round_in_memory_without_etcd(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "program", lambda name: None)
-    command = ["bench", "objects", "--calls", "20", "--kinds", "compatible,confirmed,nested", "--under-way", "1"]
+    command = ["bench", "objects", "--calls", "20", "--kinds", "compatible,unconfirmed,nested", "--under-way", "1"]
     assert run([*command, "--states", "1000", "--disk", "no", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(row["side"], row["kind"]) for row in found["rows"]] == [
         ("ours", "compatible"),
         ("floor", "compatible"),
-        ("ours", "confirmed"),
+        ("ours", "unconfirmed"),
         ("ours", "nested"),
     ]
     assert all(row["per_second"] > 0 for row in found["rows"])
-    assert 2 <= found["rows"][0]["frames"] < 3
-    assert 6 <= found["rows"][2]["frames"] < 7
+    assert 6 <= found["rows"][0]["frames"] < 7
+    assert 2 <= found["rows"][2]["frames"] < 3
     assert "etcd-server" in found["skipped"]["etcd"]
     assert "etcd: skipped: not installed" in objects.table(found)
 

@@ -41,14 +41,14 @@ class Tally(ReplicatedObject):
     def __init__(self) -> None:
         self.counts = {}
 
-    @operation
+    @operation(confirm=False)
     def add(self, name: str, amount: int) -> None:
         if amount < 0:
             raise ValueError("negative")
         self.counts[name] = self.counts.get(name, 0) + amount
         self.total += amount
 
-    @operation
+    @operation(confirm=False)
     def also(self, name: str, amount: int) -> None:
         self.counts[name] = self.counts.get(name, 0) + amount
         self.total += amount

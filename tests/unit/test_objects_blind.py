@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from antecede import Call, ReplicatedObject, Returned, limits, operation
+from antecede.errors import ObjectError
 from antecede.link import Frame
 from antecede.messages import REQUEST, Label, Message
 from antecede.objects.instances import Request
@@ -25,13 +26,13 @@ class Tally(ReplicatedObject):
         self.counts = {}
         self.texts = {}
 
-    @operation
+    @operation(confirm=False)
     def add(self, name: str, amount: int) -> None:
         if amount == 0:
             raise ValueError("nothing to add")
         self.counts[name] = self.counts.get(name, 0) + amount
 
-    @operation(confirm=True)
+    @operation
     def confirm(self, name: str) -> None:
         self.counts[name] = self.counts.get(name, 0) + 1
 
@@ -39,24 +40,24 @@ class Tally(ReplicatedObject):
     def count(self, name: str):  # type: ignore[no-untyped-def]  # noqa: ANN201
         self.counts[name] = self.counts.get(name, 0) + 1
 
-    @operation
+    @operation(confirm=False)
     def lie(self, name: str) -> None:
         """Return the state, although neither the annotation nor a conflict says so."""
         self.counts[name] = self.counts.get(name, 0) + 1
         return self.counts[name]  # type: ignore[return-value]
 
-    @operation
+    @operation(confirm=False)
     def hide(self) -> None:
         return self._calling()  # type: ignore[return-value]
 
     def _calling(self) -> Generator[Call, Any, None]:
         yield Call("tally", "add", ("hidden", 1))
 
-    @operation
+    @operation(confirm=False)
     def swell(self, name: str, size: int) -> None:
         self.texts[name] = "x" * size
 
-    @operation
+    @operation(confirm=False)
     def once(self) -> None:
         """Fail the second time: a conflict with itself that is not declared."""
         if "once" in self.counts:
@@ -274,3 +275,18 @@ def test_a_request_that_claims_to_be_decided_must_be_of_a_blind_operation() -> N
     net.round()
     assert net.counts() == {}
     assert not net.site("s1").table.instances
+
+
+def test_only_operations_that_nothing_can_undo_may_be_answered_early() -> None:
+    def declare(conflicts: list[str], annotation: object) -> None:
+        def add(self: object) -> None: ...
+        def read(self: object) -> int: ...
+
+        add.__annotations__["return"] = annotation
+        methods = {"add": operation(confirm=False)(add), "read": operation(conflicts_with=conflicts)(read)}
+        type("Odd", (ReplicatedObject,), methods)
+
+    declare([], None)
+    for conflicts, annotation in (["add"], None), ([], int):
+        with pytest.raises(ObjectError, match=r"Odd\.add: confirm=False is for operations that conflict with nothing"):
+            declare(conflicts, annotation)

@@ -22,7 +22,7 @@ from antecede.bench.children import Child, SideError, free_ports, party, program
 from antecede.bench.interpreter import interpreter
 from antecede.errors import UsageError
 
-KINDS = ("compatible", "confirmed", "shared", "conflicting", "nested")
+KINDS = ("compatible", "unconfirmed", "shared", "conflicting", "nested")
 Caller = Callable[[str, int, int], dict[str, float]]
 """Makes calls: of this kind, how many, how many under way."""
 

@@ -1,10 +1,10 @@
 """Our parties of ``antecede bench objects``: a server with a replica of a table, and a program that calls it.
 
 The program is on the bus of server s1, or of a client of it; the table has a replica on each of the three servers. The
-kinds of calls are *compatible* (``add``, which conflicts with nothing), *confirmed* (the same, but the answer waits
-until all replicas have the call on their disks), *shared* (``share``, compatible with itself, but in conflict with
-``audit``, which is never called), *conflicting* (``put``, in conflict with itself) and *nested* (``move``, whose call
-of the other table each replica repeats).
+kinds of calls are *compatible* (``add``, which conflicts with nothing), *unconfirmed* (the same, but the answer waits
+only until the caller's server has the call on its disk), *shared* (``share``, compatible with itself, but in conflict
+with ``audit``, which is never called), *conflicting* (``put``, in conflict with itself) and *nested* (``move``, whose
+call of the other table each replica repeats).
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from antecede.topology import parse_topology
 
 SERVERS = ("s1", "s2", "s3")
 _entry = "x" * 100
-_adding = {"compatible": "add", "confirmed": "confirm", "shared": "share"}
+_adding = {"compatible": "add", "unconfirmed": "add_unconfirmed", "shared": "share"}
 
 
 class Table(ReplicatedObject):
@@ -44,8 +44,8 @@ class Table(ReplicatedObject):
     def add(self, name: str, amount: int) -> None:
         self.counts[name] = self.counts.get(name, 0) + amount
 
-    @operation(confirm=True)
-    def confirm(self, name: str, amount: int) -> None:
+    @operation(confirm=False)
+    def add_unconfirmed(self, name: str, amount: int) -> None:
         self.counts[name] = self.counts.get(name, 0) + amount
 
     @operation(conflicts_with=["audit"])

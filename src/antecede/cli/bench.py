@@ -202,7 +202,7 @@ def register(app: typer.Typer) -> None:
         rounds: int = typer.Option(1, min=1, help="Rounds; in each, all sides take turns. Medians count."),
         calls: int = typer.Option(1_000, min=20, help="Calls per measurement; a third of it one at a time."),
         kinds: str = typer.Option(
-            "compatible,confirmed,shared,conflicting,nested", help="Kinds of calls to measure, separated by commas."
+            "compatible,unconfirmed,shared,conflicting,nested", help="Kinds of calls to measure, separated by commas."
         ),
         under_way: str = typer.Option("1,8,32,256", help="Numbers of calls under way, separated by commas."),
         states: str = typer.Option("1000,1000000,10000000", help="Sizes of the state in bytes, separated by commas."),
@@ -215,9 +215,10 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Compare calls of replicated objects on three servers with puts of etcd, and with a bare floor.
 
-        Compatible calls conflict with nothing; the answers of confirmed ones wait until all replicas have the call on
-        their disks; shared ones conflict only with an operation that is never called; conflicting ones with each other;
-        nested ones call a second object. Without etcd (Debian's etcd-server) the rest is measured. Needs Linux.
+        Compatible calls conflict with nothing; unconfirmed ones are answered when one server has the call on its disk,
+        all others when each replica has; shared ones conflict only with an operation that is never called; conflicting
+        ones with each other; nested ones call a second object. Without etcd (Debian's etcd-server) the rest is
+        measured. Needs Linux.
         """
         from antecede.bench.objects import KINDS, Settings, bench_objects, table
 

@@ -94,6 +94,12 @@ class Object:
         functions = inspect.getmembers(cls, inspect.isfunction)
         cls._operations = {name: method for name, method in functions if hasattr(method, _mark)}
         cls._relation = _declared(cls)
+        for name, method in cls._operations.items():
+            if not getattr(method, _confirmed) and name not in blind_operations(cls):
+                raise ObjectError(
+                    f"{cls.__name__}.{name}: confirm=False is for operations that conflict with nothing, call nothing "
+                    "and return nothing (-> None)"
+                )
 
 
 @overload
@@ -102,15 +108,16 @@ def operation(method: Method) -> Method:
 
 
 @overload
-def operation(*, conflicts_with: Iterable[str] = (), confirm: bool = False) -> Callable[[Method], Method]:
-    """Mark a method as an operation that conflicts with others, or whose answers are confirmed by all replicas."""
+def operation(*, conflicts_with: Iterable[str] = (), confirm: bool = True) -> Callable[[Method], Method]:
+    """Mark a method as an operation that conflicts with others, or whose answers need not be confirmed."""
 
 
-def operation(method: Any = None, *, conflicts_with: Iterable[str] = (), confirm: bool = False) -> Any:
+def operation(method: Any = None, *, conflicts_with: Iterable[str] = (), confirm: bool = True) -> Any:
     """Mark a method as an operation, and name those with which it conflicts (possibly itself).
 
-    An operation of a replicated object that conflicts with nothing and returns nothing (``-> None``) is answered when
-    the caller's server has it on its disk. With ``confirm`` the answer waits until all replicas have it on theirs."""
+    The answer of a replicated object waits until all replicas have the call on their disks. With ``confirm=False``, an
+    operation that conflicts with nothing and returns nothing (``-> None``) is answered when the caller's server has it
+    on its disk."""
     try:
         names = (conflicts_with,) if isinstance(conflicts_with, str) else tuple(conflicts_with)
     except TypeError:
