@@ -6,17 +6,19 @@ refused or late counts nowhere, the logs alone give the same state again, and th
 """
 
 from collections import Counter
+from collections.abc import Generator
 from random import Random
 from typing import Any
 
 import pytest
 
-from antecede import ReplicatedObject, operation
+from antecede import Call, ReplicatedObject, operation
 from antecede.messages import Label, Message
 from antecede.objects.calls import Calls
 from antecede.objects.execution import Execution
 from antecede.objects.instances import Instance, Request
 from antecede.objects.replay import Intentions
+from antecede.objects.replicas import Placement
 from antecede.testing import Faults, World
 
 TOPOLOGY = """
@@ -29,6 +31,7 @@ A = { servers = ["s1", "s2", "s3"], order = "objects" }
 [agents]
 tally = { servers = ["s1", "s2", "s3"], class = "blind:Tally" }
 pair = { servers = ["s2", "s3"], class = "blind:Tally" }
+purse = { servers = ["s2", "s3"], class = "blind:Purse" }
 """
 HARD = Faults(crashes=12, powercuts=0.7, loss=0.1, partitions=3, resets=2, slow_disks=8, looks=2, seconds=0.6)
 
@@ -59,20 +62,39 @@ class Tally(ReplicatedObject):
         return self.audits
 
 
+class Purse(ReplicatedObject):
+    names: dict[str, int]
+
+    def __init__(self) -> None:
+        self.names = {}
+
+    @operation(conflicts_with=["give"])
+    def give(self, to: str, name: str, amount: int) -> Generator[Call, Any, int]:
+        self.names[name] = amount
+        yield Call(to, "add", (name, amount))
+        return len(self.names)
+
+
 def _played(seed: int) -> Counter[str]:
     """Play one world and check it. Return how its calls ended."""
-    world = World(TOPOLOGY, agents={"tally": Tally, "pair": Tally}, seed=seed, faults=HARD)
+    agents = {"tally": Tally, "pair": Tally, "purse": Purse}
+    world = World(TOPOLOGY, agents=agents, seed=seed, faults=HARD)
     random = Random(seed)
     asked: dict[str, list[tuple[str, str, int]]] = {}
+    given: set[str] = set()
     for number in range(24):
         client = f"c{random.randrange(3)}@s{random.randrange(3) + 1}"
         object_ = "tally" if random.random() < 0.7 else "pair"
         timeout = random.choice([0.03, 0.1, 60.0])
-        if random.random() < 0.2:
+        name, amount, kind = f"call {number}", random.choice([1, 2, 3, -1]), random.random()
+        if kind < 0.1:
             world.call(client, object_, "audit", timeout=timeout)
             asked.setdefault(client, []).append((object_, "", 0))
+        elif kind < 0.25:
+            world.call(client, "purse", "give", object_, name, amount, timeout=timeout)
+            asked.setdefault(client, []).append((object_, name, amount))
+            given.add(name)
         else:
-            name, amount = f"call {number}", random.choice([1, 2, 3, -1])
             operation_ = "also" if amount > 0 and random.random() < 0.3 else "add"
             world.call(client, object_, operation_, name, amount, timeout=timeout)
             asked.setdefault(client, []).append((object_, name, amount))
@@ -96,6 +118,9 @@ def _played(seed: int) -> Counter[str]:
         for server, state in world.replicas(object_).items():
             assert state["counts"] == counts, f"seed {seed}: counts of {object_} at {server}"
             assert state["total"] == sum(counts.values()), f"seed {seed}: total of {object_} at {server}"
+    through = {name: amount for counts in expected.values() for name, amount in counts.items() if name in given}
+    for server, state in world.replicas("purse").items():
+        assert state["names"] == through, f"seed {seed}: names at {server}"
     return ended
 
 
@@ -186,3 +211,11 @@ def test_caught_a_request_that_does_not_say_that_it_is_decided(monkeypatch: pyte
 
     monkeypatch.setattr(Execution, "_conclude", conclude)
     _caught("counts of")
+
+
+def test_caught_a_nested_call_that_does_not_reach_all_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    def near(self: Placement, caller: str, operation_: str, to: int) -> int:
+        return 1 << self._me if operation_ in self.blind and to >> self._me & 1 else to
+
+    monkeypatch.setattr(Placement, "near", near)
+    _caught("counts of", "names at", "has")

@@ -11,7 +11,7 @@ from antecede.errors import ObjectError
 from antecede.link import Frame
 from antecede.messages import REQUEST, Label, Message
 from antecede.objects.instances import Request
-from antecede.objects.model import blind_operations
+from antecede.objects.model import blind_operations, unconfirmed_operations
 from antecede.objects.replicas import RULES
 from antecede.server import FromPeer
 from antecede.server.items import Published, Ruled
@@ -121,7 +121,8 @@ class Net(ReplicaNet):
 
 
 def test_which_operations_are_blind() -> None:
-    assert blind_operations(Tally) == {"add", "lie", "hide", "swell", "once"}
+    assert blind_operations(Tally) == {"add", "confirm", "lie", "hide", "swell", "once"}
+    assert unconfirmed_operations(Tally) == {"add", "lie", "hide", "swell", "once"}
 
 
 def test_a_blind_call_is_answered_in_its_step_and_needs_one_frame_for_each_other_replica() -> None:
@@ -290,3 +291,65 @@ def test_only_operations_that_nothing_can_undo_may_be_answered_early() -> None:
     for conflicts, annotation in (["add"], None), ([], int):
         with pytest.raises(ObjectError, match=r"Odd\.add: confirm=False is for operations that conflict with nothing"):
             declare(conflicts, annotation)
+
+
+# Nested calls.
+
+
+class Purse(ReplicatedObject):
+    given: int = 0
+
+    @operation(conflicts_with=["give"])
+    def give(self, to: str, operation_: str, *arguments: Any) -> Generator[Call, Any, int]:
+        self.given += 1
+        yield Call(to, operation_, arguments)
+        return self.given
+
+
+class Nested(Net):
+    """An object that calls a tally."""
+
+    def __init__(self, purse: str, tally: str) -> None:
+        ReplicaNet.__init__(self, topology(purse=purse, tally=tally), {"purse": Purse, "tally": Tally})
+        self.numbers, self.sent = {}, []
+        self.meet()
+
+    def give(self, operation_: str, *given: Any) -> Returned:
+        self.numbers["s1"] = number = self.numbers.get("s1", 0) + 1
+        body = msgspec.msgpack.encode((60_000, ("tally", operation_, *given)))
+        self.boxes["s1"].append(Published("al", number, ("purse()",), "give", body, ask=True))
+        self.finish()
+        return self.answers()[-1]
+
+
+@pytest.mark.parametrize(("kind", "given"), [("add", ("a", 1)), ("confirm", ("a",))])
+def test_replicas_on_the_same_servers_call_the_replica_beside_them(kind: str, given: tuple[Any, ...]) -> None:
+    net = Nested("s1 s2 s3", "s1 s2 s3")
+    assert net.give(kind, *given).value == 1
+    assert len(net.sent) == 10, "those of a conflicting call, none for the nested one"
+    assert net.counts() == {"a": 1}
+
+
+def test_a_nested_call_that_fails_undoes_nothing_else_and_its_caller_fails() -> None:
+    net = Nested("s1 s2 s3", "s1 s2 s3")
+    assert "nothing to add" in net.give("add", "a", 0).reason
+    assert net.give("add", "a", 2).value == 1
+    assert net.counts() == {"a": 2}
+
+
+@pytest.mark.parametrize(
+    ("purse", "tally", "kind"),
+    [
+        ("s1 s2", "s1 s2 s3", "add"),
+        ("s1 s2 s3", "s1 s2", "add"),
+        ("s1 s2", "s2 s3", "add"),
+        # One order everywhere, and values that might differ.
+        ("s1 s2 s3", "s1 s2 s3", "seen"),
+        ("s1 s2 s3", "s1 s2 s3", "count"),
+    ],
+)
+def test_other_nested_calls_go_to_all_replicas(purse: str, tally: str, kind: str) -> None:
+    net = Nested(purse, tally)
+    assert net.give(kind, *(("a", 1) if kind == "add" else ("a",))).value == 1
+    assert len(net.sent) > 10
+    assert net.counts(*tally.split()) == {"a": 1}

@@ -166,7 +166,7 @@ class Book(ReplicatedObject):
 
 
 def _placement() -> Placement:
-    return Placement(("s1", "s2", "s3"), (Placed("book", ("s1", "s2", "s3"), Book),))
+    return Placement(("s1", "s2", "s3"), (Placed("book", ("s1", "s2", "s3"), Book),), 0)
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,11 @@ class Entries(dict[Any, Any]):
 
     # The end of an operation.
 
+    @property
+    def is_touched(self) -> bool:
+        """Whether an operation has read out or written an entry."""
+        return bool(self._touched)
+
     def reorder(self) -> None:
         """Forget the order of the keys: there are others."""
         self._sorted = None
@@ -211,7 +216,7 @@ class _Items(ItemsView[Any, Any]):
 
 def plain(value: Any) -> Any:
     """Return a value without ``Entries``: what leaves an operation must not change with the state."""
-    if not _holds_entries(value):
+    if type(value) in FLAT or not _holds_entries(value):
         return value
     kind = type(value)
     if isinstance(value, dict):

@@ -11,8 +11,10 @@ instance that failed or was aborted stays so, since a slower replica must not fi
 another outcome.
 
 **Blind operations** conflict with nothing and return nothing. Their order does not matter, nothing can undo them, and
-the answer is the same everywhere. So their home, if it has a replica, computes such a call, and decides and answers it
-in the same step. The request says so (``final``); each replica applies it at once, without a response or a commit.
+the answer is the same everywhere. So if the class allows it (``confirm=False``), the home of such a call, if it has a
+replica, computes, decides and answers it in the same step. The request says so (``final``); each replica applies it at
+once, without a response or a commit. A nested call of a blind operation has its root's fate. But if caller and called
+object have replicas on the same servers, each replica of the caller calls only the one beside it (``Members.near``).
 
 This module calls only the state, the table and the outbox. Roots and locks are the task of the site, which learns from
 ``reports`` which instances have ended.
@@ -65,10 +67,10 @@ class Execution:
         """The reports of ended instances, in sequence; the site empties it after each call."""
         self.undone: dict[str, str] = {}
         """The latest instances that failed or were aborted here, each with the reason."""
-        self.blind: frozenset[str] = frozenset()
-        """The blind operations of the objects here."""
+        self.unconfirmed: frozenset[str] = frozenset()
+        """The blind operations of the objects here whose answers do not wait for all replicas."""
         self.decides = False
-        """Whether calls of blind operations by roots of this home are decided here."""
+        """Whether calls of these by roots of this home are decided here, and nested calls go to replicas nearby."""
 
     # Start and continuation.
 
@@ -98,14 +100,14 @@ class Execution:
             self._join(one, message, label)
 
     def _conclude(self, message: Message, label: Label, request: Request) -> None:
-        """Apply a call of a blind operation, as its home has decided."""
+        """Apply a call as its home has decided."""
         one = Instance(
             label.instance,
             label.operation,
             *(request.arguments, request.root, request.number, label.by_instance, 0),
             shared=request.shared,
         )
-        if one.operation not in self.blind or one.id in self.table.instances:
+        if one.operation not in self.unconfirmed or one.id in self.table.instances:
             self.ignore(message)
             return
         self.outbox.deliver(message)
@@ -152,7 +154,7 @@ class Execution:
                 one.answers.append((False, str(refusal)))
                 continue
             request = Request(one.root, one.number, call.arguments, isinstance(call, SharedCall))
-            if self.decides and label.operation in self.blind and not one.parent:
+            if self.decides and label.operation in self.unconfirmed and not one.parent:
                 answer = self.intentions.foretold(label.instance, label.operation, request)
                 if answer is not None:
                     # Nothing will be committed or undone: it is decided here.
@@ -188,6 +190,8 @@ class Execution:
     def _addressed(self, one: Instance, call: Call) -> tuple[int, Label]:
         """Return the members that get a nested call and the label of its request. Raise if it cannot be sent."""
         to, operation = self.members.destination(call)
+        if self.decides and one.parent:
+            to = self.members.near(one.operation, operation, to)
         child = f"{one.id}/{len(one.calls) + 1}"
         if child.count("/") > limits.nesting_depth_max or len(child) > limits.label_chars_max:
             raise ObjectError(f"calls nested deeper than {limits.nesting_depth_max}")

@@ -187,6 +187,8 @@ def _sendable(call: Call) -> Call:
 
 def _small(answer: Any) -> Any:
     """An answer that fits into a letter, as plain values."""
+    if answer is None:
+        return None
     return msgspec.msgpack.decode(_within("answer", plain(answer)))
 
 

@@ -18,6 +18,11 @@ class Members:
             raise ObjectError(f"no object {unknown[0]!r}" if unknown else "a call without a target")
         return sum(1 << self.names.index(name) for name in set(call.targets)), call.operation
 
+    def near(self, caller: str, operation: str, to: int) -> int:
+        """Return those of the called members that an instance must call itself: replicas of its caller call the
+        others. ``caller``: its own operation."""
+        return to
+
     def united(self, made: Made, replies: dict[int, Answer]) -> Answer:
         """Return the answer to a call, given the answers of all members that were called."""
         failed = next((answer for answer in replies.values() if not answer[0]), None)

@@ -142,14 +142,19 @@ def operations_of(kind: type[Object]) -> dict[str, Callable[..., Any]]:
 
 
 def blind_operations(kind: type[Object]) -> set[str]:
-    """Return the operations that conflict with nothing, call nothing, return nothing (``-> None``), and need not be
-    confirmed. Their answers say nothing about the state, and nothing can undo them."""
+    """Return the operations that conflict with nothing, call nothing and return nothing (``-> None``). Their answers
+    say nothing about the state, and nothing can undo them."""
     return {
         name
         for name, method in kind._operations.items()
-        if not (kind._relation.matters(name) or getattr(method, _confirmed) or inspect.isgeneratorfunction(method))
+        if not (kind._relation.matters(name) or inspect.isgeneratorfunction(method))
         and inspect.signature(method).return_annotation in (None, "None")
     }
+
+
+def unconfirmed_operations(kind: type[Object]) -> set[str]:
+    """Return the operations whose answers do not wait for all replicas."""
+    return {name for name, method in kind._operations.items() if not getattr(method, _confirmed)}
 
 
 def lacking(kind: type[Object], name: str) -> str:

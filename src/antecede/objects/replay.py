@@ -31,6 +31,7 @@ from antecede.objects.model import (
 )
 from antecede.objects.state import Change, Live
 from antecede.objects.state import State as ObjectState
+from antecede.objects.values import FLAT
 from antecede.whereabouts import text_of
 
 State = dict[str, Any]
@@ -113,7 +114,7 @@ def run(
     mark = len(live.journal)
     calls: list[Call] = []
     try:
-        given = copied(list(arguments))
+        given = [one if type(one) in FLAT else copied(one) for one in arguments]
         if live.alone is None:
             result = method(live, *given)
         else:

@@ -42,7 +42,7 @@ from antecede.messages import (
 from antecede.objects.hosting import ROOT, conflicts_of, hosting, parted, qualified, state_in
 from antecede.objects.instances import Answer, Answered, Failed, Local, Made, Root, Stray
 from antecede.objects.members import Members
-from antecede.objects.model import Call, Object, blind_operations, operations_of, relation_of
+from antecede.objects.model import Call, Object, blind_operations, operations_of, relation_of, unconfirmed_operations
 from antecede.objects.site import TIMEOUT, Site
 from antecede.orders import OrderSpec
 from antecede.orders.contract import Order
@@ -52,8 +52,9 @@ RULES = 4
 """The version of the rules that this code follows; a log says from where on its records do. Version 1: at most eight
 roots run at a time, and each time leaves at once. Version 2: admission by conflicts, number and bytes
 (:mod:`antecede.objects.roots`); the times of a step leave at its end. Version 3: roots are admitted at the end of a
-step, and share requests; times are sent only to members that wait for them (``Objects.sparing``). Version 4: calls of
-blind operations are decided where they begin (:mod:`antecede.objects.execution`)."""
+step, and share requests; times are sent only to members that wait for them (``Objects.sparing``). Version 4:
+unconfirmed calls are decided where they begin, and nested blind ones go to replicas nearby
+(:mod:`antecede.objects.execution`)."""
 RULES_OF_SHARING = 3
 RULES_FOR_ALL = 2
 """The version that servers of any age understand; a later one is followed once all servers of the domain know it."""
@@ -120,9 +121,12 @@ def replicas(order: OrderSpec, servers: tuple[str, ...], objects: tuple[Placed, 
 class Placement(Members):
     """The servers of a domain and the objects whose replicas they hold. A call goes to all replicas of one object."""
 
-    def __init__(self, servers: tuple[str, ...], objects: tuple[Placed, ...]) -> None:
+    def __init__(self, servers: tuple[str, ...], objects: tuple[Placed, ...], me: int) -> None:
         super().__init__(servers)
         self._masks = {one.name: sum(1 << servers.index(server) for server in one.servers) for one in objects}
+        self._me = me
+        self.blind = frozenset(qualified(one.name, name) for one in objects for name in blind_operations(one.kind))
+        """The blind operations of all objects."""
 
     def destination(self, call: Call) -> tuple[int, str]:
         if not isinstance(call.to, str):
@@ -131,6 +135,11 @@ class Placement(Members):
         if not mask:
             raise ObjectError(f"no object {call.to!r}")
         return mask, qualified(call.to, call.operation)
+
+    def near(self, caller: str, operation: str, to: int) -> int:
+        # Only for blind operations: others need one order at all replicas, or have values that might differ.
+        alike = operation in self.blind and self._masks.get(parted(caller)[0]) == to
+        return 1 << self._me if alike else to
 
     def united(self, made: Made, replies: dict[int, Answer]) -> Answer:
         members = sorted(replies)
@@ -154,7 +163,8 @@ class Replicas(Site):
         every = {one.name: one.kind for one in objects}
         here = {one.name: one.kind for one in objects if servers[me] in one.servers}
         conflicts = "+".join(f"{one}~{other}" for one, other in conflicts_of(every)) or "none"
-        super().__init__(me, hosting(here), Placement(servers, objects), conflicts, clocks)
+        placement = Placement(servers, objects, me)
+        super().__init__(me, hosting(here), placement, conflicts, clocks)
         self.servers = servers
         self.objects = {one.name: one for one in objects}
         self.ended: list[tuple[Called, Answered]] = []
@@ -179,8 +189,9 @@ class Replicas(Site):
             for name, method in operations_of(one.kind).items()
             if not inspect.isgeneratorfunction(method)
         }
-        self._blind = frozenset(qualified(one.name, name) for one in objects for name in blind_operations(one.kind))
-        self.execution.blind = frozenset(name for name in self._blind if parted(name)[0] in here)
+        self.execution.unconfirmed = frozenset(
+            qualified(name, called) for name, kind in here.items() for called in unconfirmed_operations(kind)
+        )
         self.failed: list[Failed] = []
         """Calls that failed here although their home has answered them; the server logs them."""
         self.follow(1)
@@ -283,11 +294,11 @@ class Replicas(Site):
         Nothing but its deadline can undo the call if it conflicts with nothing and calls nothing. Its request has left,
         so it is durable here, and each response is durable at its replica. If a crash loses the responses here, they
         come again, and ``resumed`` has removed the deadline. So the answer may leave before the log has the responses.
-        The answer of a blind operation is given in the step in which the call begins, so it must wait for the log.
+        An unconfirmed answer is given in the step in which the call begins, so it must wait for the log.
         """
         elsewhere = any(server != self.servers[self.me] for server in self.objects[name].servers)
         whole = qualified(name, operation)
-        return self.rules >= 3 and elsewhere and self._is_harmless(whole) and whole not in self.execution.blind
+        return self.rules >= 3 and elsewhere and self._is_harmless(whole) and whole not in self.execution.unconfirmed
 
     def _is_harmless(self, operation: str) -> bool:
         return operation in self._shareable and not self.order.relation.matters(operation)
@@ -342,8 +353,8 @@ class Replicas(Site):
             return False
         if label.type == COMMIT:
             return True
-        blind = label.type == REQUEST and label.operation in self.execution.blind
-        return blind and self.execution.decides and label.by_operation == ROOT
+        decided = label.type == REQUEST and label.operation in self.execution.unconfirmed
+        return decided and self.execution.decides and label.by_operation == ROOT
 
     # Effects.
 

@@ -125,21 +125,30 @@ class Roots:
         groups: list[list[Root]] = []
         joinable: dict[str, list[Root]] = {}
         """The last group of each operation, while no conflicting root came after it."""
+        sizes: dict[str, int] = {}
+        """The bytes of these groups."""
         blocked: list[str] = []
         conflict = self._relation.conflict
         while heads := [(_age(queue[0]), name) for name, queue in self._waiting.items() if name not in blocked]:
             name = min(heads)[1]
             root = self._waiting[name][0]
             group = joinable.get(name)
-            if group is None or root.alone or not self._joins(root, group) or any(conflict(name, o) for o in blocked):
+            if (
+                group is None
+                or root.alone
+                or not _joins(root, group, sizes[name])
+                or any(conflict(name, o) for o in blocked)
+            ):
                 if not self._fits(root, name, blocked):
                     blocked.append(name)
                     continue
                 group = []
                 groups.append(group)
+                sizes[name] = root.size
                 self._count(root, 1)
             else:
                 self._bytes += root.size
+                sizes[name] += root.size
             group.append(self._take(name))
             for other in [other for other in joinable if other != name and conflict(other, name)]:
                 del joinable[other]
@@ -150,12 +159,6 @@ class Roots:
         admitted = [group[0] if len(group) == 1 or self._unite is None else self._unite(group) for group in groups]
         self.running |= {root.attempt: root for root in admitted}
         return admitted
-
-    def _joins(self, root: Root, group: list[Root]) -> bool:
-        # Those that were put back because the time of another was up must not meet new ones with as little time.
-        alike = (root.tries > 1) == (group[0].tries > 1)
-        size = sum(one.size for one in group) + root.size
-        return alike and len(group) < limits.shared_calls_max and size <= limits.shared_calls_bytes_max
 
     def _fits(self, root: Root, name: str, blocked: list[str]) -> bool:
         """Return whether a root may run now. ``blocked``: the operations of roots that must wait."""
@@ -265,6 +268,14 @@ class Roots:
                 if one.deadline is not None:
                     self._numbers.add(_age(one))
                     heappush(self._due, (one.deadline, _age(one)))
+
+
+def _joins(root: Root, group: list[Root], size: int) -> bool:
+    """Return whether a root may share the root of a group. ``size``: the bytes of the group."""
+    # Those that were put back because the time of another was up must not meet new ones with as little time.
+    alike = (root.tries > 1) == (group[0].tries > 1)
+    few = len(group) < limits.shared_calls_max
+    return alike and few and size + root.size <= limits.shared_calls_bytes_max
 
 
 def _age(root: Root) -> int:

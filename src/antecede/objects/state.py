@@ -190,7 +190,7 @@ class State:
     def discard(self) -> None:
         """Undo what was not kept."""
         for cell in self.cells.values():
-            if isinstance(cell, Entries):
+            if isinstance(cell, Entries) and cell.is_touched:
                 cell.discard()
 
     # Changes.
@@ -212,7 +212,7 @@ class State:
         for attribute, now in own.items():
             if now is not self.cells.get(attribute, MISSING):
                 replaced.append((attribute, self.form(attribute).encode(now)))
-            elif isinstance(now, Entries):
+            elif isinstance(now, Entries) and now.is_touched:
                 changes += self._entered(attribute, now)
         for attribute, before in self.cells.items():
             if attribute not in own and (attribute in copied_out or _is_eager(before)):

@@ -21,7 +21,7 @@ class Source(Protocol):
 class Work:
     """The attributes of a view: those of the state that it has copied."""
 
-    _SLOTs__ = ("copied", "state")
+    __slots__ = ("copied", "state")
 
     def __init__(self, state: Source) -> None:
         self.state = state
