@@ -104,6 +104,27 @@ def test_full_mailboxes_refuse_publishes_of_clients_of_this_server() -> None:
     assert accepted.number == 1, "others are not affected"
 
 
+@pytest.mark.parametrize(
+    ("quota", "fits"),
+    [(Quota(letters=3, full="refuse"), 3), (Quota(bytes=10, full="refuse"), 2), (Quota(bytes=3, full="refuse"), 0)],
+)
+def test_a_batch_is_accepted_as_far_as_it_fits_and_nothing_accepted_expires(quota: Quota, fits: int) -> None:
+    server = _server(a=quota)
+    sent = [b"1234"] * 5
+    step = server.step([PublishedMany("d", 1, ("a",), "T", sent)], 0.0, 0)
+    *accepted, refused = step.replies
+    assert [reply.number for reply in accepted] == [fits][: bool(fits)]
+    assert (refused.number, refused.count, refused.code) == (fits + 1, 5 - fits, "mailbox-full")  # type: ignore[union-attr]
+    assert _look(server) == []
+    assert len(server.engine.mailboxes.get("a", ())) == fits
+    step = server.step([PublishedMany("d", fits + 1, ("a", "bob@s1"), "T", sent)], 0.0, 0)
+    (refused,) = step.replies
+    assert refused.number == fits + 1, "the fullest mailbox decides"
+    step = server.step([PublishedMany("d", fits + 1, ("bob@s1",), "T", sent)], 0.0, 0)
+    (accepted_now,) = step.replies
+    assert accepted_now.number == fits + 5
+
+
 def test_absent_clients_alone_never_fill_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "backlog_letters_max", 20)
     server = _server()

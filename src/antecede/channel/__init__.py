@@ -210,6 +210,10 @@ class Channel:
         self._sound.add(to)
         return to
 
+    def local(self, to: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those of the addresses that are on this server."""
+        return self._plan("", to)[0]
+
     def send(self, letter: Letter) -> None:
         """Send a letter from an agent of this server."""
         local, onward, returns_by = self._plan("", letter.to)

@@ -19,7 +19,7 @@ arrived. An item of the log says when the letters that came since the last such 
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import accumulate, islice
 from operator import itemgetter
 from typing import Final
 
@@ -139,17 +139,29 @@ class Quotas:
         timed = [agent for agent in held if self.of(agent).seconds]
         return [agent for agent in timed if any(f"{letter.id} {agent}" not in since for letter in held[agent])]
 
-    def refusal(self, to: tuple[str, ...], mailboxes: dict[str, _Mailbox], held: _Held) -> str:
-        """Return why a publish of a client of this server is refused: a mailbox is full; empty: it is not refused."""
+    def room(
+        self, to: tuple[str, ...], bodies: list[bytes], mailboxes: dict[str, _Mailbox], held: _Held
+    ) -> tuple[int, str]:
+        """Return how many letters of a client of this server fit into mailboxes that refuse when they are full, and why
+        not more. They are counted before they are accepted: otherwise accepted letters would expire for them.
+        ``to``: mailboxes of this server."""
+        fit, reason = len(bodies), ""
         for address in to:
             mailbox, behind = mailboxes.get(address, _empty), held.get(address, ())
-            if not (mailbox or behind) or (quota := self.of(address)).full != "refuse":
+            quota = self.known.get(address) or self.settings.quota(address, self.is_agent(address))
+            if quota.full != "refuse":
                 continue
             letters = len(mailbox) + len(behind)
-            size = self._bytes(address, mailbox) + sum([len(letter.body) for letter in behind])
-            if 0 < quota.letters <= letters or 0 < quota.bytes <= size:
-                return f"the mailbox of {address} is full, with {_counted(letters, 'letter')}: try again later"
-        return ""
+            found = min(fit, max(0, quota.letters - letters)) if quota.letters else fit
+            if quota.bytes:
+                size = sum([len(letter.body) for letter in behind])
+                size += self._bytes(address, mailbox) if mailbox else 0
+                sums = accumulate(map(len, bodies[:found]), initial=size)
+                found = sum(1 for one in sums if one <= quota.bytes) - 1 if size <= quota.bytes else 0
+            if found < fit:
+                fit = found
+                reason = f"the mailbox of {address} is full, with {_counted(letters + found, 'letter')}: try again later"
+        return fit, reason
 
     def look_held(
         self, held: _Held, mailboxes: dict[str, _Mailbox], since: dict[str, int], clock_ms: int
