@@ -160,7 +160,9 @@ class Quotas:
                 found = sum(1 for one in sums if one <= quota.bytes) - 1 if size <= quota.bytes else 0
             if found < fit:
                 fit = found
-                reason = f"the mailbox of {address} is full, with {_counted(letters + found, 'letter')}: try again later"
+                reason = (
+                    f"the mailbox of {address} is full, with {_counted(letters + found, 'letter')}: try again later"
+                )
         return fit, reason
 
     def look_held(
