@@ -105,24 +105,22 @@ def test_full_mailboxes_refuse_publishes_of_clients_of_this_server() -> None:
 
 
 @pytest.mark.parametrize(
-    ("quota", "fits"),
-    [(Quota(letters=3, full="refuse"), 3), (Quota(bytes=10, full="refuse"), 2), (Quota(bytes=3, full="refuse"), 0)],
+    "quota",
+    [Quota(letters=3, full="refuse"), Quota(bytes=14, full="refuse"), Quota(letters=3, bytes=12, full="refuse")],
 )
-def test_a_batch_is_accepted_as_far_as_it_fits_and_nothing_accepted_expires(quota: Quota, fits: int) -> None:
+def test_a_batch_is_accepted_only_if_all_of_it_fits_and_nothing_accepted_expires(quota: Quota) -> None:
+    """A client cannot know which part of a refused batch was accepted."""
     server = _server(a=quota)
-    sent = [b"1234"] * 5
-    step = server.step([PublishedMany("d", 1, ("a",), "T", sent)], 0.0, 0)
-    *accepted, refused = step.replies
-    assert [reply.number for reply in accepted] == [fits][: bool(fits)]
-    assert (refused.number, refused.count, refused.code) == (fits + 1, 5 - fits, "mailbox-full")  # type: ignore[union-attr]
+    refused = (1, 5, "mailbox-full")
+    for to in (("a",), ("bob@s1", "a")):
+        (reply,) = server.step([PublishedMany("d", 1, to, "T", [b"1234"] * 5)], 0.0, 0).replies
+        assert (reply.number, reply.count, reply.code) == refused, "also if the mailbox is empty"  # type: ignore[union-attr]
+    (reply,) = server.step([PublishedMany("d", 1, ("a",), "T", [b"1234"] * 3)], 0.0, 0).replies
+    assert reply.number == 3, "exactly to the bound"
+    (reply,) = server.step([Published("d", 4, ("a",), "T", b"1234")], 0.0, 0).replies
+    assert (reply.number, reply.code) == (4, "mailbox-full")  # type: ignore[union-attr]
     assert _look(server) == []
-    assert len(server.engine.mailboxes.get("a", ())) == fits
-    step = server.step([PublishedMany("d", fits + 1, ("a", "bob@s1"), "T", sent)], 0.0, 0)
-    (refused,) = step.replies
-    assert refused.number == fits + 1, "the fullest mailbox decides"
-    step = server.step([PublishedMany("d", fits + 1, ("bob@s1",), "T", sent)], 0.0, 0)
-    (accepted_now,) = step.replies
-    assert accepted_now.number == fits + 5
+    assert _waiting(server, "a") == [1, 2, 3]
 
 
 def test_absent_clients_alone_never_fill_a_server(monkeypatch: pytest.MonkeyPatch) -> None:

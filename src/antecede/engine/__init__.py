@@ -31,7 +31,7 @@ from antecede.engine.dead import Choice, Dead, Page, Range, page_of
 from antecede.engine.following import Following, SavedFollowing
 from antecede.engine.quotas import EXPIRED, Quotas
 from antecede.engine.tries import SavedTries, Tries
-from antecede.errors import AgentError, UsageError
+from antecede.errors import AgentError, MailboxFullError, UsageError
 from antecede.topology import Mailboxes
 from antecede.whereabouts import writable
 
@@ -199,9 +199,10 @@ class Engine:
         many = len(self.dead) > limits.dead_letters_max
         return many or self.dead_footprint.bytes > limits.dead_letter_bytes_max
 
-    def room(self, to: tuple[str, ...], bodies: list[bytes]) -> tuple[int, str]:
-        """Return how many letters of a publish fit into mailboxes of this server, and why not more."""
-        return self.quotas.room(to, bodies, self.mailboxes, self.following.held)
+    def refusal(self, to: tuple[str, ...], bodies: list[bytes]) -> MailboxFullError | None:
+        """Return why letters are refused because of a full mailbox of this server, or None."""
+        reason = self.quotas.refusal(to, bodies, self.mailboxes, self.following.held)
+        return MailboxFullError(reason) if reason else None
 
     def seen(self, agents: list[str], clock_ms: int) -> None:
         """Let the age of the letters that came since the last time count from now."""

@@ -19,7 +19,7 @@ arrived. An item of the log says when the letters that came since the last such 
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate, islice
+from itertools import islice
 from operator import itemgetter
 from typing import Final
 
@@ -139,31 +139,25 @@ class Quotas:
         timed = [agent for agent in held if self.of(agent).seconds]
         return [agent for agent in timed if any(f"{letter.id} {agent}" not in since for letter in held[agent])]
 
-    def room(
-        self, to: tuple[str, ...], bodies: list[bytes], mailboxes: dict[str, _Mailbox], held: _Held
-    ) -> tuple[int, str]:
-        """Return how many letters of a client of this server fit into mailboxes that refuse when they are full, and why
-        not more. They are counted before they are accepted: otherwise accepted letters would expire for them.
-        ``to``: mailboxes of this server."""
-        fit, reason = len(bodies), ""
+    def refusal(self, to: tuple[str, ...], bodies: list[bytes], mailboxes: dict[str, _Mailbox], held: _Held) -> str:
+        """Return why letters of a client of this server are refused: they do not all fit into a mailbox; empty: they
+        are not refused. They count before they are accepted; otherwise accepted letters would expire for them. ``to``:
+        mailboxes of this server."""
         for address in to:
-            mailbox, behind = mailboxes.get(address, _empty), held.get(address, ())
             quota = self.known.get(address) or self.settings.quota(address, self.is_agent(address))
             if quota.full != "refuse":
                 continue
+            mailbox, behind = mailboxes.get(address, _empty), held.get(address, ())
             letters = len(mailbox) + len(behind)
-            found = min(fit, max(0, quota.letters - letters)) if quota.letters else fit
+            room = quota.letters - letters if quota.letters else len(bodies)
             if quota.bytes:
-                size = sum([len(letter.body) for letter in behind])
+                size = sum([len(letter.body) for letter in behind]) + sum(map(len, bodies))
                 size += self._bytes(address, mailbox) if mailbox else 0
-                sums = accumulate(map(len, bodies[:found]), initial=size)
-                found = sum(1 for one in sums if one <= quota.bytes) - 1 if size <= quota.bytes else 0
-            if found < fit:
-                fit = found
-                reason = (
-                    f"the mailbox of {address} is full, with {_counted(letters + found, 'letter')}: try again later"
-                )
-        return fit, reason
+                room = room if size <= quota.bytes else 0
+            if room < len(bodies):
+                fewer = f"; {len(bodies)} more do not fit: send fewer together, or" if len(bodies) > 1 else ":"
+                return f"the mailbox of {address} is full, with {_counted(letters, 'letter')}{fewer} try again later"
+        return ""
 
     def look_held(
         self, held: _Held, mailboxes: dict[str, _Mailbox], since: dict[str, int], clock_ms: int

@@ -26,7 +26,7 @@ import msgspec
 from antecede.channel import Channel, Letter, Taken
 from antecede.channel.envelopes import body_fault, envelope_fault
 from antecede.engine import Engine, Outbound, Question, Timeout, name_of
-from antecede.errors import MailboxFullError, OverloadError, UsageError
+from antecede.errors import OverloadError, UsageError
 from antecede.objects.calls import Calls, deadline_of, is_call, unfit
 from antecede.objects.replicas import Row
 from antecede.server.arrivals import take_from_peer
@@ -232,25 +232,17 @@ class AgentServer:
         if given.number <= last and isinstance(given, PublishedMany):
             bodies = bodies[last + 1 - given.number :]
             given = PublishedMany(given.client, last + 1, given.to, given.type, bodies, given.context)
-        fit, number, full = len(bodies), given.number, ""
         try:
             to = self._reachable(given.to, given.type, bodies)
-            if self.engine.quotas.settings.refusing and not is_call(to):
-                fit, full = self.engine.room(self.channel.local(to), bodies)
         except (OverloadError, UsageError) as refusal:
             how = (str(refusal), len(bodies), isinstance(refusal, OverloadError), refusal.code)
-            self._replies.append(Refused(given.client, number, *how))
+            self._replies.append(Refused(given.client, given.number, *how))
             return
         if to is not given.to:
             given = msgspec.structs.replace(given, to=to)
         if is_call(given.to) and isinstance(given, Published):
             given = msgspec.structs.replace(given, deadline_ms=deadline_of(given.body, clock_ms))
-        if fit:
-            given = msgspec.structs.replace(given, bodies=bodies[:fit]) if fit < len(bodies) else given
-            self._do(given, now)
-        if full:
-            refused = (number + fit, full, len(bodies) - fit)
-            self._replies.append(Refused(given.client, *refused, code=MailboxFullError.code))
+        self._do(given, now)
 
     def _do(self, item: Item, now: float) -> None:
         self.items.append(item)
@@ -267,7 +259,12 @@ class AgentServer:
         if fault := body_fault(max(map(len, bodies))) or envelope_fault(to, kind):
             raise UsageError(fault)
         to = self.channel.check(to)
-        if is_call(to) and (refusal := self.calls.refusal(bodies)) is not None:
+        refusal = None
+        if is_call(to):
+            refusal = self.calls.refusal(bodies)
+        elif self.engine.quotas.settings.refusing:
+            refusal = self.engine.refusal(self.channel.local(to), bodies)
+        if refusal is not None:
             raise refusal
         return to
 
