@@ -34,3 +34,12 @@ class Account(ReplicatedObject):
     @operation
     def audit(self) -> int:
         return self.balance
+
+
+class Stuck(ReplicatedObject):
+    """An operation that never returns."""
+
+    @operation
+    def loop(self) -> None:
+        while True:
+            pass

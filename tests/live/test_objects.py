@@ -1,7 +1,7 @@
 """Replicated objects on real servers: over TCP that loses one frame in five, through kills, judged from the logs."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -141,3 +141,30 @@ def test_calls_over_a_network_that_loses(bank: Bank, killed: str) -> None:
     assert verdict.returncode == 0, verdict.stdout + verdict.stderr
     assert "significant  holds" in verdict.stdout
     print(ledger.outcomes, proxy.lost, proxy.passed, proxy.hung_up)
+
+
+def test_an_operation_that_never_returns_is_logged_with_its_stack_and_ends_the_process(
+    cluster: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = cluster({"A": ["s1"]}, {})
+    monkeypatch.setattr(world, "program", lambda: [str(Path(__file__).with_name("mortal.py"))])
+    text = world.file.read_text().replace('["s1"]', '["s1"], order = "objects"')
+    world.file.write_text(
+        text + 'stuck = { servers = ["s1"], class = "live_objects:Stuck" }\n[application]\nreaction_seconds_max = 2\n'
+    )
+    world.start()
+
+    async def call() -> None:
+        async with antecede.connect(world.addresses["s1"], name="caller") as bus:
+            await bus.object("stuck", timeout=60.0).loop()
+
+    async def until_it_ends() -> int:
+        calling = asyncio.create_task(call())
+        code = await asyncio.to_thread(world.processes["s1"].wait, 60)
+        calling.cancel()
+        return code
+
+    assert asyncio.run(until_it_ends()) == 2
+    log = world.log("s1")
+    assert "in loop" in log.split("warning operation-slow object=stuck operation=loop")[1], "the log has the stack"
+    assert "error operation-too-long object=stuck operation=loop" in log

@@ -169,6 +169,8 @@ def test_a_call_that_fails_at_home_is_sent_to_nobody() -> None:
     net.finish()
     assert [one.reason for one in net.answers()] == ["ValueError: nothing to add"]
     assert net.sent == []
+    # One to compute the call at its server, and two of the root, before and after its answer.
+    assert net.servers["s1"].calls.computing() == (None, 3), "the watchdog sees nothing that runs"
     net.check_logs()
 
 

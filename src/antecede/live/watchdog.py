@@ -21,17 +21,18 @@ if TYPE_CHECKING:
 
 
 class TooLong(Exception):
-    """A handler runs too long; its traceback is where it is."""
+    """A handler or an operation runs too long; its traceback is where it is."""
 
 
 class WatchdogThread:
-    """Watches the handlers of the server of this process."""
+    """Watches the handlers and the operations of objects of the server of this process."""
 
     def __init__(self, runtime: "ServerRuntime", end: Callable[[], None] = lambda: os._exit(2)) -> None:
         """``end``: ends the process."""
         self._runtime = runtime
         self._end = end
-        self._rule = Watchdog(runtime.reaction_limit)
+        self._reactions = Watchdog(runtime.reaction_limit)
+        self._operations = Watchdog(runtime.reaction_limit)
         self._stopped = Event()
         self._thread = Thread(target=self._watch, name="watchdog", daemon=True)
         self._watched = main_thread().ident or 0
@@ -53,9 +54,14 @@ class WatchdogThread:
                 self._postponed = now
                 self._postpone()
             if progress is not None:
-                slow = self._rule.look(progress.running, progress.number, now)
+                slow = self._reactions.look(progress.running, progress.number, now)
                 if slow is not None:
-                    self._report(slow)
+                    reason = "the process ends, and the letter gains a try"
+                    self._report("reaction", slow, {"agent": slow.name, "letter": slow.part}, reason)
+            slow = self._operations.look(*self._runtime.machine.calls.computing(), now)
+            if slow is not None:
+                reason = "the process ends; the call comes again if its caller or another server still has it"
+                self._report("operation", slow, {"object": slow.name, "operation": slow.part}, reason)
 
     def _postpone(self) -> None:
         try:
@@ -65,15 +71,15 @@ class WatchdogThread:
             # Standard error is not a file.
             return
 
-    def _report(self, slow: Slow) -> None:
+    def _report(self, kind: str, slow: Slow, names: dict[str, str], reason: str) -> None:
+        """Log what runs, and end the process if it has run too long. ``kind``: a reaction or an operation."""
         frame = sys._current_frames().get(self._watched)
-        raised = TooLong(f"a handler of {slow.agent} runs for {slow.seconds:.0f} s").with_traceback(_traceback(frame))
-        fields = {"agent": slow.agent, "letter": slow.letter, "seconds": round(slow.seconds, 1)}
-        self._runtime.log.warning("reaction-slow", raised=raised, **fields)
+        what = f"a handler of {slow.name}" if kind == "reaction" else f"operation {slow.part} of {slow.name}"
+        raised = TooLong(f"{what} runs for {slow.seconds:.0f} s").with_traceback(_traceback(frame))
+        seconds = round(slow.seconds, 1)
+        self._runtime.log.warning(f"{kind}-slow", raised=raised, **names, seconds=seconds)
         if slow.ends:
-            self._runtime.log.error(
-                "reaction-too-long", **fields, reason="the process ends, and the letter gains a try"
-            )
+            self._runtime.log.error(f"{kind}-too-long", **names, seconds=seconds, reason=reason)
             self._end()
 
 

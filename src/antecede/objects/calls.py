@@ -20,6 +20,7 @@ from antecede.channel import Channel, Letter
 from antecede.engine import Returned, name_of
 from antecede.errors import AntecedeError, OverloadError, StoreError, UsageError
 from antecede.messages import Effects
+from antecede.objects.hosting import parted
 from antecede.objects.instances import Answered, Failed
 from antecede.objects.replicas import RULES, Called, Replicas, Row
 from antecede.objects.values import is_deep
@@ -85,6 +86,15 @@ class Calls:
     def open(self) -> int:
         """The number of calls that began here, or wait to begin, and have not ended."""
         return 0 if self.site is None else self.site.open_calls
+
+    def computing(self) -> tuple[tuple[str, str] | None, int]:
+        """Return the object and the operation that is being computed, and a number that changes with each computation.
+        A watchdog calls this from another thread."""
+        if self.site is None:
+            return None, 0
+        live = self.site.execution.intentions.live
+        running = live.running
+        return (parted(running) if running else None), live.runs
 
     def refusal(self, bodies: list[bytes]) -> AntecedeError | None:
         """Return why a client's call is refused: there are too many, or it is not valid."""

@@ -113,6 +113,8 @@ def run(
         return Outcome([], (False, lacking(live.kind, name)))
     mark = len(live.journal)
     calls: list[Call] = []
+    outer, live.running = live.running, name
+    live.runs += 1
     try:
         given = [one if type(one) in FLAT else copied(one) for one in arguments]
         if live.alone is None:
@@ -139,6 +141,8 @@ def run(
         if is_ctrl_c(error):
             raise
         return Outcome(calls, (False, reason_of(error)))
+    finally:
+        live.running = outer
 
 
 def run_shared(live: Live, name: str, calls: Sequence[Any]) -> Outcome:

@@ -318,6 +318,10 @@ class Live:
         """The changes since the last commit, in sequence."""
         self.lenient = False
         """Whether states may exceed their bound."""
+        self.running = ""
+        """The operation that is being computed."""
+        self.runs = 0
+        """The number of computations so far."""
         self.states: dict[str, State] = {}
         if kind._combines:
             self.states = {name: self.state(name, one, forms_of(one), UNTYPED) for name, one in kind._hosts.items()}

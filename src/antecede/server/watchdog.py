@@ -7,6 +7,9 @@ again means that the same call is still running.
 A call that runs too long is logged with its stack: after ``reaction_slow_seconds``, then each time its age has doubled.
 After its limit the process must end, since a thread cannot be stopped from outside. The letter is named in shared
 memory (:mod:`antecede.server.progress`), so the next life counts a try.
+
+An operation of a replicated object runs within a step, and is watched in the same way. It has no tries: the same call,
+computed again, does the same at every replica.
 """
 
 from collections.abc import Callable
@@ -19,8 +22,10 @@ from antecede import limits
 class Slow(msgspec.Struct, frozen=True):
     """A call that runs too long."""
 
-    agent: str
-    letter: str
+    name: str
+    """The agent or the object."""
+    part: str
+    """The letter or the operation."""
     seconds: float
     ends: bool
     """Whether the process must end now."""
@@ -37,7 +42,8 @@ class Watchdog:
         self._log_at = 0.0
 
     def look(self, running: tuple[str, str] | None, number: int, now: float) -> Slow | None:
-        """Return the running call if it must be logged now, or must end. ``running``: its agent and letter."""
+        """Return the running call if it must be logged now, or must end. ``running``: its agent and letter, or its
+        object and operation."""
         if running is None or number != self._number:
             self._number, self._since = number, now
             self._log_at = limits.reaction_slow_seconds
