@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 import typer
@@ -173,3 +174,43 @@ def test_a_topology_in_place_of_a_command_is_understood(capsys: pytest.CaptureFi
     assert capsys.readouterr().err.endswith("did you mean antecede dead list bank.toml?\n")
     assert cli.run(["dead", "lst"]) == 2
     assert "(see antecede dead --help)" in capsys.readouterr().err
+
+
+def test_values_have_the_types_of_their_options(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got: list[tuple[object, ...]] = []
+
+    def attempt(
+        text: str,
+        more: Annotated[list[str] | None, typer.Argument()] = None,
+        number: Annotated[int, typer.Option(min=1)] = 3,
+        share: float = 0.5,
+        name: str | None = None,
+        some: Annotated[list[str] | None, typer.Option()] = None,
+        numbers: Annotated[list[int] | None, typer.Option()] = None,
+        path: Path | None = None,
+        flag: bool = False,
+    ) -> None:
+        got.append((text, more, number, share, name, some, numbers, path, flag))
+
+    _with(monkeypatch, attempt)
+    assert cli.run(["try", "7"]) == 0
+    options = {"--number": "9", "--share": "1", "--name": "1", "--numbers": "4", "--path": "."}
+    given = [text for option in options.items() for text in option]
+    assert cli.run(["try", "7", "8", *given, "--some", "2", "--some", "3", "--flag"]) == 0
+    assert got == [
+        ("7", None, 3, 0.5, None, None, None, None, False),
+        ("7", ["8"], 9, 1.0, "1", ["2", "3"], [4], Path(), True),
+    ]
+    assert [type(value) for value in got[1][2:4]] == [int, float]
+    for wrong in (["--number", "x"], ["--number", "0"], ["--numbers", "x"], []):
+        assert cli.run(["try", *(["7"] if wrong else []), *wrong]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_command_that_gets_texts_starts_without_pydantic() -> None:
+    command = "from antecede.cli import run; run(['serve', 'no.toml', '--server', 's1', '--durability', 'memory'])"
+    program = f"{command}; import sys; print('pydantic' in sys.modules, 'asyncio' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False True\n", done.stderr

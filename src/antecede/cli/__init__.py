@@ -29,6 +29,7 @@ from typer.exceptions import TyperException
 
 from antecede import __version__
 from antecede.cli.examples import ALWAYS_JSON, EXAMPLES, FIRST_STEPS, PANELS
+from antecede.cli.values import without_conversion
 from antecede.crashes import broken_pipe, crashed, discard_output, interrupted, print_error
 from antecede.errors import AntecedeError, similar
 from antecede.interrupts import Terminated
@@ -180,6 +181,7 @@ def _flowing(command: Any, path: tuple[str, ...] = ()) -> Any:
         # A paragraph each, since the lines of a paragraph are joined.
         command.epilog = "\n\n".join(["Examples:" if len(examples) > 1 else "Example:", *examples])
     _without_types(command)
+    without_conversion(command.params)
     parts = getattr(command, "commands", {})
     options = [option for part in parts.values() for option in part.params if "--json" in option.opts]
     for name, part in parts.items():
@@ -199,6 +201,7 @@ def _without_types(command: Any) -> None:
         option = made(context)
         if option is not None:
             option.metavar = ""
+            without_conversion([option])
         return option
 
     command.get_help_option = help_option

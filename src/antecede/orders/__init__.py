@@ -8,13 +8,16 @@ scenario. :class:`OrderSpec` is that choice, ready to create one member's order.
 """
 
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from antecede import limits
 from antecede.errors import OrderError, UnknownOrderError, similar
 from antecede.orders.contract import Option, Order
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = ["Option", "Order", "OrderSpec", "find", "names", "parse"]
 
@@ -114,5 +117,8 @@ def parse(text: str) -> OrderSpec:
     return spec
 
 
-def _foreign() -> list[EntryPoint]:
+def _foreign() -> "list[EntryPoint]":
+    # Loaded here, because most processes use only the project's own orders.
+    from importlib.metadata import entry_points
+
     return list(entry_points(group="antecede.orders"))
