@@ -8,7 +8,6 @@ notice within a stated number of schedules. The same schedules find nothing in w
 from collections import deque
 from typing import Any
 
-import msgspec
 import pytest
 
 from antecede import limits
@@ -21,7 +20,7 @@ from antecede.server.peering import Peering
 from antecede.server.retries import Retries
 from antecede.server.sessions import Sessions
 from antecede.server.shutdown import Shutdown
-from antecede.simulator.servers.faults import ROUGH, Faults
+from antecede.simulator.servers.faults import Faults
 from helpers.planted import caught
 
 Patch = pytest.MonkeyPatch
@@ -91,7 +90,7 @@ def test_a_failed_reaction_whose_batch_is_committed(monkeypatch: Patch) -> None:
 def test_a_stop_that_saves_steps_which_the_log_has_no_room_for(monkeypatch: Patch) -> None:
     """After the next start, what those steps sent is in no record."""
     monkeypatch.setattr(Shutdown, "snapshot", lambda self: self._core.upkeep.final())
-    caught(300, faults=msgspec.structs.replace(ROUGH, stops=3, full_disks=3))
+    caught(300, faults=Faults(stops=20, full_disks=20, seconds=0.5))
 
 
 # Peering.

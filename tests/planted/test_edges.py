@@ -176,7 +176,7 @@ def test_letters_that_expire_between_a_client_s_report_and_its_step(monkeypatch:
 
     real = Sessions.done
     monkeypatch.setattr(Sessions, "done", done)
-    caught(300, "which the log says have expired", faults=_slow_clients)
+    caught(300, "which the log says have expired", faults=Faults(slow_disks=6, looks=200, seconds=0.1))
 
 
 def test_letters_that_expire_while_an_agent_reacts(monkeypatch: Patch) -> None:
