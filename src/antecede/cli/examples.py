@@ -115,6 +115,7 @@ EXAMPLES = {
     "topology show": ["antecede topology show examples/snowflake.toml --svg snowflake.svg"],
     "trial frames": ["antecede trial frames --frames 100000"],
     "trial kills": ["antecede trial kills --kills 100"],
+    "trial objects": ["antecede trial objects --kills 100 --callers 32"],
     "trial overload": ["antecede trial overload --seconds 60 --strangers 200"],
     "trial powercuts": ["antecede trial powercuts --cuts 20"],
     "trial servers": ["antecede trial servers --schedules 1000"],

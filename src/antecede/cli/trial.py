@@ -75,6 +75,36 @@ def register(app: typer.Typer) -> None:
 
         return _rounds(PowerCuts, "cuts", cuts, round_, topology, seed, folder, report, nice, as_json)
 
+    @group.command("objects")
+    def objects(
+        kills: int = typer.Option(20, "--kills", min=1, help="Number of kills."),
+        callers: int = typer.Option(32, "--callers", min=1, max=1_000, help="Number of clients that call."),
+        seed: int = typer.Option(0, "--seed", min=0, help="The seed of the kills."),
+        folder: str | None = _folder,
+        nice: int = _nice,
+        as_json: bool = _json,
+    ) -> int:
+        """Kill random servers under calls of replicated objects; every answered call counts once at all replicas.
+
+        Exit 0: no errors. 1: errors; the folder is kept.
+        """
+        import asyncio
+        import tempfile
+
+        import msgspec
+
+        from antecede.trials.objects import ObjectKills
+
+        place = Path(folder or tempfile.mkdtemp(prefix="antecede-trial-")) / f"objects-{seed}"
+        result = asyncio.run(ObjectKills(place, seed, callers, nice).run(kills))
+        if as_json:
+            print(json.dumps({"trial": "objects", **msgspec.to_builtins(result)}, indent=2))
+        else:
+            counts = f"{result.kills:,} kills, {result.answered:,} calls answered, {result.late:,} late"
+            print(f"{counts}, {result.deliveries:,} deliveries; {len(result.found)} errors")
+            print("".join(f"  {line}\n" for line in result.found[:20]), end="")
+        return 1 if result.found else 0
+
     @group.command("frames")
     def frames(
         frames: int = typer.Option(20_000, "--frames", min=1, help="Number of forged frames."),
