@@ -49,6 +49,12 @@ class TopologyError(AntecedeError):
     """A topology that cannot be used."""
 
 
+class DecidedError(TopologyError):
+    """A change of the topology that cannot be abandoned, because it was made."""
+
+    code = "decided"
+
+
 class AccessError(AntecedeError):
     """An access file, or credentials, that cannot be used."""
 

@@ -89,6 +89,12 @@ class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
     """The identity of the whole system; empty before the first change of its topology."""
     change: int = 0
     """The number of the change that brought the topology in force."""
+    attempt: str = ""
+    """The attempt to make a change in which the server takes part; empty: none."""
+    asked: str = ""
+    """In an answer: the attempt of the hello that is answered."""
+    known: bool = True
+    """In an answer: whether the server that is answered shares a domain with this one."""
 
 
 class PeerFrames(Part, frozen=True, array_like=True, gc=False, tag=2):
@@ -198,6 +204,8 @@ class Bye(Part, frozen=True, array_like=True, gc=False, tag=13):
     """Whether another try would be useless."""
     code: str = ""
     """The rule that the other end has broken, as one word for programs, or empty. Older versions do not send it."""
+    at: str = ""
+    """With the code ``moved``: the address of the server to connect to from now on, ``tcp://HOST:PORT``."""
 
 
 class Request(Part, frozen=True, array_like=True, gc=False, tag=14):

@@ -168,13 +168,14 @@ def test_an_abandoned_change_that_keeps_what_was_to_leave(monkeypatch: Patch) ->
 def test_a_decided_change_that_is_abandoned(monkeypatch: Patch) -> None:
     """The command is killed after the coordinator has committed, and started again."""
 
-    def finish(views: dict[str, Any]) -> Any:
-        for number in sorted({view.staged for view in views.values() if view.staged}):
-            servers = [view.server for view in views.values() if view.staged == number]
-            yield from changing._all(Command(server, "change-abandon", (str(number),)) for server in servers)
+    def finish(views: dict[str, Any], wish: Any) -> Any:
+        parts = [view for view in views.values() if view.staged]
+        yield from changing._all(
+            Command(view.server, "change-abandon", (f"{view.staged}:{view.attempt}",)) for view in parts
+        )
 
     monkeypatch.setattr(changing, "_finish", finish)
-    monkeypatch.setattr(Organisation, "decided", lambda self, system, change: None)
+    monkeypatch.setattr(Organisation, "decided", lambda self, system, change, epoch: None)
     _caught(JOURNEY)
 
 

@@ -27,8 +27,9 @@ from antecede.server.items import Forgot, Reacted
 from antecede.server.operations import Operations
 from antecede.server.peering import Peering
 from antecede.server.questions import Questions
+from antecede.server.remote_session import RemoteSession
 from antecede.server.requests import REQUESTS
-from antecede.server.sessions import RemoteSession, Sessions
+from antecede.server.sessions import Sessions
 from antecede.server.upkeep import Upkeep
 from antecede.server.words import Look, ReplayMany
 from antecede.simulator.servers.faults import Faults

@@ -9,7 +9,8 @@ import typer
 from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
 
 if TYPE_CHECKING:
-    from antecede.server.changing import Outcome
+    from antecede.cli.live import Access
+    from antecede.server.changing import Outcome, Steps, Wish
     from antecede.topology import TopologyFile
 
 
@@ -23,7 +24,10 @@ def add_to(group: typer.Typer) -> None:
             None, "--from", metavar="OLD", help="The topology in force: needed for data of older versions."
         ),
         data: str | None = typer.Option(
-            None, metavar="DIR", help="The folder with the data directories of stopped servers."
+            None, metavar="DIR", help="Change stopped servers, with their data directories below this folder."
+        ),
+        limit: float = typer.Option(
+            60.0, metavar="SECONDS", help="How long letters may wait; then the change is abandoned."
         ),
         dry_run: bool = typer.Option(False, "--dry-run", help="Only show what would change, pause or be refused."),
         drop: bool = typer.Option(
@@ -36,20 +40,33 @@ def add_to(group: typer.Typer) -> None:
     ) -> int:
         """Change the topology: add, remove and move agents, servers and domains. Nothing is lost.
 
-        States, letters, timers and questions stay with their agents. A running system cannot be changed yet: stop the
-        servers, and give the folder of `antecede up --data` with --data. If the command is killed, run it again: it
-        finishes the change, or begins again. Exit code 1 if the change is refused.
+        States, letters, timers and questions stay with their agents. All servers of both topologies must run; start
+        new servers with NEW first (`antecede serve NEW --server NAME`), they wait until they are added. --dry-run shows
+        what pauses. If the command is killed, run it again: it finishes the change, or begins again. Without it the
+        servers continue as before after some seconds, unless the change was already decided.
+
+        Exit code 1 if the change is refused, 2 if it could not be made.
         """
+        import msgspec
+
+        from antecede.cli.live import Access
         from antecede.cli.organisation import usable_topology
         from antecede.errors import UsageError
         from antecede.live.application import find_beside
+        from antecede.server.changing import carry_out
 
         file = usable_topology(new)
         before = None if old is None else usable_topology(old)
         find_beside(new)
+        if not 1 <= limit <= 3_600:
+            raise UsageError(f"--limit {limit:g}: expected 1 to 3600 seconds")
         if data is None:
-            raise UsageError("a running system cannot be changed yet: stop its servers, then expected --data DIR")
-        outcome = _on_directories(data, file, before, dry_run, drop)
+            access = Access(new, "operator", token_file, authority, credentials)
+            wish = _wish(file, dry_run, drop)
+            wish = msgspec.structs.replace(wish, limit_seconds=limit)
+            outcome = _on_servers(carry_out(wish), [file, before], access)
+        else:
+            outcome = _on_directories(data, _wish(file, dry_run, drop), before)
         if as_json:
             print(json.dumps(document(outcome, file), indent=2))
         else:
@@ -58,67 +75,175 @@ def add_to(group: typer.Typer) -> None:
 
     @group.command("history")
     def history(
-        data: str = typer.Option(..., metavar="DIR", help="The folder with the servers' data directories."),
+        topology: str | None = typer.Argument(None, metavar="[TOPOLOGY]", help="A topology file of running servers."),
+        data: str | None = typer.Option(None, metavar="DIR", help="The folder with the data directories of servers."),
         old: str | None = typer.Option(
-            None, "--from", metavar="OLD", help="The topology in force: needed for data of older versions."
+            None, "--from", metavar="OLD", help="With --data: the topology in force, for data of older versions."
         ),
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
-    ) -> None:
-        """Show the topologies that were in force, and a change that is not finished."""
-        from antecede.cli.organisation import usable_topology
-        from antecede.live.directories import histories
-
-        found = histories(data, None if old is None else usable_topology(old))
-        servers: dict[str, dict[str, Any]] = {
-            server: {
-                **state,
-                "epochs": [
-                    {"change": one.change, "epoch": one.epoch, "since_ms": one.clock_ms or None} for one in epochs
-                ],
-            }
-            for server, (state, epochs) in found.items()
-        }
+    ) -> int:
+        """Show the topologies that were in force, and a change that is not finished. Exit code 1 if a server of the
+        topology does not answer."""
+        silent: dict[str, str] = {}
+        if data is not None:
+            servers = _histories(data, old)
+        else:
+            servers, silent = _asked_histories(_given(topology), (token_file, authority, credentials))
         if as_json:
-            print(json.dumps({"servers": servers}, indent=2))
-            return
-        for server, one in servers.items():
-            epochs = one["epochs"]
-            print(f"{server}: " + ", ".join(f"{each['change']} {each['epoch']}" for each in epochs))
-            if one["in_progress"]:
-                print(f"{server}: change {one['in_progress']['change']} is not finished: antecede topology abort")
+            print(json.dumps({"servers": servers, "silent": silent}, indent=2))
+        else:
+            for server, one in servers.items():
+                epochs = one["epochs"]
+                print(f"{server}: " + ", ".join(f"{each['change']} {each['epoch']}" for each in epochs))
+                if progress := one["in_progress"]:
+                    print(f"{server}: change {progress['change']} is {progress['state']} and not finished")
+            for server, reason in silent.items():
+                print(f"{server}: {reason}")
+        return 1 if silent else 0
 
     @group.command("abort")
     def abort(
-        data: str = typer.Option(..., metavar="DIR", help="The folder with the data directories of stopped servers."),
+        topology: str | None = typer.Argument(None, metavar="[TOPOLOGY]", help="A topology file of running servers."),
+        data: str | None = typer.Option(
+            None, metavar="DIR", help="The folder with the directories of stopped servers."
+        ),
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> None:
         """End a change that was begun and not finished: abandon it, or finish it if it was decided already."""
+        _end("", topology, data, (token_file, authority, credentials), as_json)
+
+    @group.command("resolve")
+    def resolve(
+        topology: str | None = typer.Argument(None, metavar="[TOPOLOGY]", help="A topology file of running servers."),
+        decision: str = typer.Option(
+            ..., metavar="WHAT", help="abandon, or commit: if you know that the change was made."
+        ),
+        data: str | None = typer.Option(
+            None, metavar="DIR", help="The folder with the directories of stopped servers."
+        ),
+        token_file: str | None = TOKEN,
+        authority: str | None = AUTHORITY,
+        credentials: str | None = CREDENTIALS,
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> None:
+        """End a change whose coordinator has lost its data, by your decision.
+
+        Only the coordinator's log says whether the change was made. If any other server has made it, it is finished on
+        all servers, whatever you decide. Never start the coordinator with its old data again.
+        """
+        from antecede.errors import UsageError
+
+        if decision not in ("abandon", "commit"):
+            raise UsageError(f"--decision {decision}: expected abandon or commit")
+        _end(decision, topology, data, (token_file, authority, credentials), as_json)
+
+
+_Keys = tuple[str | None, str | None, str | None]
+
+
+def _given(topology: str | None) -> str:
+    from antecede.errors import UsageError
+
+    if topology is None:
+        raise UsageError("expected the topology file of running servers, or --data DIR for stopped ones")
+    return topology
+
+
+def _histories(data: str, old: str | None) -> dict[str, dict[str, Any]]:
+    from antecede.cli.organisation import usable_topology
+    from antecede.live.directories import histories
+
+    found = histories(data, None if old is None else usable_topology(old))
+    return {
+        server: {
+            **state,
+            "epochs": [{"change": one.change, "epoch": one.epoch, "since_ms": one.clock_ms or None} for one in epochs],
+        }
+        for server, (state, epochs) in found.items()
+    }
+
+
+def _asked_histories(topology: str, keys: _Keys) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    from antecede.cli.live import Access, addresses, ask_server
+    from antecede.errors import ClosedError, RefusedError
+
+    access = Access(topology, "operator", *keys)
+    found: dict[str, dict[str, Any]] = {}
+    silent: dict[str, str] = {}
+    for name, address in addresses(topology).items():
+        try:
+            document = ask_server(address, access, "change-history")
+        except (ClosedError, RefusedError) as error:
+            silent[name] = str(error)
+        else:
+            found[str(document.pop("server"))] = document
+    return found, silent
+
+
+def _end(decision: str, topology: str | None, data: str | None, keys: _Keys, as_json: bool) -> None:
+    import msgspec
+
+    from antecede.cli.live import Access
+    from antecede.cli.organisation import usable_topology
+    from antecede.live.directories import finish
+    from antecede.server.changing import end_change
+
+    if data is not None:
         from time import time
 
-        from antecede.live.directories import finish
+        outcome = finish(data, int(time() * 1000), resolve=decision)
+    else:
+        file = usable_topology(_given(topology))
+        wish = msgspec.structs.replace(_wish(file, False, False), resolve=decision)
+        outcome = _on_servers(end_change(wish), [file], Access(_given(topology), "operator", *keys))
+    if as_json:
+        print(json.dumps({"change": outcome.number, "epoch": outcome.old.epoch}, indent=2))
+    else:
+        print(f"in force: change {outcome.number}, epoch {outcome.old.epoch}")
 
-        outcome = finish(data, int(time() * 1000))
-        if as_json:
-            print(json.dumps({"change": outcome.number, "epoch": outcome.old.epoch}, indent=2))
-        else:
-            print(f"in force: change {outcome.number}, epoch {outcome.old.epoch}")
 
-
-def _on_directories(data: str, new: "TopologyFile", old: "TopologyFile | None", dry_run: bool, drop: bool) -> "Outcome":
+def _wish(new: "TopologyFile", dry_run: bool, drop: bool) -> "Wish":
     from secrets import token_hex
     from time import time
 
-    from antecede.live.directories import change_directories
     from antecede.server.changing import Wish
 
-    wish = Wish(new, (), token_hex(8), int(time() * 1000), dry_run, drop)
-    told = sys.stderr.isatty()
+    return Wish(new, tuple(new.servers), token_hex(8), int(time() * 1000), dry_run, drop, token_hex(8))
 
-    def progress(text: str) -> None:
-        if told:
+
+def _on_servers(steps: "Steps", files: "list[TopologyFile | None]", access: "Access") -> "Outcome":
+    import asyncio
+
+    from antecede.live.client.changing import RunningServers
+
+    known = [file for file in files if file is not None]
+    servers = RunningServers(known, access.token, access.tls, access.keyring, _Told())
+    return asyncio.run(servers.drive(steps))
+
+
+def _on_directories(data: str, wish: "Wish", old: "TopologyFile | None") -> "Outcome":
+    from antecede.live.directories import change_directories
+
+    return change_directories(data, wish, old, _Told())
+
+
+class _Told:
+    """Progress on a terminal: one line per step, not repeated."""
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._shown = sys.stderr.isatty()
+
+    def __call__(self, text: str) -> None:
+        if self._shown and text != self._last:
+            self._last = text
             print(f"antecede: {text}", file=sys.stderr, flush=True)
-
-    return change_directories(data, wish, old, progress)
 
 
 def document(outcome: "Outcome", new: "TopologyFile") -> dict[str, Any]:

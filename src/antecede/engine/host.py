@@ -111,6 +111,10 @@ class Host:
         handlers_of(kind)
         self._kinds[agent] = kind
 
+    def retire(self, agent: str) -> None:
+        """Remove an agent, which lives elsewhere from now on."""
+        self._kinds.pop(agent, None)
+
     def lives(self, agent: str) -> bool:
         """Whether this agent's reactions run here (a client's do not)."""
         return agent in self._kinds

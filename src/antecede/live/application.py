@@ -56,12 +56,12 @@ def run_by(topology: TopologyFile, server: str, given: Classes | None = None) ->
     return plan, agents
 
 
-def readable(topology: TopologyFile, server: str, came: list[Belongings]) -> None:
+def readable(topology: TopologyFile, server: str, came: list[Belongings], given: Classes | None = None) -> None:
     """Import the classes of the agents that a server will have, and read the states of those that come to it; raise an
-    error if that fails."""
+    error if that fails. ``given``: classes that should not be imported."""
     if server not in topology.servers:
         return
-    kinds = agents_of(topology, server)
+    kinds = agents_of(topology, server, given)
     check_beginnings(kinds)
     for one in came:
         kind = kinds.get(one.address) or (load_class(one.born) if one.born else None)
@@ -86,13 +86,19 @@ def check_beginnings(agents: Mapping[str, type[Agent]]) -> None:
             raise AgentError(f"agent {name}: {which} has no default; agents of the topology need one")
 
 
-def agents_of(topology: TopologyFile, server: str) -> dict[str, type[Agent]]:
-    """Import the application; return the classes of the agents that the file puts on a server."""
+def agents_of(topology: TopologyFile, server: str, given: Classes | None = None) -> dict[str, type[Agent]]:
+    """Import the application; return the classes of the agents that the file puts on a server. ``given``: classes that
+    should not be imported."""
     if server not in topology.servers:
         raise UsageError(f"{topology.name} has no server {server}: expected one of {', '.join(topology.servers)}")
     if topology.module is not None:
         _import(topology.module, topology.name)
-    return {agent.name: load_class(agent.kind) for agent in topology.agents if agent.server == server}
+    known = {name: kind for name, kind in (given or {}).items() if issubclass(kind, Agent)}
+    return {
+        agent.name: known.get(agent.name) or load_class(agent.kind)
+        for agent in topology.agents
+        if agent.server == server
+    }
 
 
 def _host(topology: TopologyFile, orders: dict[str, OrderSpec], given: Mapping[str, type[Object]] | None) -> None:

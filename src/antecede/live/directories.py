@@ -8,7 +8,7 @@ point: run it again, and the change is continued or begun again.
 
 import os
 from collections.abc import Callable, Sequence
-from secrets import randbits
+from secrets import randbits, token_hex
 
 import msgspec
 
@@ -128,8 +128,9 @@ def histories(folder: str, old: TopologyFile | None = None) -> dict[str, tuple[d
     return found
 
 
-def finish(folder: str, clock_ms: int, old: TopologyFile | None = None) -> Outcome:
-    """Finish a change that was begun if its coordinator has decided to make it; otherwise abandon it."""
+def finish(folder: str, clock_ms: int, old: TopologyFile | None = None, resolve: str = "") -> Outcome:
+    """Finish a change that was begun if its coordinator has decided to make it; otherwise abandon it. ``resolve``: the
+    decision if its coordinator is lost."""
     newest: tuple[int, TopologyFile] | None = None
     for name in _names_in(folder):
         opened = _opened(name, f"{folder}/{name}", True, [] if old is None else [old])
@@ -142,7 +143,7 @@ def finish(folder: str, clock_ms: int, old: TopologyFile | None = None) -> Outco
             newest = (opened.machine.organisation.change, file)
     if newest is None:
         raise TopologyError(f"{folder}: no data directories of servers there")
-    return change_directories(folder, Wish(newest[1], (), "", clock_ms), old)
+    return change_directories(folder, Wish(newest[1], (), "", clock_ms, resolve=resolve), old)
 
 
 def _names_in(folder: str) -> list[str]:
@@ -179,7 +180,7 @@ def change_directories(
             # Its directory is made when the change is staged.
             found = open_store(durability="memory").recovered
             servers[name] = _Stopped(name, f"{folder}/{name}", None, found, [wish.new])
-        wish = msgspec.structs.replace(wish, servers=tuple(servers))
+        wish = msgspec.structs.replace(wish, servers=tuple(servers), attempt=token_hex(8), live=False)
         return _drive(wish, servers, progress)
     finally:
         for server in servers.values():
@@ -222,6 +223,9 @@ def _run(command: Command, servers: dict[str, _Stopped], new: TopologyFile) -> d
     if command.name == "change-pause":
         # Nothing is sent here, so nothing has to wait; letters that wait for others must be able to leave.
         return {"server": server.name}
+    if command.name == "change-transit":
+        domains = command.arguments[1].split(",")
+        return {"server": server.name, "in_transit": server.machine.channel.in_transit(domains), "sent": 0}
     if command.name == "change-stage" and server.store is None:
         store = open_store(server.directory)
         try:
@@ -229,6 +233,9 @@ def _run(command: Command, servers: dict[str, _Stopped], new: TopologyFile) -> d
         except BaseException:
             store.close()
             raise
+    work = server.participant.preparation(command.name, list(command.arguments))
+    if work is not None:
+        work()
     answer: dict[str, object] = server.participant.commands[command.name][1](*command.arguments)
     return answer
 

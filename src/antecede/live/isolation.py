@@ -55,11 +55,23 @@ class Isolated:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._loaded = False
         """Whether the worker has the agent in its saved state."""
+        self._news = b""
+        """A topology that the worker must learn before its next batch."""
 
     @property
     def pid(self) -> int | None:
         """The process of the worker, if there is one."""
         return None if self._process is None else self._process.pid
+
+    def renewed(self, other: "Isolated") -> "Isolated":
+        """Return the isolated agent after a change of the topology: this one, if its class is the same, with the other
+        one's settings; its worker learns the topology before its next batch. Otherwise the other one."""
+        if other._setup.kind != self._setup.kind:
+            self.close()
+            return other
+        self._setup, self._limit = other._setup, other._limit
+        self._news = framed(self._setup)
+        return self
 
     async def react(self, due: React) -> Outcome:
         """Let the worker react to a batch."""
@@ -93,6 +105,9 @@ class Isolated:
 
     def _send(self, due: React) -> None:
         assert self._streams is not None
+        if self._news:
+            self._streams[1].write(self._news)
+            self._news, self._loaded = b"", False
         batch = Batch(due.letters, due.handlers, not self._loaded, None if self._loaded else due.state)
         self._streams[1].write(framed(batch))
         self._loaded = True
@@ -128,6 +143,7 @@ class Isolated:
             theirs.close()
         self._streams = await asyncio.open_connection(sock=ours)
         self._streams[1].write(framed(self._setup))
+        self._news = b""
         failure = ""
         try:
             async with asyncio.timeout(limits.worker_start_seconds_max):

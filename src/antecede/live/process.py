@@ -125,8 +125,12 @@ async def serve(
     watchdog = WatchdogThread(runtime)
     watchdog.start()
     waiting = loop.create_task(told.wait())
-    awaited: list[asyncio.Future[Any]] = [waiting, runtime.failed]
+    awaited: list[asyncio.Future[Any]] = [waiting, runtime.failed, runtime.removed]
     await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+    if runtime.removed.done() and not runtime.failed.done():
+        runtime.log.info("removed", change=runtime.machine.organisation.change, stops_in=limits.removed_seconds)
+        # Clients that connect meanwhile get the address of the server that has their mailboxes.
+        await asyncio.wait(awaited[:2], return_when=asyncio.FIRST_COMPLETED, timeout=limits.removed_seconds)
     if runtime.failed.done():
         manager.stopping(str(runtime.failed.result()))
         await runtime.give_up(str(runtime.failed.result()))

@@ -30,7 +30,7 @@ class Reactions:
         self.host = host
         host.each = self._begins
         host.share_time(perf_counter, limits.reactions_together_seconds)
-        self._limit = limit
+        self.limit = limit
         self.isolated = isolated
         self._timeouts: dict[str, asyncio.Timeout] = {}
         spans = telemetry.spans(host.server)
@@ -39,6 +39,8 @@ class Reactions:
         self._driver = driver
         self._async: dict[str, bool] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._of: dict[str, asyncio.Task[None]] = {}
+        """The task of each agent, unless its outcome does not count any more."""
         self.reacting = ""
         """The agent whose plain handlers run at this moment."""
 
@@ -63,7 +65,7 @@ class Reactions:
         self._driver.reacted(due, outcome, monotonic(), int(time() * 1000))
 
     def _begin(self, due: React, reacting: Coroutine[Any, Any, Outcome]) -> None:
-        task = asyncio.get_running_loop().create_task(self._await(due, reacting))
+        task = self._of[due.agent] = asyncio.get_running_loop().create_task(self._await(due, reacting))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -73,12 +75,17 @@ class Reactions:
             outcome = await reacting
         except BaseException as error:
             outcome = self._broken(due, error)
+        if self._of.get(due.agent) is not asyncio.current_task():
+            # The agent leaves, and reacts again elsewhere.
+            self.host.forget(due.agent)
+            return
+        del self._of[due.agent]
         if not self._driver.stopping:
             self._driver.reacted(due, outcome, monotonic(), int(time() * 1000))
 
     async def _bounded(self, due: React) -> Outcome:
         """React to a batch in this process; cancel a reaction that takes too long."""
-        limit = self._limit(due.agent)
+        limit = self.limit(due.agent)
         async with asyncio.timeout(limit) as timeout:
             self._timeouts[due.agent] = timeout
             try:
@@ -92,7 +99,7 @@ class Reactions:
     def _begins(self, agent: str) -> None:
         timeout = self._timeouts.get(agent)
         if timeout is not None and not timeout.expired():
-            timeout.reschedule(asyncio.get_running_loop().time() + self._limit(agent))
+            timeout.reschedule(asyncio.get_running_loop().time() + self.limit(agent))
 
     def _broken(self, due: React, error: BaseException) -> Outcome:
         """Return the outcome of a batch without any effect: the agent could not be loaded, or a watch raised."""
@@ -100,6 +107,20 @@ class Reactions:
             raise error
         self.host.forget(due.agent)
         return Outcome(due.agent, [], None, error)
+
+    def disown(self, agents: list[str]) -> None:
+        """Drop agents from memory, and cancel their reactions in progress: these run again, here or elsewhere."""
+        for agent in agents:
+            self.host.forget(agent)
+            task = self._of.pop(agent, None)
+            if task is not None:
+                task.cancel()
+                if agent in self.isolated:
+                    self.isolated[agent].close()
+
+    def organised(self) -> None:
+        """Forget what is known about classes, because a change may have replaced them."""
+        self._async.clear()
 
     def cancel(self) -> None:
         """Cancel reactions in progress; they run again after the next start."""

@@ -6,7 +6,7 @@ asks for that. No rule of the protocol is decided here.
 
 import asyncio
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import random
 from secrets import randbits
 from time import monotonic, time
@@ -22,6 +22,7 @@ from antecede.live.audit import AuditFile
 from antecede.live.calls import CallsFile
 from antecede.live.client import Bus
 from antecede.live.descriptors import connections_possible
+from antecede.live.fed import Fed
 from antecede.live.freezing import FrozenFiles, remove_links
 from antecede.live.housekeeping import Housekeeping
 from antecede.live.isolation import Isolated, isolated_agents
@@ -30,12 +31,13 @@ from antecede.live.logs import ServerLog
 from antecede.live.pulse import Pulse
 from antecede.live.reactions import Reactions
 from antecede.live.recorder import recorder_for
+from antecede.live.reorganised import LiveChanges, addresses_of, staged_classes
 from antecede.live.retention import KEEP_NEEDED, Keep
 from antecede.live.security import ServerSecurity
 from antecede.live.tcp import Listener, dial, listen
 from antecede.server import AgentServer, Input
 from antecede.server.admission import Admission
-from antecede.server.connections import Connection, Receiver
+from antecede.server.connections import Connection
 from antecede.server.core import ServerCore
 from antecede.server.driver import Commit
 from antecede.server.recovery import recover
@@ -44,28 +46,6 @@ from antecede.server.truncations import truncated
 from antecede.store import Files, Sizes, open_store
 from antecede.topology import TopologyFile
 from antecede.whereabouts import text_of
-from antecede.wire import AnyPart
-
-
-class _Fed:
-    """Hands what a connection brings to the core, and takes a turn if the core asks for one."""
-
-    __slots__ = ("_receiver", "_runtime")
-
-    def __init__(self, runtime: "ServerRuntime", receiver: Receiver) -> None:
-        self._runtime = runtime
-        self._receiver = receiver
-
-    def received(self, parts: list[AnyPart]) -> None:
-        if self._runtime.core.received(self._receiver, parts, monotonic()):
-            self._runtime.tick()
-
-    def closed(self, reason: str, now: float) -> None:
-        self._receiver.closed(reason, now)
-        self._runtime.set_timer()
-
-    def writable(self) -> None:
-        self._receiver.writable()
 
 
 class ServerRuntime:
@@ -105,19 +85,22 @@ class ServerRuntime:
         """Whether the server has started; errors of the disk before that are reported by the start itself."""
         self.topology = topology
         self.data = data or ""
-        self._host = host
+        self.host = host
+        """The address to listen on, instead of the one in the topology."""
         self._security = security
         self._tls = tls if security is None else security.credentials.contexts()
         plan, classes = run_by(topology, server, agents)
         shared = [plan.topology.domains[domain].servers for domain in plan.topology.domains_of(server)]
         neighbours = len({member for members in shared for member in members} - {server})
         connections = connections_possible(neighbours)
-        self.reaction_limit = topology.reactions.limit
+        self.reaction_limit: Callable[[str], float] = topology.reactions.limit
         """``reaction_limit(agent)``: how many seconds one of its reactions may take."""
         self.reaction_seconds_longest = topology.reactions.longest
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[StoreFailedError | BrokenStepError] = self._loop.create_future()
         """Done when the disk has failed, or a step: the server must end."""
+        self.removed: asyncio.Future[None] = self._loop.create_future()
+        """Done when a change of the topology has removed this server."""
 
         self.store = open_store(
             data,
@@ -146,9 +129,11 @@ class ServerRuntime:
                 tries = self.machine.engine.tries.of(agent, letter)
                 self.log.warning("ended-in-reaction", agent=agent, letter=letter, tries=tries)
             force = self.machine.plan.file
-            if agents is None and force is not None and force.epoch != self.epoch:
-                # The file is that of a change which is staged and not yet in force.
-                classes = agents_of(force, server)
+            if force is not None and force.epoch != self.epoch:
+                # The file is older than the last change, or that of a change which is staged and not yet in force.
+                self.log.warning("other-topology-in-force", file=topology.name, given=self.epoch, force=force.epoch)
+                self.topology, self.epoch = force, force.epoch
+                classes = agents_of(force, server, agents)
             host_ = Host(server, self.machine.channel.check)
             for name, kind in classes.items():
                 host_.declare(name, kind)
@@ -175,6 +160,8 @@ class ServerRuntime:
                 cuts=bool(found.cuts),
                 covers=self.store.last - self.store.figures.snapshot_upto,
             )
+            self.core.changes.adapter = LiveChanges(self, agents)
+            staged_classes(self)
             # Another process can import the classes of objects, but not get them from this one.
             self.core.upkeep.direct = bool(topology.objects) and agents is not None
         except BaseException:
@@ -192,7 +179,7 @@ class ServerRuntime:
         if data is not None and durability != "memory":
             remove_links(data)
             self.operations.backups.freeze = lambda: FrozenFiles(data, self.store)
-        self.isolated: dict[str, Isolated] = isolated_agents(topology, host_, self.log)
+        self.isolated: dict[str, Isolated] = isolated_agents(self.topology, host_, self.log)
         self.reactions = Reactions(host_, self.driver, self.reaction_limit, self.isolated)
         self.driver.when_durable(self._name_calls)
         self._listener: Listener | None = None
@@ -221,24 +208,17 @@ class ServerRuntime:
 
     async def start(self) -> None:
         """Listen, and continue where the log ended."""
-        address = self.topology.servers[self.name]
-        host = self._host or address.host
-        entry = self.core.entry
         # The first record of this life becomes durable before anybody can connect, unless the disk is full.
         self.tick()
         try:
-            self._listener = await listen(
-                *(self.accepted, host, address.port, self._tls and self._tls[0]),
-                admission=entry.admission,
-                tell=entry.cannot_accept,
-                failed=entry.handshake_failed,
-            )
+            self._listener = await self._listen()
         except AntecedeError:
             self.store.close()
             raise
+        address = self.topology.servers[self.name]
         self.log.info(
             "started",
-            address=f"{host}:{address.port}",
+            address=f"{self.host or address.host}:{address.port}",
             epoch=self.epoch,
             incarnation=f"{self.store.incarnation:016x}",
             records=self.store.last,
@@ -250,6 +230,23 @@ class ServerRuntime:
         self.driver.poke()
         self._dial()
         self.unready = ""
+
+    async def _listen(self) -> Listener:
+        address, entry = self.topology.servers[self.name], self.core.entry
+        return await listen(
+            *(self.accepted, self.host or address.host, address.port, self._tls and self._tls[0]),
+            admission=entry.admission,
+            tell=entry.cannot_accept,
+            failed=entry.handshake_failed,
+        )
+
+    async def listen_elsewhere(self) -> None:
+        """Listen on the address of the topology that has come into force, not on the one before."""
+        before, self._listener = self._listener, await self._listen()
+        if before is not None:
+            before.close()
+        if self._ended:
+            self._listener.close()
 
     async def stop(self, drain_seconds: float = 5.0) -> None:
         """Accept nothing more from outside, let work in progress end, write a snapshot, close."""
@@ -315,9 +312,9 @@ class ServerRuntime:
 
     # Connections.
 
-    def accepted(self, connection: Connection) -> _Fed:
+    def accepted(self, connection: Connection) -> Fed:
         """Register an incoming connection; return its receiver."""
-        return _Fed(self, self.core.entry.opened(connection, monotonic()))
+        return Fed(self, self.core.entry.opened(connection, monotonic()))
 
     def _dial(self) -> None:
         """Dial the peers that are due."""
@@ -328,14 +325,16 @@ class ServerRuntime:
         self.set_timer()
 
     async def _dial_one(self, peer: str) -> None:
-        address, peering = self.topology.servers[peer], self.core.peering
+        peering, reason = self.core.peering, "it is not part of the topology"
         tls = None if self._tls is None else self._tls[1]
-        try:
-            await dial(lambda connection: _Fed(self, peering.dialed(peer, connection)), address.host, address.port, tls)
-        except (OSError, TimeoutError) as error:
-            reason = f"TLS: {text_of(error)}" if isinstance(error, ssl.SSLError) else text_of(error)
-            peering.dial_failed(peer, monotonic(), reason)
-            self.set_timer()
+        for address in addresses_of(self, peer):
+            try:
+                await dial(lambda connection: Fed(self, peering.dialed(peer, connection)), *address, tls)
+                return
+            except (OSError, TimeoutError) as error:
+                reason = f"TLS: {text_of(error)}" if isinstance(error, ssl.SSLError) else text_of(error)
+        peering.dial_failed(peer, monotonic(), reason)
+        self.set_timer()
 
     # Turns.
 

@@ -112,7 +112,10 @@ class Worker:
         with asyncio.Runner() as runner:
             while True:
                 batch = self._line.read()
-                assert isinstance(batch, Batch)
+                if isinstance(batch, Setup):
+                    # The topology has changed; the class is the same.
+                    self._load(batch)
+                    continue
                 self._line.send(self._react(batch, runner))
 
     def _load(self, setup: Setup) -> None:

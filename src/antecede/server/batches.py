@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from antecede import limits
 from antecede.server import Input
-from antecede.server.items import BuriedMany, Published, PublishedMany
+from antecede.server.items import BuriedMany, Organising, Published, PublishedMany
 from antecede.server.words import Drop, FromPeer, ReplayMany
 
 
@@ -17,6 +17,18 @@ def take_inputs(inputs: deque[Input]) -> list[Input]:
         given = inputs.popleft()
         taken.append(given)
         size += _size_of(given)
+    return taken
+
+
+def take_until_change(inputs: deque[Input]) -> list[Input]:
+    """Take the inputs up to the next item about a change of the topology, or that item alone."""
+    if not inputs or isinstance(inputs[0], Organising):
+        return [inputs.popleft()] if inputs else []
+    taken: list[Input] = []
+    size = 0
+    while inputs and size < limits.step_bytes_max and not isinstance(inputs[0], Organising):
+        taken.append(inputs.popleft())
+        size += _size_of(taken[-1])
     return taken
 
 

@@ -26,6 +26,9 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     leaving: list[str]
     """Agents and clients that leave this server: everything of them is set aside from here on."""
     clock_ms: int
+    attempt: str = ""
+    """The command that makes the change. A change that was abandoned and one that is tried afterwards have the same
+    number, and different attempts."""
 
 
 class Received(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=43):
@@ -40,12 +43,16 @@ class Committed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
 
     change: int
     clock_ms: int
+    attempt: str = ""
+    """The attempt that is meant; empty: any."""
 
 
 class Abandoned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=45):
     """The change that was staged will not be made."""
 
     change: int
+    attempt: str = ""
+    """The attempt that is meant; empty: any."""
 
 
 class Paused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=46):
@@ -58,3 +65,5 @@ class Paused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     agents: list[str]
     whole: bool = False
     """Whether this server is removed: none of its agents reacts, and its clients are refused for the moment."""
+    attempt: str = ""
+    """The command that makes the change."""

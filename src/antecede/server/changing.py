@@ -6,8 +6,13 @@ independent of each other. The process that drives it may be killed at any point
 
 * One server, the **coordinator**, decides. The change is made once its log contains the commit. It gets the command to
   commit first, after all servers have staged the change and have received the agents that will live there.
-* Before that, a change that was begun is abandoned, and the old topology continues.
-* After that, every server that has staged the change gets the command, or learns the decision from a peer.
+* Before that, a change that was begun is abandoned, and the old topology continues. The coordinator abandons it first:
+  from then on it cannot commit.
+* After that, every server that has staged the change gets the command, or learns the decision from another server
+  (:mod:`antecede.server.deciding`).
+
+Each run of this sequence is an **attempt** with a random name, which is part of every command. If two operators make
+changes at the same time, the second one waits until the first has ended, or does nothing for a while.
 
 **Drained.** A frame counts as in transit until its receiver has acknowledged it, and a server acknowledges a frame in
 the step that has delivered or forwarded its letters. So if two looks in a row find nothing in transit, and no server
@@ -19,8 +24,8 @@ from collections.abc import Generator, Iterable
 
 import msgspec
 
-from antecede.errors import AntecedeError, TopologyError
-from antecede.server.participation import Stage, View
+from antecede.errors import AntecedeError, DecidedError, TopologyError
+from antecede.server.participation import Stage, View, attempt_of
 from antecede.topology import Change, TopologyFile, parse_topology, plan_change
 
 
@@ -38,6 +43,8 @@ class Wait(msgspec.Struct, frozen=True):
     """Nothing to do for a moment."""
 
     seconds: float
+    reason: str = ""
+    """The event that it waits for."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -46,6 +53,7 @@ class Outcome(msgspec.Struct, frozen=True):
     state: str
     """``unchanged``, ``planned`` (with ``dry``), ``refused`` or ``done``."""
     old: TopologyFile
+    """The topology that was in force before."""
     change: Change
     number: int
     """The number of the change in force."""
@@ -67,6 +75,14 @@ class Wish(msgspec.Struct, frozen=True):
     dry: bool = False
     drop: bool = False
     """Whether letters of removed agents and clients may be lost."""
+    attempt: str = ""
+    """A random name for this run."""
+    live: bool = True
+    """Whether the servers run; stopped ones send nothing, so that nothing has to wait."""
+    limit_seconds: float = 60.0
+    """How long letters may wait until everything in transit has arrived; then the change is abandoned."""
+    resolve: str = ""
+    """The decision about a change whose coordinator is lost: ``commit`` or ``abandon``."""
 
 
 Steps = Generator[list[Command] | Wait, list[dict[str, object] | None], Outcome]
@@ -76,16 +92,12 @@ command fails, its error is thrown into the generator, which then abandons the c
 
 def carry_out(wish: Wish) -> Steps:
     """Make a change."""
-    views = yield from _look(wish, wish.servers)
-    old = _in_force(views)
-    missing = [server for server in old.servers if server not in views and server not in wish.servers]
-    if missing:
-        views |= yield from _look(wish, missing)
-        old = _in_force(views)
+    views, old = yield from _survey(wish)
     if any(view.staged for view in views.values()):
-        yield from _finish(views)
-        views = yield from _look(wish, [*views])
-        old = _in_force(views)
+        yield from _wait_for_others(wish, views)
+        views, old = yield from _survey(wish)
+        yield from _finish(views, wish)
+        views, old = yield from _survey(wish)
     change = plan_change(old, wish.new)
     leader = max((view for view in views.values() if view.server in old.servers), key=lambda view: view.change)
     system = leader.system or wish.system
@@ -106,22 +118,61 @@ def carry_out(wish: Wish) -> Steps:
         state = "refused" if refusals else "planned"
         return msgspec.structs.replace(outcome, state=state, refusals=tuple(refusals))
     number = leader.change + 1
+    servers = list({**old.servers, **wish.new.servers})
+    stage = _stage_of(old, leader, wish, change, number, system)
+    attempt = attempt_of(number, wish.attempt)
     try:
-        yield from _prepare(old, wish, change, number)
-        stage = _stage_of(old, leader, wish, change, number, system)
-        servers = list({**old.servers, **wish.new.servers})
+        yield from _prepare(old, wish, change, attempt)
         text = msgspec.json.encode(stage).decode()
         yield from _all(Command(server, "change-stage", (text,)) for server in servers)
-        yield from _all(Command(server, "change-ready", (str(number),)) for server in servers)
-        yield from _hand_over(old, wish.new, views, number)
+        yield from _all(Command(server, "change-ready", (attempt,)) for server in servers)
+        yield from _hand_over(old, wish.new, views, attempt)
     except AntecedeError:
-        yield [Command(server, "change-abandon", (str(number),)) for server in {**old.servers, **wish.new.servers}]
+        yield [Command(server, "change-abandon", (attempt,)) for server in servers]
         raise
-    moment = (str(number), str(wish.clock_ms))
+    moment = (attempt, str(wish.clock_ms))
     yield from _all([Command(stage.coordinator, "change-commit", moment, patient=True)])
     rest = [server for server in servers if server != stage.coordinator]
     yield from _all(Command(server, "change-commit", moment, patient=True) for server in rest)
     return msgspec.structs.replace(outcome, state="done", number=number)
+
+
+def end_change(wish: Wish) -> Steps:
+    """End a change that was begun: abandon it, or finish it if it was decided. ``wish.new`` is not put in force."""
+    views, old = yield from _survey(wish)
+    yield from _finish(views, wish)
+    views, old = yield from _survey(wish)
+    leader = max((view for view in views.values() if view.server in old.servers), key=lambda view: view.change)
+    return Outcome("done", old, plan_change(old, old), leader.change, leader.system)
+
+
+def _survey(
+    wish: Wish,
+) -> Generator[list[Command], list[dict[str, object] | None], tuple[dict[str, View], TopologyFile]]:
+    """Look at all servers of both topologies. Return what they have, and the topology in force."""
+    views = yield from _look(wish, wish.servers)
+    old = _in_force(views)
+    # Their addresses may be known only now.
+    missing = [server for server in old.servers if server not in views]
+    if missing:
+        views |= yield from _look(wish, missing)
+        old = _in_force(views)
+    return views, old
+
+
+def _wait_for_others(
+    wish: Wish, views: dict[str, View]
+) -> Generator[list[Command] | Wait, list[dict[str, object] | None], None]:
+    """Wait while another operator makes a change."""
+    for _ in range(_others_max):
+        busy = [view for view in views.values() if view.staged and view.idle is not None]
+        if not busy or min(view.idle or 0.0 for view in busy) >= _others_idle_seconds:
+            return
+        if wish.dry:
+            break
+        yield Wait(_others_wait_seconds, f"another change ({busy[0].staged}) to end")
+        views, _ = yield from _survey(wish)
+    raise TopologyError(f"change {busy[0].staged} is in progress: try again later, or end it: antecede topology abort")
 
 
 def _look(
@@ -171,24 +222,34 @@ def _behind(old: TopologyFile, views: dict[str, View], newest: int) -> list[str]
     ]
 
 
-def _finish(views: dict[str, View]) -> Generator[list[Command], list[dict[str, object] | None], None]:
+def _finish(views: dict[str, View], wish: Wish) -> Generator[list[Command], list[dict[str, object] | None], None]:
     """Finish or abandon a change that was begun: its coordinator has decided, or it has not."""
-    for number in sorted({view.staged for view in views.values() if view.staged}):
-        servers = [view.server for view in views.values() if view.staged == number]
-        coordinators = {view.coordinator for view in views.values() if view.staged == number and view.coordinator}
+    for number, id_ in sorted({(view.staged, view.attempt) for view in views.values() if view.staged}):
+        parts = [view for view in views.values() if (view.staged, view.attempt) == (number, id_)]
+        coordinator = next((view.coordinator for view in parts if view.coordinator), "")
         decided = any(view.change >= number for view in views.values())
-        lost = [one for one in coordinators if one not in views]
-        if lost and not decided:
-            raise TopologyError(
-                f"change {number} was begun and only server {lost[0]} knows whether it was made, but it does not answer"
-            )
-        name = "change-commit" if decided else "change-abandon"
-        moment = (str(number), "0") if decided else (str(number),)
-        yield from _all(Command(server, name, moment) for server in servers)
+        attempt = attempt_of(number, id_)
+        if not decided and coordinator and coordinator not in views:
+            if not wish.resolve:
+                raise TopologyError(
+                    f"change {number} was begun and only server {coordinator} knows whether it was made, but it does "
+                    "not answer: start it, or if its data is lost: antecede topology resolve"
+                )
+            decided = wish.resolve == "commit"
+        elif not decided and coordinator:
+            try:
+                # From here on it cannot commit any more.
+                yield from _all([Command(coordinator, "change-abandon", (attempt,))])
+            except DecidedError:
+                decided = True
+        if decided:
+            yield from _all(Command(view.server, "change-commit", (attempt, "0")) for view in parts)
+        else:
+            yield from _all(Command(view.server, "change-abandon", (attempt,)) for view in parts)
 
 
 def _prepare(
-    old: TopologyFile, wish: Wish, change: Change, number: int
+    old: TopologyFile, wish: Wish, change: Change, attempt: str
 ) -> Generator[list[Command] | Wait, list[dict[str, object] | None], None]:
     """Let letters wait that would enter the region, until nothing is in transit there."""
     if not change.region:
@@ -196,21 +257,23 @@ def _prepare(
     region = ",".join(change.region)
     agents = ",".join(change.leaving)
     yield from _all(
-        Command(server, "change-pause", (str(number), region, agents, "0" if server in wish.new.servers else "1"))
+        Command(server, "change-pause", (attempt, region, agents, "0" if server in wish.new.servers else "1"))
         for server in old.servers
     )
     before: list[object] = []
-    for _ in range(_looks_max):
-        answers = yield from _all(Command(server, "change-transit", (region,)) for server in old.servers)
-        quiet = all(not answer["in_transit"] for answer in answers)
-        now = [answer["sent"] for answer in answers] if quiet else []
-        if quiet and now == before:
+    for _ in range(max(2, int(wish.limit_seconds / _look_seconds))):
+        answers = yield from _all(Command(server, "change-transit", (attempt, region)) for server in old.servers)
+        busy = next((answer for answer in answers if answer["in_transit"]), None)
+        now = [] if busy is not None else [answer["sent"] for answer in answers]
+        if busy is None and now == before:
             return
         before = now
-        if not quiet:
-            yield Wait(_look_seconds)
-    busy = next((answer for answer in answers if answer["in_transit"]), answers[0])
-    raise TopologyError(f"server {busy['server']}: {busy['in_transit']} for too long: the change is abandoned")
+        if busy is not None:
+            yield Wait(_look_seconds, f"server {busy['server']}: {busy['in_transit']}")
+    last = answers[0] if busy is None else busy
+    raise TopologyError(
+        f"server {last['server']}: {last['in_transit']} for more than {wish.limit_seconds:g} s: the change is abandoned"
+    )
 
 
 def _stage_of(old: TopologyFile, leader: View, wish: Wish, change: Change, number: int, system: str) -> Stage:
@@ -218,11 +281,12 @@ def _stage_of(old: TopologyFile, leader: View, wish: Wish, change: Change, numbe
         name: number if name in change.begun else leader.since.get(name, 0) for name in wish.new.organisation.domains
     }
     coordinator = next(server for server in wish.new.servers if server in old.servers)
-    return Stage(system, number, wish.new.text(), since, coordinator, wish.clock_ms)
+    pausing = list(old.servers) if change.region and wish.live else []
+    return Stage(system, number, wish.new.text(), since, coordinator, wish.clock_ms, wish.attempt, pausing)
 
 
 def _hand_over(
-    old: TopologyFile, new: TopologyFile, views: dict[str, View], number: int
+    old: TopologyFile, new: TopologyFile, views: dict[str, View], attempt: str
 ) -> Generator[list[Command], list[dict[str, object] | None], None]:
     """Bring what leaves each server to the server where it will live."""
     for target in new.servers:
@@ -231,18 +295,22 @@ def _hand_over(
         for source in [one for one in old.servers if one != target and views[one].leaving]:
             at, more = 0, True
             while more:
-                answers = yield from _all([Command(source, "change-left", (str(number), target, str(at)))])
+                answers = yield from _all([Command(source, "change-left", (attempt, target, str(at)))])
                 at, more = at + 1, bool(answers[0]["more"])
                 if answers[0]["agents"]:
                     pieces.append(str(answers[0]["data"]))
             if pieces:
                 for page, piece in enumerate(pieces):
                     last = "1" if page == len(pieces) - 1 else "0"
-                    arguments = (str(number), str(page), last, piece)
+                    arguments = (attempt, str(page), last, piece)
                     yield from _all([Command(target, "change-receive", arguments)])
                 pieces = []
 
 
-_looks_max = 600
 _look_seconds = 0.1
-"""How long to wait between two looks for what is in transit: a minute altogether."""
+"""How long to wait between two looks for what is in transit."""
+_others_idle_seconds = 2.0
+"""An operator that gave no command for this long is gone. While one works, some server has a command more often."""
+_others_wait_seconds = 0.5
+_others_max = 60
+"""How long to wait for another operator: half a minute."""

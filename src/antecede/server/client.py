@@ -230,6 +230,8 @@ class ClientLine:
         """The reason why the server closed the connection for good; empty: it did not."""
         self._refusal_code = ""
         self.closed_here = False
+        self.moved_to = ""
+        """The address to dial from now on, as the server said; empty: as before."""
 
     def start(self, now: float) -> None:
         """Dial the server."""
@@ -349,6 +351,9 @@ class ClientLine:
                 self._put(wire.Pong())
             elif isinstance(part, wire.Bye):
                 self.trouble = part.reason
+                if part.at and not part.final:
+                    # The server has moved, or was removed and another one has our mailbox.
+                    self.moved_to, self._pause = part.at, _pause_first
                 if part.final:
                     self.refusal, self._refusal_code = part.reason, part.code or "refused"
 

@@ -21,6 +21,7 @@ from antecede.server.marks import LogView, Marks
 from antecede.server.operations import Operations
 from antecede.server.peering import Peering
 from antecede.server.quiet_log import QuietLog
+from antecede.server.reorganising import Reorganising
 from antecede.server.sessions import Sessions
 from antecede.server.upkeep import Upkeep
 from antecede.server.words import Log
@@ -63,8 +64,10 @@ class ServerCore:
         self.send = self.peering.send
         self.reply = self.sessions.reply
         self.driver = driver = Driver(machine, lives, self, wake, log, first, store.last, store.durable)
+        self.changes = Reorganising(machine, driver, self.peering, self.sessions, lives, log)
         self.operations = Operations(
-            *(machine, store, driver, self.peering, self.sessions, guard, epoch, lives), lambda: self.trouble
+            *(machine, store, driver, self.peering, self.sessions, guard, self.changes, epoch, lives),
+            lambda: self.trouble,
         )
         self.entry = Entry(
             *(guard, self.peering, self.sessions, self.operations.request, log), admission or Admission(), speaks
@@ -111,6 +114,7 @@ class ServerCore:
         self.entry.watch(now)
         self.peering.watch(now)
         self.operations.backups.watch(now)
+        self.changes.watch(now)
         self.review()
 
     def review(self) -> None:
@@ -189,6 +193,10 @@ class ServerCore:
     def deliver(self, due: React) -> None:
         """Hand letters to a client."""
         self.sessions.deliver(due)
+
+    def organised(self) -> None:
+        """Follow a change of the topology."""
+        self.changes.organised()
 
     def fault(self, domain: str, peer: str, reason: str) -> None:
         """Report that a peer did something wrong."""

@@ -23,22 +23,22 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
-from antecede.channel import Letter, Outgoing
+from antecede.channel import Letter
 from antecede.engine import React
 from antecede.engine.changes import CHANGES_FROM_BYTES, State, change_of
 from antecede.engine.host import Outcome
 from antecede.server import AgentServer, Input
 from antecede.server.acknowledgements import Acknowledgements
-from antecede.server.batches import take_inputs
+from antecede.server.batches import take_inputs, take_until_change
 from antecede.server.company import Company
-from antecede.server.gate import Gate, Reply
-from antecede.server.items import FORMAT_WITH_LISTS, Handled, Reacted, pieces_of
+from antecede.server.gate import Gate
+from antecede.server.items import FORMAT_WITH_LISTS, Handled, Organising, Reacted, pieces_of
 from antecede.server.retries import Retries
-from antecede.server.words import Log
+from antecede.server.words import FromPeer, Log, Outputs
 
 
 class Turn(msgspec.Struct):
@@ -62,30 +62,6 @@ class Commit(Enum):
     """By the commit thread, with what else arrives."""
     LATER = "later"
     """Not now: nothing waits for it. A later record, or the deadline, lets it be committed."""
-
-
-class Outputs(Protocol):
-    """The receivers of what the gate lets leave, and of the driver's reports."""
-
-    def send(self, outgoing: list[Outgoing]) -> None:
-        """Write frames and acknowledgements to peers; called by the gate only."""
-        ...
-
-    def reply(self, replies: list[Reply]) -> None:
-        """Send replies to clients' publishes; called by the gate only."""
-        ...
-
-    def deliver(self, due: React) -> None:
-        """Letters for a client are due; they must leave through the gate."""
-        ...
-
-    def fault(self, domain: str, peer: str, reason: str) -> None:
-        """Report that a peer did something wrong."""
-        ...
-
-    def hold(self, held: bool) -> None:
-        """Stop reading from all connections, or continue."""
-        ...
 
 
 class Driver:
@@ -132,6 +108,9 @@ class Driver:
         self.gate.last += len(self._records)
         self.taken = 0
         """Number of inputs that steps have taken."""
+        self._changes = 0
+        """Number of inputs that are about a change of the topology."""
+        self._organised = machine.organisation.applied
         self._when_taken: deque[tuple[int, Callable[[], None]]] = deque()
         """(inputs taken, call): the call is made when that many inputs have been taken."""
         self._careful: list[React] = []
@@ -168,6 +147,23 @@ class Driver:
         self.inputs.append(given)
         if not self.awake:
             self.poke()
+
+    def change(self, given: Organising) -> None:
+        """Queue an item about a change of the topology. It is taken after all that was queued before, in a separate
+        step: what comes after it may belong to the earlier topology."""
+        self._changes += 1
+        self.feed(given)
+
+    def ignore(self, domains: set[str], removed: set[str]) -> None:
+        """Ignore what peers have sent in these domains, and by these peers, and what no step has taken yet."""
+        for place, given in enumerate(self.inputs):
+            if isinstance(given, FromPeer) and (given.domain in domains or given.peer in removed):
+                # It keeps its place, because others count the inputs before them.
+                self.inputs[place] = FromPeer("", "", given.content)
+
+    def disown(self, agents: set[str]) -> None:
+        """Forget the failed reactions of these agents."""
+        self.retries.forget(agents)
 
     def poke(self) -> None:
         """Ask for a turn, even if there is no input."""
@@ -250,10 +246,14 @@ class Driver:
             self.calm = now - self._let_leave > _calm_seconds
         self._steps += 1
         retries, acknowledgements = self.retries, self.acknowledgements
-        reactions = retries.due(now) if retries.pending else []
+        # The agent of a reaction may leave in the next step.
+        reactions = retries.due(now) if retries.pending and not self._changes else []
         if self._careful:
             reactions += self._admitted(now)
-        if len(queue) <= _inputs_few:
+        if self._changes:
+            inputs = take_until_change(queue)
+            self._changes -= isinstance(inputs[0], Organising)
+        elif len(queue) <= _inputs_few:
             inputs = list(queue)
             queue.clear()
         else:
@@ -269,6 +269,9 @@ class Driver:
             self.broken = True
             raise
         self.taken += len(inputs)
+        if machine.organisation.applied != self._organised:
+            self._organised = machine.organisation.applied
+            self._outputs.organised()
         waits = machine.channel.acks_wait
         if acknowledge or (waits and not acknowledgements.wait):
             acknowledgements.stepped(waits, now)
@@ -314,6 +317,8 @@ class Driver:
         """Return the batches with durable letters that may run now; a suspect that has had all its tries is dead."""
         careful, self._careful, admitted = self._careful, [], list[React]()
         for due in careful:
+            if not self._lives(due.agent) or self.machine.engine.is_frozen(due.agent):
+                continue
             dead = self.retries.exhausted(due)
             if dead is not None:
                 self.feed(Reacted(due.agent, (dead,), None, 0))

@@ -3,11 +3,12 @@
 Before its hello a connection is a *stranger*: it may send short frames with one part each, and has little time. With an
 access file it must first prove its identity (:mod:`antecede.access.proof`), and its hello must fit that identity. An
 operator's request is such a frame. There is one request per connection, so operators remain strangers for their short
-stay. A connection that is refused gets the reason and a code.
+stay. An operator whose request is long announces it (``LONG``), and is then trusted with longer frames. A connection
+that is refused gets the reason and a code.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from antecede import limits, wire
 from antecede.access import TOKEN, Who
@@ -18,13 +19,17 @@ from antecede.errors import WireError
 from antecede.server.admission import Admission
 from antecede.server.connections import NO_HELLO, Connection, Receiver, keep_alive
 from antecede.server.guard import Guard
+from antecede.server.inquiries import CODE
 from antecede.server.peer_ends import Answered
 from antecede.server.peering import Peering
-from antecede.server.sessions import RemoteSession, Sessions
+from antecede.server.remote_session import RemoteSession
+from antecede.server.sessions import MOVED, Sessions
 from antecede.server.words import Log, Refusal
 from antecede.topology.file import is_name
 from antecede.wire import AnyPart
 
+LONG: Final = "long"
+"""The command of an operator whose next request is long."""
 Operate = Callable[[Who, str, str, list[str], Callable[[wire.Answer], None]], None]
 """Run a command of an operator at an address, and answer it at once or later."""
 
@@ -105,6 +110,9 @@ class Incoming:
         self._known: Receiver | None = None
         self._asked = False
         """An operator's request was answered."""
+        self._long = False
+        self._patience = limits.hello_seconds_max
+        """How long it may stay without being a server or a client."""
         self._refused = False
         """The refusal was sent and logged."""
         self._proof: Answering | None = None
@@ -184,8 +192,15 @@ class Incoming:
         if stranger is not None and entry.guard.keyring is not None:
             self._refuse_stranger(SERVER, part.server, stranger)
             return
+        if stranger is None and entry.peering.decide(part):
+            self._refused = True
+            connection.close("the topology changes", code=CODE)
+            return
         refusal = stranger or entry.peering.refusal(part)
-        if refusal is not None:
+        if refusal is not None and stranger is None and entry.peering.inquiries.answers(part, refusal):
+            self._refused = True
+            entry.peering.inquiries.answer(part, connection, refusal)
+        elif refusal is not None:
             self._refused = True
             entry.guard.refused(connection.remote, f"server {part.server}", refusal, self._who)
             entry.peering.refuse(part.server, connection, refusal)
@@ -206,6 +221,9 @@ class Incoming:
             entry.log.warning("client-refused", claims=part.client[:64], remote=connection.remote, reason=reason)
             entry.guard.refused(connection.remote, f"client {part.client}", refusal, self._who)
             self._refuse(refusal)
+        elif entry.sessions.moved_to:
+            connection.send([wire.Bye("the server has moved", False, MOVED, entry.sessions.moved_to)])
+            connection.close("the server has moved", code=MOVED)
         elif entry.admission.full:
             reason = f"the server has {entry.admission.clients} clients, and cannot accept more: try again later"
             entry.log.warning("too-many-connections", client=part.client, remote=connection.remote)
@@ -235,6 +253,11 @@ class Incoming:
             entry.log.warning("operator-refused", remote=connection.remote, reason=who.reason)
             entry.guard.refused(connection.remote, OPERATOR, who, self._who)
             self._refuse(who)
+        elif part.command == LONG and not self._long:
+            # The next request of this operator may be long, and take long.
+            self._long, self._patience = True, limits.change_command_seconds_max
+            connection.trust(server=False)
+            connection.send([wire.Answer(True, b"{}")])
         else:
             self._asked = True
             entry.operate(who, connection.remote, part.command, part.arguments, lambda one: connection.send([one]))
@@ -285,7 +308,7 @@ class Incoming:
         """Close the connection if it has been silent for too long; send a ping now and then."""
         connection = self.connection
         if self._known is None:
-            if now - self._since > limits.hello_seconds_max:
+            if now - self._since > self._patience:
                 connection.close("no hello", code=NO_HELLO)
         else:
             keep_alive(connection, now)

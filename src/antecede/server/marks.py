@@ -69,7 +69,8 @@ class Marks:
         backlog = self._backlog()
         dead = backlog.dead
         load = max(backlog.letters / limits.backlog_letters_max, backlog.letter_bytes / limits.backlog_letter_bytes_max)
-        if (load > 1) if not self.held else (load > 0.5):
+        # While letters must arrive for a change of the topology, everything is read.
+        if not machine.organisation.paused and ((load > 1) if not self.held else (load > 0.5)):
             self._hold(peers=True)
         elif self.held:
             self._hold(peers=False)

@@ -29,6 +29,7 @@ from antecede.server.guard import Guard
 from antecede.server.items import Acknowledged, Forgot
 from antecede.server.marks import LogView
 from antecede.server.peering import Peering
+from antecede.server.reorganising import Reorganising
 from antecede.server.sessions import Sessions
 
 
@@ -43,6 +44,7 @@ class Operations:
         peering: Peering,
         sessions: Sessions,
         guard: Guard,
+        changes: Reorganising,
         epoch: str,
         lives: Callable[[str], bool],
         trouble: Callable[[], str],
@@ -55,6 +57,7 @@ class Operations:
         self._peering = peering
         self._sessions = sessions
         self._guard = guard
+        self._reorganising = changes
         self._epoch = epoch
         self._lives = lives
         self._trouble = trouble
@@ -86,10 +89,14 @@ class Operations:
         # The commands that work in pages or phases need the permission of the command that they serve.
         permission = "dead-list" if command == "dead-page" else command.removesuffix("-page")
         permission = permission if permission not in self.backups.commands else "backup"
+        permission = permission if permission not in self._reorganising.commands else "topology"
         refusal = self._guard.authoriser.refusal(who, OPERATE, permission) or self._too_many(who)
         if refusal is not None:
             self._guard.note(REFUSED, who, remote, command=command, code=refusal.code, reason=refusal.reason)
             answer(wire.Answer(False, json.dumps(refusal.reason).encode(), refusal.code))
+            return
+        if command in self._reorganising.commands:
+            self._reorganise(who, remote, command, arguments, answer)
             return
         ok, document, code = self._run(command, arguments)
         told = wire.Answer(ok, document, code)
@@ -100,6 +107,23 @@ class Operations:
             driver.when_taken(lambda: driver.when_durable(lambda: answer(told)))
         else:
             answer(told)
+
+    def _reorganise(
+        self, who: Who, remote: str, command: str, arguments: list[str], answer: Callable[[wire.Answer], None]
+    ) -> None:
+        """Run a command about a change of the topology. Commands that change something are in the audit log, without
+        the topology and the letters that they contain."""
+
+        def done(result: Any, error: AntecedeError | None) -> None:
+            if error is not None or command not in _only_looks:
+                short = [one[:_audited_chars] for one in arguments[:1]]
+                self._guard.note("command", who, remote, command=command, arguments=short, ok=error is None)
+            if error is None:
+                answer(wire.Answer(True, json.dumps(result).encode()))
+            else:
+                answer(wire.Answer(False, json.dumps(str(error)).encode(), error.code))
+
+        self._reorganising.request(command, arguments, done)
 
     def _too_many(self, who: Who) -> Refusal | None:
         rate = self._guard.authoriser.rate(who)
@@ -132,6 +156,8 @@ class Operations:
             return "in trouble"
         if machine.stopped:
             return "link stopped"
+        if machine.organisation.outside:
+            return "not yet part"
         return "stopping" if self.stopping else "overloaded" if machine.overloaded else "ok"
 
     def status(self) -> dict[str, Any]:
@@ -259,5 +285,7 @@ class Operations:
 
 
 _shown_max = 50
+_audited_chars = 200
+_only_looks = ("change-look", "change-transit", "change-ready", "change-left", "change-history")
 argument_chars_max = message_id_chars_max + 1 + address_chars_max
 """One argument of a request. The longest is the key of a dead letter: its id and the agent's address."""

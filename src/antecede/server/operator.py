@@ -11,6 +11,7 @@ from antecede.access.proof import Dialing, Keyring
 from antecede.errors import (
     AntecedeError,
     ClosedError,
+    DecidedError,
     MissingError,
     NotAllowedError,
     OverloadError,
@@ -18,6 +19,7 @@ from antecede.errors import (
     UsageError,
 )
 from antecede.server.connections import CLOSED_AT_ONCE, Connection
+from antecede.server.entry import LONG
 
 
 class OperatorRequest:
@@ -30,10 +32,16 @@ class OperatorRequest:
         answered: Callable[[Any, AntecedeError | None], None],
         keyring: Keyring | None = None,
         to: str = "",
+        long: bool = False,
     ) -> None:
         """``answered``: called once, with the document or with the error. ``keyring``: the operator's identity, for
-        servers with an access file. ``to``: the name of the server, if it is known."""
+        servers with an access file. ``to``: the name of the server, if it is known. ``long``: whether the request does
+        not fit into the first frame of a connection, or takes long."""
         self._connection = connection
+        self._next: list[wire.Request] = []
+        if long:
+            self._next = [request]
+            request = wire.Request(request.token, LONG, [])
         self._request = request
         self._answered = answered
         self._done = False
@@ -63,6 +71,8 @@ class OperatorRequest:
                 return
             if self._proof is not None and not isinstance(part, wire.Bye):
                 self._prove(self._proof, part)
+            elif isinstance(part, wire.Answer) and part.ok and self._next:
+                self._connection.send([self._next.pop()])
             elif isinstance(part, wire.Answer):
                 self._answer(part)
             elif isinstance(part, wire.Bye):
@@ -94,4 +104,4 @@ class OperatorRequest:
             self._answered(document, error)
 
 
-_kinds = {kind.code: kind for kind in (MissingError, OverloadError, NotAllowedError)}
+_kinds = {kind.code: kind for kind in (MissingError, OverloadError, NotAllowedError, DecidedError)}

@@ -66,6 +66,7 @@ class SavedOrganisation(msgspec.Struct, frozen=True):
     agents: list[str] = []
     waiting: list[Waiting] = []
     whole: bool = False
+    attempt: str = ""
 
 
 class Machine(Protocol):
@@ -113,29 +114,36 @@ class Organisation:
         """The number of the change for which letters wait; 0: none."""
         self.whole = False
         """Whether nothing happens on this server, because the change removes it."""
+        self.attempt = ""
+        """The attempt for which letters wait, or that is staged; empty: none."""
+        self.outside = False
+        """Whether the other servers do not know this one yet, because the change that adds it was not made."""
+        self.applied = 0
+        """The number of items that were applied in this life: a driver compares it to notice a change."""
 
     # Items.
 
     def apply(self, item: Organising, machine: Machine) -> None:
         """Apply an item of the log."""
+        self.applied += 1
         if isinstance(item, Organised):
             self._note(item, machine)
         elif isinstance(item, Paused):
             self._end_pause(machine)
-            self.paused = item.change
+            self.paused, self.attempt = item.change, item.attempt
             machine.channel.pause(item.domains, item.agents)
             self._freeze(machine, item.agents, item.whole)
         elif isinstance(item, Staged):
             self._stage(item, machine)
         elif isinstance(item, Abandoned):
-            self._abandon(item.change, machine)
+            self._abandon(item, machine)
         elif self.staged is None or self.staged.change != item.change:
             # The same decision came twice.
             return
         elif isinstance(item, Received):
             known = {one.address for one in item.belongings}
             self.came = [one for one in self.came if one.address not in known] + item.belongings
-        else:
+        elif item.attempt in ("", self.staged.attempt):
             self._commit(item, self.staged, machine)
 
     def _note(self, item: Organised, machine: Machine) -> None:
@@ -154,7 +162,7 @@ class Organisation:
     def _stage(self, item: Staged, machine: Machine) -> None:
         if self.staged is not None:
             self._put_back(machine)
-        self.staged = item
+        self.staged, self.attempt = item, item.attempt
         self.left = [_taken_out(machine, address) for address in item.leaving]
         file = topology_in(item.topology)
         homes = {agent.name: agent.server for agent in file.agents}
@@ -170,7 +178,7 @@ class Organisation:
             machine.organise(plan, [name for name in machine.channel.consumers if name not in begun])
             machine.stopped = {place: why for place, why in machine.stopped.items() if place[0] not in begun}
             _forget_pasts(machine, set(machine.channel.consumers) - begun)
-        machine.epoch = file.epoch
+        machine.epoch, self.outside = file.epoch, False
         for one in self.came:
             _put_in(machine, one)
             if one.published is not None:
@@ -181,10 +189,12 @@ class Organisation:
         self.staged, self.left, self.came = None, [], []
         self._end_pause(machine)
 
-    def _abandon(self, change: int, machine: Machine) -> None:
-        if self.staged is not None and self.staged.change == change:
+    def _abandon(self, item: Abandoned, machine: Machine) -> None:
+        if item.attempt not in ("", self.attempt):
+            return
+        if self.staged is not None and self.staged.change == item.change:
             self._put_back(machine)
-        if self.paused == change:
+        if self.paused == item.change:
             self._end_pause(machine)
 
     def _put_back(self, machine: Machine) -> None:
@@ -202,12 +212,18 @@ class Organisation:
             machine.engine.freeze([] if whole else agents)
 
     def _end_pause(self, machine: Machine) -> None:
-        self.paused, self.whole = 0, False
+        self.paused, self.whole, self.attempt = 0, False, ""
         machine.engine.freeze(None)
         if not self.removed:
             machine.channel.resume()
 
     # Questions.
+
+    def is_new(self, channel: Channel) -> bool:
+        """Return whether this server has never been part of a system: no change, and no peer that it has met."""
+        return not (self.change or self.system) and not any(
+            link.peer for consumer in channel.consumers.values() for link in consumer.links.values()
+        )
 
     def digest(self, domain: str, plan: Plan) -> str:
         """Return the digest of a domain: two servers that share it must have the same one."""
@@ -215,20 +231,26 @@ class Organisation:
             return ""
         return digest_of(plan.file, domain, self.since.get(domain, 0))
 
-    def decided(self, system: str, change: int) -> Committed | None:
-        """Return the item that finishes the staged change, if a peer's hello shows that it was made."""
+    def decided(self, system: str, change: int, epoch: str) -> Committed | None:
+        """Return the item that finishes the staged change, if the hello of another server shows that it was made.
+        ``epoch``: of the topology in force there."""
         staged = self.staged
         if staged is None or system != staged.system or change < staged.change:
             return None
-        return Committed(staged.change, staged.clock_ms)
+        if change == staged.change and epoch != topology_in(staged.topology).epoch:
+            # Another attempt has this number.
+            return None
+        return Committed(staged.change, staged.clock_ms, staged.attempt)
 
     def state(self) -> dict[str, Any]:
         """Return the topology in force and the change in progress, for operators."""
         staged = self.staged
-        progress = None
+        progress: dict[str, Any] | None = None
         if staged is not None:
             epoch = topology_in(staged.topology).epoch
             progress = {"change": staged.change, "epoch": epoch, "coordinator": staged.coordinator, "state": "staged"}
+        elif self.paused:
+            progress = {"change": self.paused, "epoch": None, "coordinator": None, "state": "paused"}
         return {"system": self.system, "change": self.change, "in_progress": progress}
 
     # State.
@@ -236,7 +258,8 @@ class Organisation:
     def dump(self, channel: Channel) -> SavedOrganisation:
         """Return the durable state, with the letters that wait."""
         pausing = channel.pausing or Pausing()
-        waits = (self.paused, sorted(pausing.domains), sorted(pausing.agents), list(pausing.waiting), self.whole)
+        pause = (self.paused, sorted(pausing.domains), sorted(pausing.agents), list(pausing.waiting))
+        waits = (*pause, self.whole, self.attempt)
         head = (self.system, self.change, self.topology, self.since, self.staged, self.left, self.came)
         return SavedOrganisation(*head, list(self.history), dict(self.adopted), self.removed, *waits)
 
@@ -245,7 +268,7 @@ class Organisation:
         self.system, self.change, self.topology, self.since = saved.system, saved.change, saved.topology, saved.since
         self.staged, self.left, self.came = saved.staged, saved.left, saved.came
         self.history, self.adopted, self.removed = list(saved.history), dict(saved.adopted), saved.removed
-        self.paused = saved.paused
+        self.paused, self.attempt = saved.paused, saved.attempt
         if not self.topology or self.removed:
             return
         self.use(machine)

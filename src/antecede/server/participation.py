@@ -3,6 +3,12 @@
 The commands are those of operators (:mod:`antecede.server.operations`), or are called directly on the machine of a
 stopped server. :mod:`antecede.server.changing` says in which sequence. Each may be repeated: a command that was carried
 out already has no further effect.
+
+A command names its attempt: ``7:ab12`` is the attempt ``ab12`` to make change 7. So the commands of two operators do
+not mix: a server takes part in one attempt at a time, and refuses the commands of another one.
+
+Before ``change-stage`` and ``change-receive`` a driver must carry out their :meth:`Participant.preparation`: it imports
+classes and reads states, which may take long. It does not use the machine, so another thread may do it.
 """
 
 from base64 import b64decode, b64encode
@@ -13,7 +19,7 @@ import msgspec
 
 from antecede import limits
 from antecede.engine.belongings import Belongings, holds
-from antecede.errors import TopologyError, UsageError
+from antecede.errors import DecidedError, TopologyError, UsageError
 from antecede.server import AgentServer, Input
 from antecede.server.change_items import Abandoned, Committed, Paused, Received, Staged
 from antecede.server.organisation import addresses_of, leaving_from, topology_in
@@ -30,6 +36,9 @@ class Stage(msgspec.Struct, frozen=True):
     since: dict[str, int]
     coordinator: str
     clock_ms: int
+    attempt: str = ""
+    pausing: list[str] = []
+    """The servers on which letters must be waiting."""
 
 
 class View(msgspec.Struct, frozen=True):
@@ -44,6 +53,10 @@ class View(msgspec.Struct, frozen=True):
     staged: int = 0
     """The number of the change that is staged or for which the server pauses; 0: none."""
     coordinator: str = ""
+    attempt: str = ""
+    """The attempt that the server takes part in; empty: none."""
+    idle: float | None = None
+    """The seconds since the last command of that attempt; None: they are not counted."""
     since: dict[str, int] = {}
     obstacles: list[str] = []
     leaving: dict[str, int] = {}
@@ -68,10 +81,12 @@ class Participant:
         self._prepare = prepare
         self._indices = indices
         self._pages: list[bytes] = []
+        self.heard: Callable[[], float | None] = lambda: None
+        """Returns the seconds since the last command of the attempt in progress."""
         self.commands: dict[str, tuple[int, Callable[..., Any]]] = {
             "change-look": (2, self.look),
             "change-pause": (4, self.pause),
-            "change-transit": (1, self.transit),
+            "change-transit": (2, self.transit),
             "change-stage": (1, self.stage),
             "change-ready": (1, self.ready),
             "change-left": (3, self.left),
@@ -80,6 +95,18 @@ class Participant:
             "change-abandon": (1, self.abandon),
             "change-history": (0, self.history),
         }
+
+    def preparation(self, name: str, arguments: list[str]) -> Callable[[], None] | None:
+        """Return the work to do before a command, or None. It raises an error if the command must be refused."""
+        if name == "change-stage" and len(arguments) == 1:
+            new = topology_in(_stage(arguments[0]).topology)
+            return lambda: self._prepare(new, [])
+        if name == "change-receive" and len(arguments) == 4 and arguments[2] == "1":
+            attempt, page, _, data = arguments
+            new = topology_in(self._staged(attempt).topology)
+            came = self._belongings(_number(page), data)
+            return lambda: self._prepare(new, came)
+        return None
 
     def look(self, topology: str, drop: str) -> dict[str, Any]:
         """Return what this server has, and what stands in the way of this topology. ``drop``: unless empty, letters of
@@ -97,6 +124,8 @@ class Participant:
                 organisation.removed,
                 organisation.paused if staged is None else staged.change,
                 "" if staged is None else staged.coordinator,
+                organisation.attempt,
+                self.heard(),
                 organisation.since,
                 self._obstacles(new, bool(drop)),
                 {one: self._letters(one) for one in leaving_from(machine, new)},
@@ -138,22 +167,25 @@ class Participant:
                 found.append(f"agent {name}: server {machine.name} has a client of that name")
         return found[:_obstacles_max]
 
-    def pause(self, change: str, domains: str, agents: str, whole: str) -> dict[str, Any]:
+    def pause(self, attempt: str, domains: str, agents: str, whole: str) -> dict[str, Any]:
         """Let letters that would enter these domains, or go to these agents, wait here; names are separated by
         commas. ``whole``: "1" if the change removes this server."""
-        organisation, number = self._machine.organisation, _number(change)
-        if number <= organisation.change:
-            raise TopologyError(f"change {number} is in force already")
+        organisation = self._machine.organisation
+        number, id_ = self._check(attempt)
         total = [name for name in _names(domains) if self._machine.channel.is_total(name)]
         if total:
             # Letters that come back through a total order may wait for each other; only stopped servers can do this.
             raise TopologyError(f"domain {total[0]} has a total order: stop the servers, and change it with --data DIR")
         if organisation.paused != number:
-            self._change(Paused(number, _names(domains), _names(agents), whole == "1"))
+            self._change(Paused(number, _names(domains), _names(agents), whole == "1", id_))
         return {"server": self._machine.name, "paused": number}
 
-    def transit(self, domains: str) -> dict[str, Any]:
+    def transit(self, attempt: str, domains: str) -> dict[str, Any]:
         """Return what is in transit through these domains, and how many frames were ever sent there."""
+        organisation = self._machine.organisation
+        number, _ = self._check(attempt)
+        if organisation.paused != number:
+            raise self._resumed(number)
         consumers = self._machine.channel.consumers
         sent = sum(
             link.sent for name in _names(domains) if name in consumers for link in consumers[name].links.values()
@@ -163,32 +195,28 @@ class Participant:
 
     def stage(self, given: str) -> dict[str, Any]:
         """Get ready for a change."""
-        machine = self._machine
-        try:
-            stage = msgspec.json.decode(given, type=Stage)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise UsageError(f"unreadable change: {error}") from None
-        if stage.change <= machine.organisation.change:
-            raise TopologyError(f"change {stage.change} is in force already")
+        machine, stage = self._machine, _stage(given)
+        self._check(attempt_of(stage.change, stage.attempt))
         staged = machine.organisation.staged
+        if machine.name in stage.pausing and machine.organisation.paused != stage.change:
+            raise self._resumed(stage.change)
         if staged is None or staged.change != stage.change:
-            new = topology_in(stage.topology)
-            self._prepare(new, [])
-            leaving = leaving_from(machine, new)
+            leaving = leaving_from(machine, topology_in(stage.topology))
             self._pages = []
             self._change(
                 Staged(
                     *(stage.system, stage.change, stage.topology, stage.since, stage.coordinator),
                     leaving,
                     stage.clock_ms,
+                    stage.attempt,
                 )
             )
         return {"server": machine.name, "staged": stage.change}
 
-    def ready(self, change: str) -> dict[str, Any]:
+    def ready(self, attempt: str) -> dict[str, Any]:
         """Check that the change is staged here, and that nothing is in transit in the domains that it begins. Nothing
         more can enter them."""
-        staged, machine = self._staged(change), self._machine
+        staged, machine = self._staged(attempt), self._machine
         begun = [name for name, since in staged.since.items() if since == staged.change]
         found = machine.channel.in_transit(begun)
         if found:
@@ -197,9 +225,9 @@ class Participant:
             )
         return {"server": machine.name, "ready": staged.change}
 
-    def left(self, change: str, target: str, page: str) -> dict[str, Any]:
+    def left(self, attempt: str, target: str, page: str) -> dict[str, Any]:
         """Return one page of the belongings that leave this server for another one, after it has staged the change."""
-        staged = self._staged(change)
+        staged = self._staged(attempt)
         new = topology_in(staged.topology)
         homes = {agent.name: agent.server for agent in new.agents}
         going = []
@@ -215,42 +243,61 @@ class Participant:
         more = start + len(piece) < len(data)
         return {"server": self._machine.name, "agents": len(going), "data": b64encode(piece).decode(), "more": more}
 
-    def receive(self, change: str, page: str, last: str, data: str) -> dict[str, Any]:
+    def receive(self, attempt: str, page: str, last: str, data: str) -> dict[str, Any]:
         """Take one page of the belongings of agents and clients that will live here; ``last``: "1" for the last."""
-        staged = self._staged(change)
-        if _number(page) > len(self._pages):
-            raise UsageError(f"page {page} of a change: expected page {len(self._pages)}")
-        try:
-            self._pages[_number(page) :] = [b64decode(data, validate=True)]
-        except ValueError:
-            raise UsageError(f"page {page} of a change is not base64") from None
+        staged, number = self._staged(attempt), _number(page)
         if last == "1":
-            try:
-                came = msgspec.msgpack.decode(b"".join(self._pages), type=list[Belongings])
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                raise UsageError(f"unreadable belongings: {error}") from None
+            came = self._belongings(number, data)
             self._pages = []
-            self._prepare(topology_in(staged.topology), came)
+            self._check_arrivals(came)
             if came:
                 self._change(Received(staged.change, came))
-        return {"server": self._machine.name, "received": _number(page)}
+        else:
+            self._pages = [*self._earlier(number), _bytes(page, data)]
+        return {"server": self._machine.name, "received": number}
 
-    def commit(self, change: str, clock_ms: str) -> dict[str, Any]:
+    def _earlier(self, page: int) -> list[bytes]:
+        if page > len(self._pages):
+            raise UsageError(f"page {page} of a change: expected page {len(self._pages)}")
+        return self._pages[:page]
+
+    def _belongings(self, page: int, data: str) -> list[Belongings]:
+        try:
+            whole = b"".join([*self._earlier(page), _bytes(str(page), data)])
+            return msgspec.msgpack.decode(whole, type=list[Belongings])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise UsageError(f"unreadable belongings: {error}") from None
+
+    def _check_arrivals(self, came: list[Belongings]) -> None:
+        """Refuse a client whose name another client of this server has: both would have the same numbers."""
+        machine = self._machine
+        for one in came:
+            name = one.address.rpartition("@")[0]
+            if name and not one.born and not is_temporary(one.address) and name in machine.clients:
+                raise TopologyError(
+                    f"client {one.address} cannot come to server {machine.name}, which has another client {name} "
+                    "(--drop forgets the clients of removed servers that have no line in [moved])"
+                )
+
+    def commit(self, attempt: str, clock_ms: str) -> dict[str, Any]:
         """Let the staged change come into force."""
-        organisation, number = self._machine.organisation, _number(change)
+        organisation = self._machine.organisation
+        number, id_ = _attempt(attempt)
         if organisation.change < number:
-            self._staged(change)
-            self._change(Committed(number, _number(clock_ms)))
+            self._staged(attempt)
+            self._change(Committed(number, _number(clock_ms), id_))
         return {"server": self._machine.name, "change": number}
 
-    def abandon(self, change: str) -> dict[str, Any]:
+    def abandon(self, attempt: str) -> dict[str, Any]:
         """Give up a change that was begun."""
-        organisation, number = self._machine.organisation, _number(change)
+        organisation = self._machine.organisation
+        number, id_ = _attempt(attempt)
         if organisation.change >= number:
-            raise TopologyError(f"change {number} is in force at server {self._machine.name}: apply another change")
-        staged = organisation.staged
-        if organisation.paused == number or (staged is not None and staged.change == number):
-            self._change(Abandoned(number))
+            raise DecidedError(
+                f"change {number} is in force at server {self._machine.name}: apply another change instead"
+            )
+        if organisation.attempt == id_ and (organisation.paused or organisation.staged is not None):
+            self._change(Abandoned(number, id_))
         return {"server": self._machine.name, "abandoned": number}
 
     def history(self) -> dict[str, Any]:
@@ -261,11 +308,52 @@ class Participant:
         ]
         return {"server": self._machine.name, **self._machine.organisation.state(), "epochs": epochs}
 
-    def _staged(self, change: str) -> Staged:
+    def _check(self, attempt: str) -> tuple[int, str]:
+        """Refuse an attempt to make an earlier change, or while the server takes part in another one."""
+        organisation, name = self._machine.organisation, self._machine.name
+        number, id_ = _attempt(attempt)
+        if number <= organisation.change:
+            raise TopologyError(f"change {number} is in force already at server {name}")
+        if (organisation.paused or organisation.staged is not None) and organisation.attempt != id_:
+            raise TopologyError(f"server {name} takes part in another change: antecede topology abort ends it")
+        return number, id_
+
+    def _resumed(self, number: int) -> TopologyError:
+        """Return the error of a server that had no command for so long that it has resumed by itself."""
+        return TopologyError(f"server {self._machine.name} does not wait for change {number} any more: try again")
+
+    def _staged(self, attempt: str) -> Staged:
+        number, id_ = _attempt(attempt)
         staged = self._machine.organisation.staged
-        if staged is None or staged.change != _number(change):
-            raise TopologyError(f"change {change[:32]} is not staged at server {self._machine.name}")
+        if staged is None or (staged.change, staged.attempt) != (number, id_):
+            raise TopologyError(f"change {number} is not staged any more at server {self._machine.name}")
         return staged
+
+
+def attempt_of(change: int, attempt: str) -> str:
+    """Return how a command names an attempt."""
+    return f"{change}:{attempt}"
+
+
+def _attempt(text: str) -> tuple[int, str]:
+    number, mark, id_ = text.partition(":")
+    if not mark or len(id_) > _attempt_chars_max:
+        raise UsageError(f"{text[:32]!r}: expected an attempt to make a change, such as 7:ab12")
+    return _number(number), id_
+
+
+def _stage(given: str) -> Stage:
+    try:
+        return msgspec.json.decode(given, type=Stage)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"unreadable change: {error}") from None
+
+
+def _bytes(page: str, data: str) -> bytes:
+    try:
+        return b64decode(data, validate=True)
+    except ValueError:
+        raise UsageError(f"page {page} of a change is not base64") from None
 
 
 def _number(text: str) -> int:
@@ -279,3 +367,4 @@ def _names(text: str) -> list[str]:
 
 
 _obstacles_max = 20
+_attempt_chars_max = 64

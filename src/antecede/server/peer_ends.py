@@ -10,6 +10,7 @@ from antecede import wire
 from antecede.access.proof import Dialing
 from antecede.errors import WireError
 from antecede.server.connections import Connection
+from antecede.server.inquiries import CODE
 from antecede.server.peer import Peer
 from antecede.server.words import Refusal
 
@@ -73,15 +74,21 @@ class Dialed:
         if not isinstance(first, wire.ServerHello):
             raise WireError(f"{type(first).__name__} where a server's hello was expected", "hello-expected")
         refusal = self._peering.guard.authoriser.token_refusal(first.token) if self._peer.who is None else None
-        refusal = refusal or self._peering.refusal(first)
         if refusal is None and first.server != self._peer.name:
-            refusal = Refusal("wrong-server", f"dialed {self._peer.name} and {first.server} answered")
+            refusal = Refusal("wrong-server", f"dialed {self._peer.name} and {first.server[:64]} answered")
+        if refusal is None and self._peering.decide(first):
+            self._connection.close("the topology changes", code=CODE)
+            return
+        refusal = refusal or self._judge(first)
         if refusal is not None:
             self._refuse(refusal)
             return
         self._met = True
         self._peering.met(self._peer, self._connection, first)
         self._peering.open_for_frames(self._peer, self._connection)
+
+    def _judge(self, hello: wire.ServerHello) -> Refusal | None:
+        return self._peering.refusal(hello)
 
     def _refuse(self, refusal: Refusal) -> None:
         self._refused = True
@@ -94,6 +101,24 @@ class Dialed:
 
     def writable(self) -> None:
         self._peer.writable()
+
+
+class Inquiry(Dialed):
+    """The dialing end of a connection that is made for one question (:mod:`antecede.server.inquiries`)."""
+
+    def _greet(self) -> None:
+        self._peering.say_hello(self._peer, self._connection, lambda: None)
+
+    def _judge(self, hello: wire.ServerHello) -> Refusal | None:
+        self._peering.answered(hello)
+        return Refusal(CODE, "the question is answered")
+
+    def _refuse(self, refusal: Refusal) -> None:
+        self._refused = True
+        self._connection.close(refusal.reason, code=refusal.code)
+
+    def closed(self, reason: str, now: float) -> None:
+        """Nothing depends on this connection."""
 
 
 class Answered:

@@ -22,11 +22,13 @@ from antecede.errors import UsageError, WireError
 from antecede.link import Ack, Frame, Hello
 from antecede.objects.replicas import RULES, RULES_FOR_ALL, RULES_OF_SHARING
 from antecede.server import AgentServer, FromPeer
+from antecede.server.agreement import refusal_of
 from antecede.server.connections import NO_HELLO, Connection, keep_alive
 from antecede.server.driver import Driver
 from antecede.server.guard import Guard
+from antecede.server.inquiries import CODE, Inquiries
 from antecede.server.peer import PAUSE_FIRST, Peer, Unreachable
-from antecede.server.peer_ends import Dialed
+from antecede.server.peer_ends import Dialed, Inquiry
 from antecede.server.words import Log, Refusal
 
 
@@ -61,14 +63,24 @@ class Peering:
         """The peers that did not answer since they were last connected."""
         self.refusals: dict[str, str] = {}
         """Peer → why it was last refused, or refused us."""
-        shared: dict[str, list[str]] = {}
-        for domain, consumer in machine.channel.consumers.items():
-            for peer in consumer.links:
-                shared.setdefault(peer, []).append(domain)
-        self.peers = {peer: Peer(peer, domains, machine.name < peer) for peer, domains in shared.items()}
+        self.decide: Callable[[wire.ServerHello], bool] = lambda hello: False
+        """Called with the hello of an authenticated server. Returns True if it decides a change of the topology; then
+        that server should connect again afterwards."""
+        self.inquiries = Inquiries(self, machine.organisation)
+        self._consumers = dict(machine.channel.consumers)
+        """The domains that the peers were made for."""
+        self.peers = {peer: Peer(peer, domains, machine.name < peer) for peer, domains in self._shared().items()}
         for each in self.peers.values():
             self._check_hello(each)
         self._choose_rules()
+
+    def _shared(self) -> dict[str, list[str]]:
+        """Return the domains that this server shares with each other one."""
+        shared: dict[str, list[str]] = {}
+        for domain, consumer in self._machine.channel.consumers.items():
+            for peer in consumer.links:
+                shared.setdefault(peer, []).append(domain)
+        return shared
 
     @property
     def _epoch(self) -> str:
@@ -152,6 +164,32 @@ class Peering:
                 if peer.ours_to_dial:
                     peer.pause, peer.dial_at = PAUSE_FIRST, now
 
+    def organise(self, now: float) -> None:
+        """Follow the topology that is now in force. Connections to peers with which this server shares other domains
+        than before, or domains that have begun again, are closed: nothing that was sent in them counts any more, and
+        the next hello is about the new ones. All other connections continue."""
+        consumers, shared = self._machine.channel.consumers, self._shared()
+        begun = {name for name, one in self._consumers.items() if consumers.get(name) is not one}
+        self._consumers = dict(consumers)
+        before, self.peers = self.peers, {}
+        for name, domains in shared.items():
+            known = before.get(name)
+            if known is not None and known.domains == domains and begun.isdisjoint(domains):
+                self.peers[name] = before.pop(name)
+            else:
+                peer = self.peers[name] = Peer(name, domains, self._machine.name < name)
+                peer.dial_at = now if peer.ours_to_dial else None
+                self.refusals.pop(name, None)
+        self._driver.ignore(begun, {name for name in before if name not in shared})
+        for peer in before.values():
+            for connection in {peer.connection, peer.dialed} - {None}:
+                assert connection is not None
+                connection.close("the topology has changed", code=CODE)
+            if peer.name not in shared:
+                self.refusals.pop(peer.name, None)
+                self.unreachable.pop(peer.name, None)
+        self._choose_rules()
+
     def review(self) -> None:
         """Close the connections that we dialed to servers whose key was revoked or has expired."""
         for peer in self.peers.values():
@@ -181,11 +219,11 @@ class Peering:
             if peer.dial_at is not None and peer.dial_at <= now:
                 peer.dial_at = None
                 found.append(peer.name)
-        return found
+        return found + self.inquiries.due(now)
 
     def deadline(self) -> float | None:
         """The time at which the next peer is to be dialed."""
-        due = None
+        due = self.inquiries.deadline()
         for peer in self.peers.values():
             if peer.dial_at is not None and (due is None or peer.dial_at < due):
                 due = peer.dial_at
@@ -194,6 +232,8 @@ class Peering:
     def dial_failed(self, name: str, now: float, reason: str = "") -> None:
         """Schedule another attempt later, with growing pauses, because there was no answer. This is logged once, when
         it has happened a few times: peers that start together do not find each other at once."""
+        if self.inquiries.ended(name) or name not in self.peers:
+            return
         before = self.unreachable.get(name)
         failed = self.unreachable[name] = Unreachable(reason, now, 1) if before is None else before.again(reason)
         if failed.tries == _tries_unlogged + 1:
@@ -201,7 +241,9 @@ class Peering:
         self._dial_later(self.peers[name], now)
 
     def dialed(self, name: str, connection: Connection) -> Dialed:
-        """A peer that we dialed is connected; return what receives from it."""
+        """A server that we dialed is connected; return what receives from it."""
+        if self.inquiries.ended(name) or name not in self.peers:
+            return Inquiry(self, Peer(name, [], False), connection)
         return Dialed(self, self.peers[name], connection)
 
     def _dial_later(self, peer: Peer, now: float) -> None:
@@ -209,9 +251,9 @@ class Peering:
             peer.dial_at = now + peer.pause * (1 + self._random()) / 2
             peer.pause = min(2 * peer.pause, limits.dial_seconds_max)
 
-    def say_hello(self, peer: Peer, connection: Connection, then: Callable[[], None]) -> None:
-        """Send the state of our links, once that is durable."""
-        hello = self.hello(peer)
+    def say_hello(self, peer: Peer, connection: Connection, then: Callable[[], None], asked: str = "") -> None:
+        """Send the state of our links, once that is durable. ``asked``: see ``hello``."""
+        hello = self.hello(peer, asked)
 
         def send() -> None:
             connection.send([hello])
@@ -219,8 +261,8 @@ class Peering:
 
         self._driver.when_durable(send)
 
-    def hello(self, peer: Peer) -> wire.ServerHello:
-        """Return our hello to a peer, as the links stand now."""
+    def hello(self, peer: Peer, asked: str = "") -> wire.ServerHello:
+        """Return our hello to a server, as the links stand now. ``asked``: the attempt of the hello that it answers."""
         links, organisation = [], self._machine.organisation
         for domain in peer.domains:
             consumer = self._machine.channel.consumers[domain]
@@ -248,59 +290,24 @@ class Peering:
             links,
             organisation.system,
             organisation.change,
+            organisation.attempt,
+            asked,
+            peer.name in self.peers,
         )
 
     def refusal(self, hello: wire.ServerHello) -> Refusal | None:
         """Return why this server may not connect, although it has proved to be a server; None: it may."""
-        me, other = self._machine.name, hello.server[:64]
-        try:
-            wire.agree(hello.version, hello.oldest, self._speaks)
-        except WireError as error:
-            return Refusal(error.code, str(error))
-        if hello.to != me:
-            return Refusal("wrong-server", f"this is server {me}, not {hello.to[:64]}")
-        if hello.server not in self.peers:
-            return Refusal("unknown-server", f"server {other} shares no domain with {me}")
-        other_topology = self._other_topology(hello)
-        if other_topology is not None:
-            return other_topology
-        for link in hello.links:
-            mine = self._machine.channel.consumers[link.domain].generation
-            if link.generation != mine:
-                return Refusal(
-                    "other-generation",
-                    f"domain {link.domain} was reset {link.generation} times at {other} and {mine} times at {me}: "
-                    "reset it at all its members (antecede topology forget)",
-                )
-        return self.stopped(hello.server)
+        known = self.peers.get(hello.server)
+        refusal = refusal_of(self._machine, None if known is None else known.domains, hello, self._epoch, self._speaks)
+        return refusal or self.stopped(hello.server)
 
-    def _other_topology(self, hello: wire.ServerHello) -> Refusal | None:
-        """Return why a server with another topology may not connect: a domain that both share differs. If one end does
-        not send digests, the whole topology must be the same."""
-        me, other, organisation = self._machine.name, hello.server[:64], self._machine.organisation
-        if hello.epoch.partition("~")[2] != self._epoch.partition("~")[2]:
-            return Refusal("other-system", f"server {other} belongs to another system ({hello.epoch[:64]}) than {me}")
-        if hello.system and organisation.system and hello.system != organisation.system:
-            return Refusal("other-system", f"server {other} belongs to another system ({hello.system[:64]}) than {me}")
-        theirs = {link.domain: link.digest for link in hello.links}
-        ours = {one: organisation.digest(one, self._machine.plan) for one in self.peers[hello.server].domains}
-        if hello.epoch != self._epoch and not (all(theirs.values()) and all(ours.values())):
-            return Refusal(
-                "other-topology",
-                f"server {other} has topology epoch {hello.epoch[:64]} and {me} has {self._epoch}: "
-                "start both with the same topology file",
-            )
-        if theirs.keys() != ours.keys() and hello.epoch == self._epoch:
-            return Refusal("other-links", f"server {other} names other links than the topology")
-        differ = sorted(one for one in {*theirs, *ours} if theirs.get(one) != ours.get(one))
-        if differ and all(theirs.values()) and all(ours.values()):
-            return Refusal(
-                "other-topology",
-                f"server {other} has change {hello.change} of the topology (epoch {hello.epoch[:64]}) and {me} has "
-                f"change {organisation.change} ({self._epoch}), and domain {differ[0][:64]} differs: finish the change "
-                "with antecede topology apply, or start both with the same topology file",
-            )
-        return None
+    def answered(self, hello: wire.ServerHello) -> None:
+        """Take the answer to a question."""
+        machine = self._machine
+        if not hello.known and machine.organisation.is_new(machine.channel):
+            if not machine.organisation.outside:
+                self._log.info("not-yet-part", peer=hello.server, topology=hello.epoch[:64])
+            machine.organisation.outside = True
 
     def stopped(self, peer: str) -> Refusal | None:
         """Return why the link to a peer is stopped; None: it is not."""
@@ -320,6 +327,7 @@ class Peering:
         if peer.connection is not None and peer.connection is not connection:
             peer.connection.close("another connection took its place")
         peer.connection = connection
+        self._machine.organisation.outside = False
         peer.serial = connection.serial
         peer.begin()
         self.refusals.pop(peer.name, None)
@@ -346,6 +354,9 @@ class Peering:
         """Take frames and acknowledgements of a peer."""
         driver, name = self._driver, peer.name
         pinged = False
+        if self.peers.get(name) is not peer:
+            # It was sent before the topology changed.
+            return
         for part in parts:
             if isinstance(part, wire.PeerFrames):
                 if part.domain not in peer.domains or len(part.numbers) != len(part.bodies):
@@ -422,8 +433,8 @@ class Peering:
     def send(self, outgoing: list[Outgoing]) -> None:
         """Write what may leave: one write per connection."""
         if len(outgoing) == 1:
-            peer = self.peers[outgoing[0].peer]
-            if peer.ready:
+            peer = self.peers.get(outgoing[0].peer)
+            if peer is not None and peer.ready:
                 peer.write(outgoing)
             return
         to: dict[str, list[Outgoing]] = {}
@@ -433,8 +444,8 @@ class Peering:
             else:
                 to[one.peer] = [one]
         for name, several in to.items():
-            peer = self.peers[name]
-            if peer.ready:
+            peer = self.peers.get(name)
+            if peer is not None and peer.ready:
                 peer.write(several)
 
 

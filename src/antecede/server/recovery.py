@@ -2,8 +2,9 @@
 
 The first record of a log names its server, and the topology in force is in the log
 (:mod:`antecede.server.organisation`). The machine is brought to the end of its log under the topologies that were in
-force meanwhile. Then the given topology file must be the one in force, or the one of a change that is staged: the file
-is only a proposal, and a server never changes the topology by itself.
+force meanwhile. Then the given topology file must be the one in force, one that was in force before, or the one of a
+change that is staged: the file is only a proposal, and a server never changes the topology by itself. It uses the one
+in force.
 
 A log of an older format is replayed by the rules of that format. Then a record says that the newest rules are in force
 and that a new life begins. The driver takes no step before it is durable (:mod:`antecede.server.driver`).
@@ -126,6 +127,9 @@ def _check_topology(machine: AgentServer, given: TopologyFile | None, epoch: str
             f"server {machine.name} was removed by change {organisation.change}: its directory is not needed any more"
         )
     if machine.epoch == epoch or given is None:
+        return
+    if any(one.epoch == epoch for one in organisation.history):
+        # The file was in force before. A server that restarts with it must not stay away.
         return
     staged = organisation.staged
     if staged is not None and topology_in(staged.topology).epoch == epoch:

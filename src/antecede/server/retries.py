@@ -11,7 +11,7 @@ pause, and at most one suspect runs at a time. Tries that ended the process are 
 
 from collections import deque
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from antecede import limits
 from antecede.engine import Engine, React, Reaction, died
@@ -97,6 +97,15 @@ class Retries:
 
     def _is_suspect(self, due: React) -> bool:
         return self._suspects.is_suspect(due.agent, due.letters[0].id)
+
+    def forget(self, agents: set[str]) -> None:
+        """Forget the batches of these agents: they leave, or their letters will be handed out again."""
+        self.waiting = [one for one in self.waiting if one[2].agent not in agents]
+        heapify(self.waiting)
+        self._queue = deque(due for due in self._queue if due.agent not in agents)
+        self.tries = {agent: trouble for agent, trouble in self.tries.items() if agent not in agents}
+        if self._running in agents:
+            self._running = ""
 
     def deadline(self) -> float | None:
         """The time of the next retry."""

@@ -13,18 +13,16 @@ its last publish is removed. If it was killed, it is forgotten after some time w
 client that has left is dropped.
 """
 
-from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final, Protocol
 
 from antecede import limits, wire
-from antecede.access import TOKEN, Authoriser, Who
-from antecede.channel import Letter, couple
+from antecede.access import Authoriser, Who
+from antecede.channel import Letter
 from antecede.engine import React, Reaction, died
-from antecede.errors import OverloadError, WireError
+from antecede.errors import OverloadError
 from antecede.server import Accepted, AgentServer, Denied, Refused
-from antecede.server.connections import Connection
 from antecede.server.driver import Driver
 from antecede.server.hands import STALLED, Hands
 from antecede.server.items import FORMAT_WITH_LISTS, Handled, Left, Published, PublishedMany, Reacted
@@ -36,6 +34,8 @@ OPERATOR: Final = "dead-letters"
 """The client name under which dead letters are sent again."""
 REPLACED: Final = "replaced"
 STOPPING: Final = "stopping"
+MOVED: Final = "moved"
+"""The client must connect to another address; see ``Sessions.moved_to``."""
 
 
 class Session(Protocol):
@@ -76,6 +76,8 @@ class Sessions:
         self.dead = 0
         """Letters that clients could not handle."""
         self._hands = Hands(machine.engine.quotas)
+        self.moved_to = ""
+        """The address to which all clients must go, because this server was removed; empty: it was not."""
 
     def attach(self, driver: Driver, now: float) -> None:
         """Set the driver that takes what clients send."""
@@ -340,110 +342,16 @@ class Sessions:
         if session is not None:
             session.reply(reply)
 
-    def end(self, reason: str) -> None:
+    def move(self, to: str) -> None:
+        """Let all clients that are connected now connect to another address."""
+        before, self.moved_to = self.moved_to, to
+        self.end("the server has moved", MOVED)
+        self.moved_to = before
+
+    def end(self, reason: str, code: str = STOPPING) -> None:
         """End all sessions."""
         for session in list(self._sessions.values()):
-            session.end(reason, STOPPING)
-
-
-class RemoteSession:
-    """A client at the other end of a connection."""
-
-    def __init__(self, sessions: Sessions, connection: Connection, client: str, version: int, who: Who = TOKEN) -> None:
-        self.client = client
-        self.rights = sessions.rights(who)
-        self.barred: dict[str, str] = {}
-        self._version = version
-        self.address = ""
-        self.listening = False
-        self.handed: list[str] = []
-        self._sessions = sessions
-        self._connection = connection
-        self._welcomed = False
-        self._ended = False
-        self._rest: deque[wire.AnyPart] = deque()
-        """Parts that have arrived and are not yet handled."""
-        connection.trust(server=False)
-        sessions.begin(self)
-
-    def welcome(self, address: str, last: int) -> None:
-        self._welcomed = True
-        self._connection.send([wire.Welcome(self._version, self._sessions.server, address, last)])
-        self._connection.speak(self._version)
-
-    def reply(self, reply: Accepted | Refused) -> None:
-        if not self._welcomed:
-            return
-        if isinstance(reply, Accepted):
-            self._connection.send([wire.Accepted(reply.number)])
-        else:
-            self._connection.send([wire.Refused(reply.number, reply.count, reply.reason, reply.retry, reply.code)])
-
-    def deliver(self, letters: list[Letter]) -> None:
-        if self._sessions.is_current(self):
-            self._connection.send([wire.Deliver(couple(letters, self._version >= wire.LISTS))])
-
-    def end(self, reason: str, code: str) -> None:
-        self._ended = True
-        self._connection.close(reason, final=code == REPLACED, code=code)
-
-    # From the connection.
-
-    def received(self, parts: list[wire.AnyPart]) -> None:
-        if self._rest:
-            self._rest.extend(parts)
-        elif len(parts) > limits.session_parts_max:
-            self._rest.extend(parts)
-            self._connection.busy(True)
-            self._take_some()
-        else:
-            self._handle(parts)
-
-    def _take_some(self) -> None:
-        """Handle some of the parts that are left, and the others in the next turns."""
-        rest = self._rest
-        self._handle([rest.popleft() for _ in range(min(len(rest), limits.session_parts_max))])
-        if rest:
-            self._sessions.defer(self._go_on)
-        else:
-            self._connection.busy(False)
-
-    def _go_on(self) -> None:
-        if self._rest:
-            try:
-                self._take_some()
-            except WireError as error:
-                self._rest.clear()
-                self._connection.close(str(error), final=True, code=error.code)
-
-    def _handle(self, parts: list[wire.AnyPart]) -> None:
-        sessions, pinged = self._sessions, False
-        for part in parts:
-            if isinstance(part, wire.Publish):
-                fault = sessions.malformed(self.client, part)
-                if fault:
-                    raise WireError(f"malformed publish from client {self.client}: {fault}", "bad-publish")
-                sessions.publish(self, part.number, part.to, part.type, part.bodies, part.ask, part.context)
-            elif isinstance(part, wire.Done):
-                sessions.done(self, part.letters, part.dead)
-            elif isinstance(part, wire.Listen):
-                sessions.listen(self)
-            elif isinstance(part, wire.Ping):
-                pinged = True
-            elif isinstance(part, wire.Bye):
-                if part.final:
-                    sessions.leave(self)
-            elif not isinstance(part, wire.Pong):
-                raise WireError(f"{type(part).__name__} from client {self.client}", "unexpected-part")
-        if pinged:
-            self._connection.send([wire.Pong()])
-
-    def closed(self, reason: str, now: float) -> None:
-        self._rest.clear()
-        self._sessions.finish(self, "" if self._ended else reason, self._connection.code)
-
-    def writable(self) -> None:
-        return
+            session.end(reason, code)
 
 
 _reason_chars: Final = 1_000

@@ -17,6 +17,7 @@ __all__ = [
     "Denied",
     "FromPeer",
     "Log",
+    "Outputs",
     "Plan",
     "Refusal",
     "Refused",
@@ -150,6 +151,34 @@ class Step(msgspec.Struct):
     due: list[React]
     faults: list[tuple[str, str, str]]
     """(domain, peer, reason): what peers did wrong. The driver closes that connection and logs the reason."""
+
+
+class Outputs(Protocol):
+    """The receivers of what the gate lets leave, and of the driver's reports."""
+
+    def send(self, outgoing: list[Outgoing]) -> None:
+        """Write frames and acknowledgements to peers; called by the gate only."""
+        ...
+
+    def reply(self, replies: list[Accepted | Refused]) -> None:
+        """Send replies to clients' publishes; called by the gate only."""
+        ...
+
+    def deliver(self, due: React) -> None:
+        """Letters for a client are due; they must leave through the gate."""
+        ...
+
+    def fault(self, domain: str, peer: str, reason: str) -> None:
+        """Report that a peer did something wrong."""
+        ...
+
+    def hold(self, held: bool) -> None:
+        """Stop reading from all connections, or continue."""
+        ...
+
+    def organised(self) -> None:
+        """A step has applied an item about a change of the topology."""
+        ...
 
 
 class Log(Protocol):

@@ -57,16 +57,25 @@ class Round:
     def __init__(self, folder: Path, seed: int, topology: TopologyFile | None = None, nice: int = 0) -> None:
         self.seed = seed
         self.random = Random(seed)
-        self.topology = walking(topology or parse_topology(SMALL))
+        self.topology = self.make_topology(topology)
         self.faults: Counter[str] = Counter()
         self.found: list[str] = []
         self.processes = self.make_processes(folder, nice)
         self._folder = folder
         self._gone: list[tuple[float, str]] = []
 
+    def make_topology(self, topology: TopologyFile | None) -> TopologyFile:
+        """The topology, with walkers as agents."""
+        return walking(topology or parse_topology(SMALL))
+
     def make_processes(self, folder: Path, nice: int) -> Processes:
         """The servers."""
         return Processes(folder, self.topology, self.entry, nice)
+
+    @property
+    def recorded(self) -> list[str]:
+        """The servers whose data is checked."""
+        return list(self.topology.servers)
 
     async def strike(self, victim: str) -> None:
         """Cause a fault at a running server and count it; if the server is gone after it, call ``lost``."""
@@ -115,6 +124,10 @@ class Round:
         finally:
             await load.close()
             self.processes.close()
+        return self.concluded(figures)
+
+    def concluded(self, figures: Figures) -> Outcome:
+        """Return the outcome; remove the folder of a round without errors."""
         figures.found = self.found + figures.found
         if not figures.found:
             shutil.rmtree(self._folder)
@@ -141,9 +154,8 @@ class Round:
                 self.processes.kill(server)
             elif self.processes.stop(server) != 0 and not self.found:
                 self.found.append(f"{server} did not stop gracefully: {self.processes.log(server)[-500:]}")
-        directories = [self.processes.directory(server) for server in self.topology.servers]
-        figures = judge_directories(directories)
-        for server in self.topology.servers:
+        figures = judge_directories([self.processes.directory(server) for server in self.recorded])
+        for server in self.recorded:
             if "Traceback" in self.processes.log(server):
                 figures.found.append(f"{server} has a traceback in its log")
         return figures

@@ -63,6 +63,8 @@ class Processes:
         self.topology = topology
         self.file = folder / "topology.toml"
         self.file.write_text(topology.text())
+        self.files: dict[str, Path] = {}
+        """The topology files of servers that are started with another one."""
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self._entry = entry
         self._nice = nice
@@ -80,7 +82,15 @@ class Processes:
     def start(self, server: str, *options: str) -> None:
         """Start a server that is down; it listens a little later."""
         assert server not in self.running
-        command = [sys.executable, "-m", self._entry, "serve", str(self.file), "--server", server]
+        command = [
+            sys.executable,
+            "-m",
+            self._entry,
+            "serve",
+            str(self.files.get(server, self.file)),
+            "--server",
+            server,
+        ]
         command += ["--trace"] if self._trace else []
         command += ["--data", self.directory(server), *options]
         # The servers run the same code as this process, wherever it was found.

@@ -91,6 +91,9 @@ class TcpLine:
             if not line.dials(loop.time()):
                 continue
             self._closed.clear()
+            if line.moved_to:
+                self._address = _moved(line.moved_to) or self._address
+                line.moved_to = ""
             try:
                 await dial(self._opened, self._address.host, self._address.port, self._tls)
                 await self._watch()
@@ -207,6 +210,14 @@ def connect(
     own.expect(CLIENT)
     keyring, dialing = own.keyring(), tls or own.dialing()
     return Bus(name, lambda bus: TcpLine(bus, where, "", dialing, patience, waits, keyring))
+
+
+def _moved(address: str) -> Address | None:
+    """Return the address that a server said; None: it is malformed."""
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port[:8]) < 65_536:
+        return None
+    return Address(host.strip("[]"), int(port))
 
 
 def _read(credentials: "Credentials | str | Path | None") -> "Credentials | None":

@@ -20,9 +20,10 @@ async def request(
     *arguments: str,
     tls: ssl.SSLContext | None = None,
     keyring: Keyring | None = None,
+    long: bool = False,
 ) -> Any:
     """Send a request to a server; return the document that it answers with. ``keyring``: the operator's identity, for
-    servers with an access file."""
+    servers with an access file. ``long``: whether the request is long, or may take long."""
     answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def answered(document: Any, error: AntecedeError | None) -> None:
@@ -34,11 +35,11 @@ async def request(
             answer.set_exception(error)
 
     def opened(connection: TcpConnection) -> OperatorRequest:
-        return OperatorRequest(connection, wire.Request(token, command, list(arguments)), answered, keyring)
+        return OperatorRequest(connection, wire.Request(token, command, list(arguments)), answered, keyring, long=long)
 
     try:
         await dial(opened, address.host, address.port, tls)
-        async with asyncio.timeout(limits.hello_seconds_max):
+        async with asyncio.timeout(limits.change_command_seconds_max if long else limits.hello_seconds_max):
             return await answer
     except TimeoutError:
         raise ClosedError(f"no answer from {address}") from None

@@ -163,7 +163,7 @@ class ChangeWorld:
             return
         for me, peer in ((one, other), (other, one)):
             organisation = peer.machine.organisation
-            decided = me.machine.organisation.decided(organisation.system, organisation.change)
+            decided = me.machine.organisation.decided(organisation.system, organisation.change, peer.machine.epoch)
             if decided is not None:
                 me.step([decided])
         if not (one.up and other.up) or not _agree(one.machine, other.machine):
@@ -273,7 +273,8 @@ class ChangeWorld:
         for name in new.servers:
             if name not in self.servers:
                 self._create(name, new)
-        wish = Wish(new, tuple(self.servers), "system", self.clock_ms)
+        attempt = f"{self.random.getrandbits(32):x}"
+        wish = Wish(new, tuple(self.servers), "system", self.clock_ms, attempt=attempt)
         self._steps = carry_out(wish)
         self._advance(lambda steps: next(steps))
 

@@ -1,0 +1,138 @@
+"""An operator's change of a running system: an adapter that carries out :mod:`antecede.server.changing` over TCP.
+
+It sends the commands of a batch to their servers at the same time, tries again while a server is busy, and reports what
+it waits for. It may be killed at any point.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterable
+from time import monotonic
+from typing import Any
+
+from antecede import limits
+from antecede.access.proof import Keyring
+from antecede.errors import AntecedeError, ClosedError, OverloadError, RefusedError
+from antecede.live.client.operator import request
+from antecede.server.changing import Command, Outcome, Steps, Wait
+from antecede.topology import Address, TopologyFile, parse_topology
+
+Progress = Callable[[str], None]
+"""Reports what is being done, or waited for."""
+
+
+class RunningServers:
+    """The servers of a running system, for one change."""
+
+    def __init__(
+        self,
+        files: Iterable[TopologyFile],
+        token: str = "",
+        tls: ssl.SSLContext | None = None,
+        keyring: Keyring | None = None,
+        progress: Progress = lambda text: None,
+    ) -> None:
+        """``files``: topologies that contain the servers; those of the topology in force are added."""
+        self._addresses: dict[str, list[Address]] = {}
+        for file in files:
+            self._add(file)
+        self._token, self._tls, self._keyring = token, tls, keyring
+        self._progress = progress
+
+    def _add(self, file: TopologyFile) -> None:
+        for server, address in file.servers.items():
+            known = self._addresses.setdefault(server, [])
+            if address not in known:
+                known.append(address)
+
+    async def drive(self, steps: Steps) -> Outcome:
+        """Carry out a change to its end."""
+        error: AntecedeError | None = None
+        answers: list[dict[str, object] | None] = []
+        try:
+            asked = next(steps)
+            while True:
+                answers, error = [], None
+                if isinstance(asked, Wait):
+                    if asked.reason:
+                        self._progress(f"waits for {asked.reason}")
+                    await asyncio.sleep(asked.seconds)
+                else:
+                    if asked:
+                        self._progress(_doing.get(asked[0].name, asked[0].name))
+                    found = await asyncio.gather(*map(self._answer, asked))
+                    failures = [one for one in found if isinstance(one, AntecedeError)]
+                    error = failures[0] if failures else None
+                    answers = [one for one in found if not isinstance(one, AntecedeError)]
+                asked = steps.send(answers) if error is None else steps.throw(error)
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            return outcome
+
+    async def _answer(self, command: Command) -> dict[str, object] | AntecedeError | None:
+        """Return the answer to a command, or its error; None: the server does not answer."""
+        begun, trouble = monotonic(), ""
+        while True:
+            try:
+                return await self._ask(command)
+            except OverloadError as error:
+                # It takes part in a backup, its disk is full, or the operator's commands are limited.
+                trouble, most = str(error), _busy_seconds_max
+            except ClosedError as error:
+                trouble, most = str(error), 0.0 if not command.patient else float("inf")
+                if command.name not in _unhurried and not command.patient:
+                    most = _again_seconds_max
+            except AntecedeError as error:
+                return error
+            if monotonic() - begun > most:
+                return None if most < _busy_seconds_max else OverloadError(trouble)
+            self._progress(f"waits for server {command.server}: {trouble}")
+            await asyncio.sleep(_pause_seconds)
+
+    async def _ask(self, command: Command) -> dict[str, object]:
+        failure: AntecedeError = ClosedError(f"the address of server {command.server} is not known")
+        for address in self._addresses.get(command.server, []):
+            try:
+                document: Any = await request(
+                    address,
+                    self._token,
+                    command.name,
+                    *command.arguments,
+                    tls=self._tls,
+                    keyring=self._keyring,
+                    long=True,
+                )
+            except ClosedError as error:
+                failure = error
+                continue
+            except RefusedError as error:
+                raise RefusedError(f"server {command.server} at {address}: {error}", error.code) from None
+            if document.get("server") != command.server:
+                failure = ClosedError(f"server {document.get('server')} answers at {address}, not {command.server}")
+                continue
+            if command.name == "change-look" and document.get("topology"):
+                self._add(parse_topology(str(document["topology"]), "the topology in force"))
+            return dict(document)
+        raise failure
+
+
+_doing = {
+    "change-look": "looks at the servers",
+    "change-pause": "lets letters wait",
+    "change-transit": "waits until everything in transit has arrived",
+    "change-stage": "imports classes and stages the change",
+    "change-ready": "checks that every server is ready",
+    "change-left": "hands over agents and clients",
+    "change-receive": "hands over agents and clients",
+    "change-commit": "puts the new topology in force",
+    "change-abandon": "abandons the change",
+    "change-history": "asks the servers",
+}
+_unhurried = ("change-look", "change-history", "change-abandon")
+"""Commands that are not tried again if a server does not answer."""
+_pause_seconds = 0.2
+_again_seconds_max = 5.0
+"""How long to try again while a server restarts, before the change is abandoned."""
+_busy_seconds_max = 30.0
+"""How long to try again while a server is busy: a backup holds it for less."""
+assert limits.change_idle_seconds_max > _again_seconds_max, "the others must still wait when a server is back"

@@ -1,0 +1,162 @@
+"""The live adapter of a change of the topology: import classes, use new addresses, end a removed server.
+
+The rules are in :mod:`antecede.server.reorganising`. Work that may take long (imports, the indices of the trace) is
+done by another thread, so that everything else goes on.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from antecede.engine.belongings import Belongings
+from antecede.errors import AgentError, AntecedeError, TopologyError
+from antecede.live.application import Classes, agents_of, load_class, readable
+from antecede.live.isolation import isolated_agents
+from antecede.recording.segments import Recording
+from antecede.server.organisation import topology_in
+from antecede.server.reorganising import Adapter
+from antecede.topology import TopologyFile
+from antecede.whereabouts import described
+
+if TYPE_CHECKING:
+    from antecede.live.server import ServerRuntime
+
+
+class LiveChanges(Adapter):
+    """What a running server does for a change."""
+
+    def __init__(self, runtime: "ServerRuntime", given: Classes | None) -> None:
+        """``given``: the classes of agents that should not be imported."""
+        self._runtime = runtime
+        self._given = given or {}
+        self._working: set[asyncio.Task[None]] = set()
+
+    def prepare(self, file: TopologyFile, came: list[Belongings]) -> None:
+        runtime = self._runtime
+        if runtime.name not in file.servers:
+            return
+        try:
+            readable(file, runtime.name, came, self._given)
+        except AgentError as error:
+            raise AgentError(
+                f"server {runtime.name}: {error} (a running server uses the modules that it has imported already: "
+                "restart it to use newer files)"
+            ) from None
+        address = file.servers[runtime.name]
+        if address != runtime.topology.servers[runtime.name]:
+            _check_free(runtime.host or address.host, address.port, runtime.name)
+
+    def indices(self, addresses: list[str]) -> dict[str, int]:
+        runtime = self._runtime
+        if not addresses or not runtime.data:
+            return {}
+        try:
+            known = Recording(runtime.data, runtime.topology).indices()
+        except AntecedeError:
+            # Nothing was recorded, so there is nothing to continue.
+            return {}
+        return {address: known.get(address, 0) for address in addresses}
+
+    def offload(self, work: Callable[[], None], then: Callable[[AntecedeError | None], None]) -> None:
+        async def do() -> None:
+            failure: AntecedeError | None = None
+            try:
+                await asyncio.to_thread(work)
+            except AntecedeError as error:
+                failure = error
+            except Exception as error:
+                failure = AgentError(f"server {self._runtime.name}: {described(error)}")
+            then(failure)
+
+        self._do(do())
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
+
+    async def _listen(self) -> None:
+        """Listen on the new address of this server, and send clients there."""
+        runtime = self._runtime
+        address = runtime.topology.servers[runtime.name]
+        while True:
+            try:
+                await runtime.listen_elsewhere()
+                break
+            except AntecedeError as error:
+                runtime.log.error("cannot-listen", reason=str(error))
+                await asyncio.sleep(_listen_seconds)
+        runtime.log.info("listens", address=str(address))
+        runtime.core.sessions.move(str(address))
+
+    def disown(self, agents: list[str]) -> None:
+        self._runtime.reactions.disown(agents)
+
+    def organised(self, file: TopologyFile) -> None:
+        runtime = self._runtime
+        before, runtime.topology, runtime.epoch = runtime.topology, file, file.epoch
+        host, reactions, name = runtime.reactions.host, runtime.reactions, runtime.name
+        kinds = agents_of(file, name, self._given)
+        for agent in before.agents:
+            if agent.server == name and agent.name not in kinds:
+                host.retire(agent.name)
+        for agent_name, kind in kinds.items():
+            host.declare(agent_name, kind)
+        for address, born in runtime.machine.engine.born.items():
+            host.declare(address, load_class(born))
+        runtime.reaction_limit = reactions.limit = file.reactions.limit
+        runtime.reaction_seconds_longest = file.reactions.longest
+        fresh = isolated_agents(file, host, runtime.log)
+        for agent_name, isolated in list(runtime.isolated.items()):
+            if agent_name in fresh:
+                fresh[agent_name] = isolated.renewed(fresh[agent_name])
+            else:
+                isolated.close()
+        runtime.isolated.clear()
+        runtime.isolated.update(fresh)
+        reactions.organised()
+        if before.servers[name] != file.servers[name]:
+            self._do(self._listen())
+        runtime.set_timer()
+
+    def removed(self) -> None:
+        if not self._runtime.removed.done():
+            self._runtime.removed.set_result(None)
+
+
+def addresses_of(runtime: "ServerRuntime", server: str) -> list[tuple[str, int]]:
+    """Return the addresses of a server: in the topology in force, and in the one that is staged."""
+    staged = runtime.machine.organisation.staged
+    files = [runtime.topology] if staged is None else [runtime.topology, topology_in(staged.topology)]
+    known = [file.servers[server] for file in files if server in file.servers]
+    return list(dict.fromkeys((address.host, address.port) for address in known))
+
+
+def staged_classes(runtime: "ServerRuntime") -> None:
+    """Import the classes of a change that is staged when a server starts: it may come into force at any moment."""
+    organisation = runtime.machine.organisation
+    if organisation.staged is None:
+        return
+    file = topology_in(organisation.staged.topology)
+    try:
+        readable(file, runtime.name, organisation.came)
+    except AntecedeError as error:
+        runtime.log.error("change-unprepared", change=organisation.staged.change, reason=str(error))
+
+
+def _check_free(host: str, port: int, server: str) -> None:
+    """Refuse a new address on which this machine cannot listen."""
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+    except OSError as error:
+        raise TopologyError(f"server {server} cannot listen on {host}:{port}: {error.strerror or error}") from None
+
+
+_listen_seconds = 1.0
+"""How long to wait before an address is tried again."""

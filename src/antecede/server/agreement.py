@@ -1,0 +1,69 @@
+"""Which servers may connect: both have the same version, system, and topology of all domains that they share."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from antecede import wire
+from antecede.errors import WireError
+from antecede.server import AgentServer
+from antecede.server.words import Refusal
+
+BEHIND: Final = ("other-topology", "unknown-server", "other-links")
+"""The refusals that a server may get because it has not made a change yet."""
+
+
+def refusal_of(
+    machine: AgentServer, shared: Sequence[str] | None, hello: wire.ServerHello, epoch: str, speaks: int
+) -> Refusal | None:
+    """Return why the sender of a hello may not connect; None: it may. ``shared``: the domains that it shares with this
+    server; None: it is not a peer. ``epoch``: of this server. ``speaks``: its newest wire version."""
+    me, other = machine.name, hello.server[:64]
+    try:
+        wire.agree(hello.version, hello.oldest, speaks)
+    except WireError as error:
+        return Refusal(error.code, str(error))
+    if hello.to != me:
+        return Refusal("wrong-server", f"this is server {me}, not {hello.to[:64]}")
+    if shared is None:
+        return Refusal("unknown-server", f"server {other} shares no domain with {me}")
+    other_topology = _other_topology(machine, shared, hello, epoch)
+    if other_topology is not None:
+        return other_topology
+    for link in hello.links:
+        mine = machine.channel.consumers[link.domain].generation
+        if link.generation != mine:
+            return Refusal(
+                "other-generation",
+                f"domain {link.domain} was reset {link.generation} times at {other} and {mine} times at {me}: "
+                "reset it at all its members (antecede topology forget)",
+            )
+    return None
+
+
+def _other_topology(machine: AgentServer, shared: Sequence[str], hello: wire.ServerHello, epoch: str) -> Refusal | None:
+    """Return why a server with another topology may not connect: a domain that both share differs. If one end does not
+    send digests, the whole topology must be the same."""
+    me, other, organisation = machine.name, hello.server[:64], machine.organisation
+    if hello.epoch.partition("~")[2] != epoch.partition("~")[2]:
+        return Refusal("other-system", f"server {other} belongs to another system ({hello.epoch[:64]}) than {me}")
+    if hello.system and organisation.system and hello.system != organisation.system:
+        return Refusal("other-system", f"server {other} belongs to another system ({hello.system[:64]}) than {me}")
+    theirs = {link.domain: link.digest for link in hello.links}
+    ours = {one: organisation.digest(one, machine.plan) for one in shared}
+    if hello.epoch != epoch and not (all(theirs.values()) and all(ours.values())):
+        return Refusal(
+            "other-topology",
+            f"server {other} has topology epoch {hello.epoch[:64]} and {me} has {epoch}: "
+            "start both with the same topology file",
+        )
+    if theirs.keys() != ours.keys() and hello.epoch == epoch:
+        return Refusal("other-links", f"server {other} names other links than the topology")
+    differ = sorted(one for one in {*theirs, *ours} if theirs.get(one) != ours.get(one))
+    if differ and all(theirs.values()) and all(ours.values()):
+        return Refusal(
+            "other-topology",
+            f"server {other} has change {hello.change} of the topology (epoch {hello.epoch[:64]}) and {me} has "
+            f"change {organisation.change} ({epoch}), and domain {differ[0][:64]} differs: finish the change "
+            "with antecede topology apply, or start both with the same topology file",
+        )
+    return None

@@ -1,0 +1,91 @@
+"""The end of a change whose operator is gone: each server finds out by itself whether the change was made.
+
+The coordinator's log decides (:mod:`antecede.server.changing`). So after a time without a command of the attempt:
+
+* the coordinator abandons the change, if it has not committed it. From then on it cannot commit it.
+* A server that has only let letters wait abandons it as well: nothing can be committed that it has not staged.
+* A server that has staged the change must not decide. It asks the coordinator, again and again: it connects to it and
+  sends a hello with the attempt. The answer is the coordinator's hello, with the number of the change in force there
+  and the attempt that is in progress there. If neither is this change, it was abandoned there. Only an answer counts: a
+  hello that the coordinator sent earlier may be older than its part in the change.
+
+Besides, the hello of any server with this change in force proves that it was made. This is how a server that was down
+at the commit learns of it.
+
+Why a server may abandon a staged change when the coordinator does not have it: the commit is given only after every
+server has confirmed that the change is staged there, the coordinator included. If it is not staged there any more, or
+not yet, no commit of this attempt will succeed: this server refuses to confirm an attempt that it has abandoned.
+"""
+
+from collections.abc import Callable
+
+from antecede import limits
+from antecede.server import AgentServer
+from antecede.server.change_items import Abandoned, Committed
+from antecede.wire import ServerHello
+
+
+class Deciding:
+    """One server's knowledge about the decision of a change in progress."""
+
+    def __init__(self, machine: AgentServer, decide: Callable[[Committed | Abandoned], None]) -> None:
+        """``decide``: carries out a decision."""
+        self._machine = machine
+        self._decide = decide
+        self._attempt = machine.organisation.attempt
+        self._commanded = 0.0
+        """The time of the last command of this attempt; 0: none in this life."""
+        self._since: float | None = None
+        """The time at which this life first looked at the attempt in progress."""
+        self._ask_at = 0.0
+
+    def commanded(self, now: float) -> None:
+        """A command of the attempt in progress came, or is being carried out."""
+        self._commanded = self._since = now
+
+    def idle(self, now: float) -> float | None:
+        """Return the seconds since the last command of the attempt in progress."""
+        return None if not self._in_progress else max(0.0, now - self._commanded) if self._commanded else _long_ago
+
+    @property
+    def _in_progress(self) -> bool:
+        organisation = self._machine.organisation
+        return bool(organisation.paused or organisation.staged is not None)
+
+    def watch(self, now: float) -> str:
+        """Look whether the operator is gone. Return the server to ask about the decision, or an empty string."""
+        organisation = self._machine.organisation
+        if not self._in_progress:
+            self._since = None
+            return ""
+        if self._since is None or organisation.attempt != self._attempt:
+            self._since, self._attempt = now, organisation.attempt
+        staged = organisation.staged
+        if staged is not None and staged.coordinator != self._machine.name:
+            if now >= max(self._ask_at, self._since + limits.change_ask_seconds):
+                self._ask_at = now + limits.change_ask_seconds
+                return staged.coordinator
+        elif now - self._since > limits.change_idle_seconds_max:
+            self._since = now
+            number = organisation.paused if staged is None else staged.change
+            self._decide(Abandoned(number, organisation.attempt))
+        return ""
+
+    def heard(self, hello: ServerHello) -> bool:
+        """Take a hello of an authenticated server. Return whether it decides the change that is staged here."""
+        organisation = self._machine.organisation
+        staged = organisation.staged
+        if staged is None:
+            return False
+        made = organisation.decided(hello.system, hello.change, hello.epoch.partition("~")[0])
+        if made is not None:
+            self._decide(made)
+            return True
+        answer = hello.server == staged.coordinator and bool(hello.asked) and hello.asked == staged.attempt
+        if answer and hello.attempt != staged.attempt and hello.change < staged.change:
+            self._decide(Abandoned(staged.change, staged.attempt))
+            return True
+        return False
+
+
+_long_ago = 3_600.0

@@ -1,0 +1,68 @@
+"""Questions to other servers about a change of the topology: a connection on which only hellos are exchanged.
+
+Such a hello names no links. It is answered with a hello, too, and then the connection is closed. The same answer goes
+to a server that is refused because it has not made a change yet: it learns that the change was made. See
+:mod:`antecede.server.deciding`.
+"""
+
+from typing import TYPE_CHECKING
+
+from antecede import wire
+from antecede.server.agreement import BEHIND
+from antecede.server.connections import Connection
+from antecede.server.organisation import Organisation
+from antecede.server.peer import Peer
+from antecede.server.words import Refusal
+
+if TYPE_CHECKING:
+    from antecede.server.peering import Peering
+
+CODE = "topology-changed"
+
+
+class Inquiries:
+    """The questions of one server, and its answers."""
+
+    def __init__(self, peering: "Peering", organisation: Organisation) -> None:
+        self._peering = peering
+        self._organisation = organisation
+        self._at: dict[str, float] = {}
+        """Servers to ask, and when."""
+        self._dialed: set[str] = set()
+
+    def ask(self, server: str, now: float) -> None:
+        """Ask a server for its hello."""
+        self._at[server] = now
+
+    def deadline(self) -> float | None:
+        """The time of the next question."""
+        return min(self._at.values(), default=None)
+
+    def due(self, now: float) -> list[str]:
+        """Return the servers to dial now; ``ended`` must follow for each."""
+        found = [name for name, when in self._at.items() if when <= now]
+        for name in found:
+            del self._at[name]
+        fresh = [name for name in found if name not in self._dialed]
+        self._dialed.update(fresh)
+        return fresh
+
+    def ended(self, name: str) -> bool:
+        """A server was dialed, with success or without. Return whether it was dialed for a question."""
+        asked = name in self._dialed
+        self._dialed.discard(name)
+        return asked
+
+    def answers(self, hello: wire.ServerHello, refusal: Refusal) -> bool:
+        """Return whether a server that is refused must get our hello: it asks, or has not made a change yet."""
+        behind = hello.change < self._organisation.change or bool(hello.attempt)
+        return refusal.code in BEHIND and (behind or not hello.links)
+
+    def answer(self, hello: wire.ServerHello, connection: Connection, refusal: Refusal) -> None:
+        """Send our hello, once it is durable, and close the connection."""
+        to = Peer(hello.server[:64], [], False)
+
+        def close() -> None:
+            connection.close(refusal.reason, code=CODE)
+
+        self._peering.say_hello(to, connection, close, hello.attempt[:64])

@@ -1,0 +1,284 @@
+"""A running server's part in changes of the topology: the commands of the operator's process, one after the other, and
+what follows from them.
+
+:class:`antecede.server.participation.Participant` carries out the commands. It looks at the machine and then changes
+it, so no other item about a change may be queued between the two: a command waits until the item of the one before it
+was taken by a step. It is answered when that item is durable.
+
+After a step with such an item, everything follows the topology that is now in force: agents that do not react while
+they move are dropped from memory, peers are connected again where a domain has begun, clients of a removed server get
+its new address. The adapter does the rest (:class:`Adapter`). When a server is removed, the adapter ends its process.
+
+While the server is held for a backup, nothing about a change happens: otherwise the copies of two servers could contain
+different decisions.
+
+:mod:`antecede.server.deciding` says what happens if the operator's process is gone.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from antecede.engine.belongings import Belongings
+from antecede.errors import AntecedeError, OverloadError, UsageError
+from antecede.server import AgentServer, Input
+from antecede.server.change_items import Abandoned, Committed
+from antecede.server.deciding import Deciding
+from antecede.server.driver import Driver
+from antecede.server.items import Organising
+from antecede.server.organisation import topology_in
+from antecede.server.participation import Participant
+from antecede.server.peering import Peering
+from antecede.server.sessions import MOVED, STOPPING, Sessions
+from antecede.server.words import Log
+from antecede.topology import TopologyFile
+from antecede.wire import ServerHello
+
+Done = Callable[[Any, AntecedeError | None], None]
+"""Called once with the result of a command, or with the error."""
+
+
+class Adapter:
+    """What only the adapter of a server can do for a change. This one does nothing."""
+
+    def prepare(self, file: TopologyFile, came: list[Belongings]) -> None:
+        """Import the classes of the agents that will live here, and read these states; raise an error if that fails.
+        Another thread may call it."""
+
+    def indices(self, addresses: list[str]) -> dict[str, int]:
+        """Return the next index of these processes in the recorded trace. Another thread may call it."""
+        return {}
+
+    def offload(self, work: Callable[[], None], then: Callable[[AntecedeError | None], None]) -> None:
+        """Do some work that may take long, then call ``then`` with its error."""
+        try:
+            work()
+        except AntecedeError as error:
+            then(error)
+        else:
+            then(None)
+
+    def disown(self, agents: list[str]) -> None:
+        """Drop agents from memory; the outcomes of their reactions in progress must not be reported any more."""
+
+    def organised(self, file: TopologyFile) -> None:
+        """Use a topology that has come into force: its classes, its addresses."""
+
+    def removed(self) -> None:
+        """End the server, which is not part of the topology any more."""
+
+
+class Reorganising:
+    """One running server's part in changes."""
+
+    def __init__(
+        self,
+        machine: AgentServer,
+        driver: Driver,
+        peering: Peering,
+        sessions: Sessions,
+        lives: Callable[[str], bool],
+        log: Log,
+    ) -> None:
+        """``lives``: whether an address is an agent of this server."""
+        self._machine = machine
+        self._driver = driver
+        self._peering = peering
+        self._sessions = sessions
+        self._lives = lives
+        self._log = log
+        self.adapter = Adapter()
+        self._known_indices: dict[str, int] = {}
+        """The next indices of processes that leave, as the adapter has found them."""
+        self.participant = Participant(machine, self._feed, self._prepare, self._indices)
+        self.participant.heard = lambda: self.deciding.idle(driver.now)
+        self.deciding = Deciding(machine, self._decide)
+        self.commands = self.participant.commands
+        self._waiting: deque[tuple[str, list[str], Done]] = deque()
+        self._busy = False
+        """Whether a command is being carried out."""
+        self._fed = False
+        self._looks = 0
+        """How often this server, which is new, found no peer that is connected to it."""
+        self._plan = machine.plan
+        self._frozen: frozenset[str] = frozenset()
+        self._removed = machine.organisation.removed
+        peering.decide = self.heard
+
+    # Commands.
+
+    def request(self, command: str, arguments: list[str], done: Done) -> None:
+        """Carry out a command, after those that came before."""
+        self._waiting.append((command, arguments, done))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._waiting and not self._busy:
+            command, arguments, done = self._waiting.popleft()
+            self._busy = True
+            try:
+                work = self._examine(command, arguments)
+            except AntecedeError as error:
+                self._end(done, None, error)
+                continue
+            if work is None:
+                self._carry_out(command, arguments, done)
+            else:
+                self.adapter.offload(work, self._then(command, arguments, done))
+
+    def _examine(self, command: str, arguments: list[str]) -> Callable[[], None] | None:
+        """Check a command; return the work to do before it."""
+        if len(arguments) != self.commands[command][0]:
+            raise UsageError(f"unknown request {command!r} with {len(arguments)} arguments")
+        if command not in _unbound and self._peering.paused:
+            raise OverloadError(f"server {self._machine.name} is part of a backup: try again later")
+        if command == "change-left" and arguments[2] == "0":
+            addresses = [one.address for one in self._machine.organisation.left]
+            return lambda: self._find_indices(addresses)
+        return self.participant.preparation(command, arguments)
+
+    def _then(self, command: str, arguments: list[str], done: Done) -> Callable[[AntecedeError | None], None]:
+        def then(error: AntecedeError | None) -> None:
+            if error is None:
+                self._carry_out(command, arguments, done)
+            else:
+                self._end(done, None, error)
+            self._go_on()
+
+        return then
+
+    def _carry_out(self, command: str, arguments: list[str], done: Done) -> None:
+        self._fed = False
+        try:
+            result = self.commands[command][1](*arguments)
+        except AntecedeError as error:
+            self._end(done, None, error)
+            return
+        if command not in _unbound:
+            self.deciding.commanded(self._driver.now)
+        if not self._fed:
+            self._end(done, result, None)
+            return
+        driver = self._driver
+
+        def taken() -> None:
+            driver.when_durable(lambda: done(result, None))
+            self._busy = False
+            self._go_on()
+
+        driver.when_taken(taken)
+
+    def _end(self, done: Done, result: Any, error: AntecedeError | None) -> None:
+        self._busy = False
+        done(result, error)
+
+    def _feed(self, given: Input) -> None:
+        driver = self._driver
+        if driver.behind:
+            raise OverloadError(f"server {self._machine.name} cannot write its log: {driver.trouble}")
+        assert isinstance(given, Organising), "a change consists of items about it"
+        self._fed = True
+        driver.change(given)
+
+    def _prepare(self, file: TopologyFile, came: list[Belongings]) -> None:
+        self.adapter.prepare(file, came)
+
+    def _find_indices(self, addresses: list[str]) -> None:
+        self._known_indices = self.adapter.indices(addresses)
+
+    def _indices(self, addresses: list[str]) -> dict[str, int]:
+        return self._known_indices
+
+    # Decisions.
+
+    def heard(self, hello: ServerHello) -> bool:
+        """Take a hello of an authenticated server. Return True if a change is decided by it; then that server should
+        connect again afterwards."""
+        return self.deciding.heard(hello)
+
+    def watch(self, now: float) -> None:
+        """Look, about once per second, whether the operator of a change is gone."""
+        inquiries, peers = self._peering.inquiries, self._peering.peers
+        if self._busy:
+            self.deciding.commanded(now)
+        elif not self._peering.paused:
+            coordinator = self.deciding.watch(now)
+            if coordinator:
+                inquiries.ask(coordinator, now)
+        organisation = self._machine.organisation
+        alone = not organisation.outside and not any(peer.connection for peer in peers.values())
+        if alone and organisation.is_new(self._machine.channel) and peers:
+            # Peers that know this server connect at once. If one does not, a change must add this server first.
+            self._looks += 1
+            if self._looks > _looks_unasked:
+                inquiries.ask(sorted(peers)[self._looks % len(peers)], now)
+
+    def _decide(self, item: Committed | Abandoned) -> None:
+        """Carry out a decision that another server, or the clock, has made."""
+        attempt = f"{item.change}:{item.attempt}"
+        if isinstance(item, Committed):
+            self.request("change-commit", [attempt, str(item.clock_ms)], self._decided)
+        else:
+            self._log.warning("change-abandoned", change=item.change, reason="the operator's command has ended")
+            self.request("change-abandon", [attempt], self._decided)
+
+    def _decided(self, result: Any, error: AntecedeError | None) -> None:
+        if error is not None:
+            self._log.warning("change-undecided", reason=str(error))
+
+    # After a step.
+
+    def organised(self) -> None:
+        """Follow an item about a change that a step has applied."""
+        machine, organisation = self._machine, self._machine.organisation
+        engine = machine.engine
+        agents = (*machine.plan.homes, *engine.born)
+        frozen = frozenset(agent for agent in agents if self._lives(agent) and engine.is_frozen(agent))
+        if frozen != self._frozen:
+            self._disown(sorted(frozen | self._frozen))
+            self._frozen = frozen
+            if organisation.whole:
+                # Nothing that a client reports now would count.
+                self._sessions.end("the server is being removed from the topology")
+        if machine.plan is not self._plan or organisation.removed != self._removed:
+            self._reorganise()
+
+    def _disown(self, agents: list[str]) -> None:
+        self.adapter.disown(agents)
+        self._driver.disown(set(agents))
+
+    def _leave(self) -> None:
+        """End this server's part in the system, because a change has removed it."""
+        machine, reason = self._machine, "the server was removed from the topology"
+        file = topology_in(machine.organisation.topology)
+        home = file.home_of(machine.name)
+        self._peering.stop(reason)
+        self._sessions.moved_to = str(file.servers[home]) if home in file.servers else ""
+        self._sessions.end(reason, MOVED if self._sessions.moved_to else STOPPING)
+        self.adapter.removed()
+
+    def _reorganise(self) -> None:
+        machine, organisation = self._machine, self._machine.organisation
+        before, self._plan, self._removed = self._plan, machine.plan, organisation.removed
+        self._log.info("topology-changed", change=organisation.change, epoch=machine.epoch)
+        if organisation.removed:
+            self._leave()
+            return
+        file = machine.plan.file
+        assert file is not None, "a topology that changes comes from a file"
+        kinds = {} if before.file is None else {agent.name: agent.kind for agent in before.file.agents}
+        other = [agent.name for agent in file.agents if agent.name in kinds and kinds[agent.name] != agent.kind]
+        here = [agent for agent in machine.plan.homes if self._lives(agent)]
+        gone = [agent for agent in before.homes if self._lives(agent) and machine.plan.homes.get(agent) != machine.name]
+        self._disown([*gone, *(agent for agent in other if agent in here)])
+        self.adapter.organised(file)
+        for agent in other:
+            machine.engine.abandon(agent)
+        self._peering.organise(self._driver.now)
+        self._driver.poke()
+
+
+_unbound = ("change-look", "change-history")
+"""Commands that belong to no attempt."""
+_looks_unasked = 1
+"""Looks of a new server without a question: in the first second its peers may still start."""

@@ -1,0 +1,209 @@
+"""Changes of the topology of a running system under load, with kills of servers and of the command that changes it.
+
+Each round goes through several topologies and back: one domain → a bus of domains → one more server → an agent moves to
+it → a domain is split → back to one domain, without that server. Meanwhile clients start walks, servers are killed and
+started again, with the topology file that they had at first, and the command is killed at random moments and given
+again. The checks are those of all trials: nothing lost, nothing twice, nothing late, the states of agents are right.
+"""
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from random import SystemRandom
+from secrets import token_hex
+from time import time
+
+from antecede.errors import AntecedeError
+from antecede.live.client.changing import RunningServers
+from antecede.server.changing import Outcome as ChangeOutcome
+from antecede.server.changing import Wish, carry_out
+from antecede.topology import TopologyFile, parse_topology
+from antecede.trials.rounds import Outcome, Round
+from antecede.walks.load import Figures, Load
+from antecede.walks.processes import Processes, free_ports
+from antecede.walks.walkers import Walker, name_of_walker
+
+
+class Journey:
+    """The topologies of a trial."""
+
+    def __init__(self, servers: int) -> None:
+        self.base = [f"s{number + 1}" for number in range(servers)]
+        self._ports = dict(zip(self.base, free_ports(servers, SystemRandom()), strict=True))
+
+    def _topology(self, domains: dict[str, list[str]], homes: dict[int, str], extra: str = "") -> TopologyFile:
+        kind = f"{Walker.__module__}:{Walker.__qualname__}"
+        names = [*self.base, extra] if extra else self.base
+        agents = {name_of_walker(place): homes.get(place, server) for place, server in enumerate(self.base)}
+        if extra:
+            agents[f"agent-{extra}"] = extra
+        lines = ["[servers]", *(f'{name} = "tcp://127.0.0.1:{self._ports[name]}"' for name in names), "[domains]"]
+        for name, members in domains.items():
+            listed = ", ".join(f'"{member}"' for member in members)
+            lines.append(f'{name} = {{ servers = [{listed}], order = "matrix" }}')
+        lines += ["[agents]", *(f'{name} = {{ server = "{at}", class = "{kind}" }}' for name, at in agents.items())]
+        return parse_topology("\n".join(lines))
+
+    @property
+    def flat(self) -> TopologyFile:
+        """One domain."""
+        return self._topology({"A": self.base}, {})
+
+    def stations(self, extra: str) -> list[TopologyFile]:
+        """Return the topologies of one round, which ends with the first one. ``extra``: the name of the server that is
+        added."""
+        self._ports[extra] = free_ports(1, SystemRandom())[0]
+        groups = [self.base[at : at + 3] for at in range(0, len(self.base), 3)]
+        routers = [group[0] for group in groups]
+        bus = {"bus": routers} if len(routers) > 1 else {}
+        bus |= {f"L{number}": group for number, group in enumerate(groups) if len(group) > 1}
+        more = {**bus, "X": [self.base[-1], extra]}
+        split = {name: members for name, members in more.items() if name != "L0"}
+        split |= {"L0": groups[0][:2], "M0": groups[0][1:]}
+        return [
+            self._topology(bus, {}),
+            self._topology(more, {}, extra),
+            self._topology(more, {1: extra}, extra),
+            self._topology(split, {1: extra}, extra),
+            self.flat,
+        ]
+
+
+class Changes(Round):
+    """A trial of changes; a fault is one round of changes."""
+
+    down_max = 1
+
+    def __init__(self, folder: Path, seed: int, servers: int = 8, nice: int = 0, kills: float = 1.0) -> None:
+        """``kills``: about how many kills per change, of servers and of the command."""
+        self.journey = Journey(servers)
+        self._kills = kills
+        self._extras: list[str] = []
+        self._present: str = ""
+        """The server that was added, while it is part of the topology."""
+        super().__init__(folder, seed, self.journey.flat, nice)
+
+    def make_topology(self, topology: TopologyFile | None) -> TopologyFile:
+        assert topology is not None
+        return topology
+
+    def make_processes(self, folder: Path, nice: int) -> Processes:
+        return Processes(folder, self.topology, self.entry, nice)
+
+    async def run(self, faults: int, counted: str = "rounds") -> Outcome:
+        load, figures = Load(self.topology, together=_together), Figures()
+        try:
+            for server in self.topology.servers:
+                self.processes.start(server)
+            await self._all_up()
+            await load.begin()
+            enough = asyncio.Event()
+            travelling = asyncio.create_task(load.travel(enough, _pause_seconds))
+            try:
+                for number in range(faults):
+                    if not self.found:
+                        await self._round(f"x{number + 1}")
+                        self.faults[counted] += 1
+            finally:
+                enough.set()
+            if not self.found:
+                await self._restart()
+                async with asyncio.timeout(self.settle_seconds):
+                    await travelling
+                self.found += await load.settle(self.settle_seconds)
+            figures = await asyncio.to_thread(self._judge)
+            figures.walks = sum(len(traveller.out) for traveller in load.travellers)
+        except* AntecedeError as group:
+            self.found += [str(error) for error in group.exceptions]
+        except* TimeoutError:
+            self.found.append(f"some walks were not accepted within {self.settle_seconds:.0f} s")
+        finally:
+            await load.close()
+            self.processes.close()
+        return self.concluded(figures)
+
+    async def _round(self, extra: str) -> None:
+        for station in self.journey.stations(extra):
+            if extra in station.servers and extra not in self._extras:
+                path = self.processes.folder / f"{extra}.toml"
+                path.write_text(station.text())
+                self.processes.files[extra] = path
+                self.processes.topology = station
+                self.processes.start(extra)
+                self._extras.append(extra)
+                self._present = extra
+            await self._change(station)
+            if self.found:
+                return
+            if self._present and self._present not in station.servers:
+                await self._removed(self._present)
+
+    async def _removed(self, extra: str) -> None:
+        self._present = ""
+        if extra not in self.processes.running:
+            return
+        code = await asyncio.to_thread(self.processes.stop, extra)
+        if code:
+            self.found.append(f"{extra} was removed and ended with {code}: {self.processes.log(extra)[-500:]}")
+
+    async def _change(self, station: TopologyFile) -> None:
+        """Make one change, among kills."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _change_seconds_max
+        outcome: ChangeOutcome | None = None
+        while outcome is None or outcome.state not in ("done", "unchanged"):
+            if loop.time() > end:
+                why = "" if outcome is None else "; ".join(outcome.refusals)
+                self.found.append(f"a change was not made within {_change_seconds_max:.0f} s: {why}")
+                return
+            striking = asyncio.create_task(self._strike_soon())
+            try:
+                outcome = await self._apply(station)
+            except AntecedeError:
+                # A server was down at the wrong moment.
+                self.faults["failures"] += 1
+                outcome = None
+            await striking
+            await self._restart()
+        self.faults["changes"] += 1
+
+    async def _apply(self, station: TopologyFile) -> ChangeOutcome | None:
+        wish = Wish(station, tuple(station.servers), token_hex(8), int(time() * 1000), attempt=token_hex(8))
+        servers = RunningServers([station])
+        applying = asyncio.create_task(servers.drive(carry_out(wish)))
+        if self.random.random() < self._kills / 3:
+            with suppress(TimeoutError):
+                # Its connections are closed, as if its process were killed.
+                return await asyncio.wait_for(applying, self.random.random() ** 2 * _command_seconds)
+            self.faults["commands"] += 1
+            return None
+        return await asyncio.wait_for(applying, _change_seconds_max)
+
+    async def _strike_soon(self) -> None:
+        if self.random.random() < self._kills / 2:
+            await asyncio.sleep(self.random.random() ** 2 * _command_seconds)
+            victim = self.random.choice(sorted(self.processes.running))
+            self.processes.kill(victim)
+            self.faults["kills"] += 1
+            await asyncio.sleep(self.random.random() * _down_seconds)
+            self.processes.start(victim)
+
+    async def _restart(self) -> None:
+        """Wait until all servers listen; those that ended must have a reason."""
+        for server in self.processes.ended():
+            if server == self._present or server in self.topology.servers:
+                self.found.append(f"{server} ended by itself: {self.processes.log(server)[-1_000:]}")
+            self.processes.running.pop(server)
+        for server in list(self.processes.running):
+            await asyncio.to_thread(self.processes.wait, server)
+
+    @property
+    def recorded(self) -> list[str]:
+        return [*self.topology.servers, *self._extras]
+
+
+_together = 60
+_pause_seconds = 0.01
+_command_seconds = 0.4
+_down_seconds = 0.3
+_change_seconds_max = 120.0
