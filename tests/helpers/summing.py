@@ -26,3 +26,12 @@ class Sum(Agent):
 
     def on_tell(self, tell: Tell, ctx: Context) -> None:
         ctx.reply(Total(amount=self.amount))
+
+
+class Named(Agent):
+    """Cannot read the state of a sum."""
+
+    amount: str = ""
+
+    def on_tell(self, tell: Tell, ctx: Context) -> None:
+        ctx.reply(Total(amount=0))

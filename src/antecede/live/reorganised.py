@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LiveChanges(Adapter):
-    """What a running server does for a change."""
+    """The work of a running server for a change."""
 
     def __init__(self, runtime: "ServerRuntime", given: Classes | None) -> None:
         """``given``: the classes of agents that should not be imported."""

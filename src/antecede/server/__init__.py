@@ -76,8 +76,6 @@ from antecede.server.words import Accepted, Denied, FromPeer, Look, Plan, Refuse
 
 __all__ = ["CATCHING_UP", "Accepted", "AgentServer", "Denied", "FromPeer", "Plan", "Refused", "Replay", "Step"]
 CATCHING_UP = "the server is catching up: try again later"
-OUTSIDE = "the server is not part of the system yet: try again when antecede topology apply has added it"
-LEAVING = "the server is being removed from the topology: try again later"
 Input = FromPeer | Published | PublishedMany | Denied | Done | Request | Applied
 
 
@@ -255,8 +253,8 @@ class AgentServer:
 
     def _reachable(self, to: tuple[str, ...], kind: str, bodies: list[bytes]) -> tuple[str, ...]:
         """Return the addresses of a publish; raise an error if it cannot be sent, or if there are too many."""
-        if self.overloaded or self.organisation.whole or self.organisation.outside:
-            raise OverloadError(self.overload if self.overloaded else OUTSIDE if self.organisation.outside else LEAVING)
+        if self.overloaded or self.organisation.closed:
+            raise OverloadError(self.overload if self.overloaded else self.organisation.closed)
         if fault := body_fault(max(map(len, bodies))) or envelope_fault(to, kind):
             raise UsageError(fault)
         to = self.channel.check(to)

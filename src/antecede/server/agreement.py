@@ -1,4 +1,4 @@
-"""Which servers may connect: both have the same version, system, and topology of all domains that they share."""
+"""The conditions for two servers to connect: the same version, system, and topology of all domains that they share."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -161,10 +161,6 @@ class Driver:
                 # It keeps its place, because others count the inputs before them.
                 self.inputs[place] = FromPeer("", "", given.content)
 
-    def disown(self, agents: set[str]) -> None:
-        """Forget the failed reactions of these agents."""
-        self.retries.forget(agents)
-
     def poke(self) -> None:
         """Ask for a turn, even if there is no input."""
         if not self.awake:

@@ -8,11 +8,11 @@ to a server that is refused because it has not made a change yet: it learns that
 from typing import TYPE_CHECKING
 
 from antecede import wire
+from antecede.server import AgentServer
 from antecede.server.agreement import BEHIND
 from antecede.server.connections import Connection
-from antecede.server.organisation import Organisation
 from antecede.server.peer import Peer
-from antecede.server.words import Refusal
+from antecede.server.words import Log, Refusal
 
 if TYPE_CHECKING:
     from antecede.server.peering import Peering
@@ -23,9 +23,10 @@ CODE = "topology-changed"
 class Inquiries:
     """The questions of one server, and its answers."""
 
-    def __init__(self, peering: "Peering", organisation: Organisation) -> None:
+    def __init__(self, peering: "Peering", machine: AgentServer, log: Log) -> None:
         self._peering = peering
-        self._organisation = organisation
+        self._machine = machine
+        self._log = log
         self._at: dict[str, float] = {}
         """Servers to ask, and when."""
         self._dialed: set[str] = set()
@@ -53,9 +54,18 @@ class Inquiries:
         self._dialed.discard(name)
         return asked
 
+    def answered(self, hello: wire.ServerHello) -> None:
+        """Take the answer to a question: if a server that is new is not known there, it is not part of the system
+        yet."""
+        organisation = self._machine.organisation
+        if not hello.known and organisation.is_new(self._machine.channel):
+            if not organisation.outside:
+                self._log.info("not-yet-part", peer=hello.server, topology=hello.epoch[:64])
+            organisation.outside = True
+
     def answers(self, hello: wire.ServerHello, refusal: Refusal) -> bool:
         """Return whether a server that is refused must get our hello: it asks, or has not made a change yet."""
-        behind = hello.change < self._organisation.change or bool(hello.attempt)
+        behind = hello.change < self._machine.organisation.change or bool(hello.attempt)
         return refusal.code in BEHIND and (behind or not hello.links)
 
     def answer(self, hello: wire.ServerHello, connection: Connection, refusal: Refusal) -> None:

@@ -38,6 +38,9 @@ from antecede.server.timers import Timers
 from antecede.server.words import Plan
 from antecede.topology import TopologyFile, parse_topology, plan_change
 
+OUTSIDE = "the server is not part of the system yet: try again when antecede topology apply has added it"
+LEAVING = "the server is being removed from the topology: try again later"
+
 
 class Epoch(msgspec.Struct, frozen=True, array_like=True):
     """A topology that is or was in force."""
@@ -218,6 +221,11 @@ class Organisation:
             machine.channel.resume()
 
     # Questions.
+
+    @property
+    def closed(self) -> str:
+        """The reason why clients may not publish now, or an empty string."""
+        return OUTSIDE if self.outside else LEAVING if self.whole else ""
 
     def is_new(self, channel: Channel) -> bool:
         """Return whether this server has never been part of a system: no change, and no peer that it has met."""

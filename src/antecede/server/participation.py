@@ -100,13 +100,26 @@ class Participant:
         """Return the work to do before a command, or None. It raises an error if the command must be refused."""
         if name == "change-stage" and len(arguments) == 1:
             new = topology_in(_stage(arguments[0]).topology)
-            return lambda: self._prepare(new, [])
+            stay = self._with_other_classes(new)
+            return lambda: self._prepare(new, stay)
         if name == "change-receive" and len(arguments) == 4 and arguments[2] == "1":
             attempt, page, _, data = arguments
             new = topology_in(self._staged(attempt).topology)
             came = self._belongings(_number(page), data)
             return lambda: self._prepare(new, came)
         return None
+
+    def _with_other_classes(self, new: TopologyFile) -> list[Belongings]:
+        """Return the states of the agents that stay here and get another class."""
+        machine, old = self._machine, self._machine.plan.file
+        before = {} if old is None else {one.name: one.kind for one in old.agents if one.server == machine.name}
+        return [
+            Belongings(agent.name, machine.engine.states[agent.name])
+            for agent in new.agents
+            if agent.server == machine.name
+            and before.get(agent.name, agent.kind) != agent.kind
+            and agent.name in machine.engine.states
+        ]
 
     def look(self, topology: str, drop: str) -> dict[str, Any]:
         """Return what this server has, and what stands in the way of this topology. ``drop``: unless empty, letters of

@@ -110,7 +110,7 @@ class Inquiry(Dialed):
         self._peering.say_hello(self._peer, self._connection, lambda: None)
 
     def _judge(self, hello: wire.ServerHello) -> Refusal | None:
-        self._peering.answered(hello)
+        self._peering.inquiries.answered(hello)
         return Refusal(CODE, "the question is answered")
 
     def _refuse(self, refusal: Refusal) -> None:

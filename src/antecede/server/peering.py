@@ -66,7 +66,7 @@ class Peering:
         self.decide: Callable[[wire.ServerHello], bool] = lambda hello: False
         """Called with the hello of an authenticated server. Returns True if it decides a change of the topology; then
         that server should connect again afterwards."""
-        self.inquiries = Inquiries(self, machine.organisation)
+        self.inquiries = Inquiries(self, machine, log)
         self._consumers = dict(machine.channel.consumers)
         """The domains that the peers were made for."""
         self.peers = {peer: Peer(peer, domains, machine.name < peer) for peer, domains in self._shared().items()}
@@ -300,14 +300,6 @@ class Peering:
         known = self.peers.get(hello.server)
         refusal = refusal_of(self._machine, None if known is None else known.domains, hello, self._epoch, self._speaks)
         return refusal or self.stopped(hello.server)
-
-    def answered(self, hello: wire.ServerHello) -> None:
-        """Take the answer to a question."""
-        machine = self._machine
-        if not hello.known and machine.organisation.is_new(machine.channel):
-            if not machine.organisation.outside:
-                self._log.info("not-yet-part", peer=hello.server, topology=hello.epoch[:64])
-            machine.organisation.outside = True
 
     def stopped(self, peer: str) -> Refusal | None:
         """Return why the link to a peer is stopped; None: it is not."""

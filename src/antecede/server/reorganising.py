@@ -39,7 +39,7 @@ Done = Callable[[Any, AntecedeError | None], None]
 
 
 class Adapter:
-    """What only the adapter of a server can do for a change. This one does nothing."""
+    """The work for a change that only the adapter of a server can do. This class does nothing."""
 
     def prepare(self, file: TopologyFile, came: list[Belongings]) -> None:
         """Import the classes of the agents that will live here, and read these states; raise an error if that fails.
@@ -205,6 +205,7 @@ class Reorganising:
             coordinator = self.deciding.watch(now)
             if coordinator:
                 inquiries.ask(coordinator, now)
+                self._driver.poke()
         organisation = self._machine.organisation
         alone = not organisation.outside and not any(peer.connection for peer in peers.values())
         if alone and organisation.is_new(self._machine.channel) and peers:
@@ -212,6 +213,7 @@ class Reorganising:
             self._looks += 1
             if self._looks > _looks_unasked:
                 inquiries.ask(sorted(peers)[self._looks % len(peers)], now)
+                self._driver.poke()
 
     def _decide(self, item: Committed | Abandoned) -> None:
         """Carry out a decision that another server, or the clock, has made."""
@@ -245,7 +247,7 @@ class Reorganising:
 
     def _disown(self, agents: list[str]) -> None:
         self.adapter.disown(agents)
-        self._driver.disown(set(agents))
+        self._driver.retries.forget(set(agents))
 
     def _leave(self) -> None:
         """End this server's part in the system, because a change has removed it."""

@@ -1,0 +1,394 @@
+"""Changes of the topology of running servers, in one event loop: what moves, what is refused, operators that vanish.
+
+``tests/live/test_changes.py`` has real processes and kills; ``tests/simulation/test_changes.py`` crashes everywhere.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import msgspec
+import pytest
+
+from antecede import limits
+from antecede.errors import AntecedeError, OverloadError, RefusedError, TopologyError, UsageError
+from antecede.live import ServerRuntime
+from antecede.live.client.changing import RunningServers
+from antecede.live.client.line import connect
+from antecede.live.client.operator import request
+from antecede.server.changing import Outcome, Wait, Wish, carry_out, end_change
+from antecede.topology import TopologyFile, parse_topology
+from helpers.ports import free_ports
+from helpers.summing import Add, Tell, Total
+
+
+class System:
+    """Running servers, and an operator."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ports = dict(zip(("s1", "s2", "s3", "s4", "s9"), free_ports(5), strict=True))
+        self.running: dict[str, ServerRuntime] = {}
+        self.token = ""
+
+    def file(
+        self, domains: dict[str, str], agents: dict[str, str], kind: str = "helpers.summing:Sum", more: str = ""
+    ) -> TopologyFile:
+        """Return a topology; the servers of a domain and of an agent are digits."""
+        servers = sorted({one for members in domains.values() for one in members})
+        lines = ["[servers]", *(f's{one} = "tcp://127.0.0.1:{self.ports[f"s{one}"]}"' for one in servers), "[domains]"]
+        for name, members in domains.items():
+            listed = ", ".join(f'"s{one}"' for one in members)
+            lines.append(f'{name} = {{ servers = [{listed}], order = "matrix" }}')
+        lines += ["[agents]", *(f'{name} = {{ server = "s{at}", class = "{kind}" }}' for name, at in agents.items())]
+        return parse_topology("\n".join([*lines, more]))
+
+    async def start(self, file: TopologyFile, *servers: str) -> None:
+        for server in servers or file.servers:
+            data = str(self.folder / server)
+            self.running[server] = ServerRuntime(file, server, data, durability="os", token=self.token, trace=True)
+            await self.running[server].start()
+
+    async def stop(self, *servers: str) -> None:
+        for server in servers or list(self.running):
+            await self.running.pop(server).stop()
+
+    def wish(self, new: TopologyFile, **settings: Any) -> Wish:
+        wish = Wish(new, tuple(new.servers), token_hex(8), 1_000, attempt=token_hex(8), limit_seconds=10.0)
+        return msgspec.structs.replace(wish, **settings)
+
+    async def apply(self, new: TopologyFile, **settings: Any) -> Outcome:
+        servers = RunningServers([new], self.token)
+        return await servers.drive(carry_out(self.wish(new, **settings)))
+
+    async def apply_until(self, new: TopologyFile, name: str, before: bool = True) -> None:
+        """Give the commands of a change until the first batch with this name; then the operator is gone. ``before``:
+        that batch is not given any more."""
+        servers, steps = RunningServers([new]), carry_out(self.wish(new))
+        asked = next(steps)
+        while True:
+            if isinstance(asked, Wait):
+                await asyncio.sleep(asked.seconds)
+                asked = steps.send([])
+                continue
+            if before and asked[0].name == name:
+                return
+            answers = [await servers._answer(command) for command in asked]
+            assert not any(isinstance(one, AntecedeError) for one in answers), answers
+            if asked[0].name == name:
+                return
+            asked = steps.send([one for one in answers if not isinstance(one, AntecedeError)])
+
+    def organisation(self, server: str) -> Any:
+        return self.running[server].machine.organisation
+
+    async def until(self, true: Callable[[], Any]) -> None:
+        while not true():
+            await asyncio.sleep(0.02)
+
+    async def total(self, server: str, agent: str, amount: int) -> None:
+        """Wait until an agent has this total."""
+        async with connect(f"tcp://127.0.0.1:{self.ports[server]}", token=self.token) as bus:
+            while True:
+                total = await bus.ask(agent, Tell(), expect=Total, timeout=20)
+                assert total.amount <= amount
+                if total.amount == amount:
+                    return
+                await asyncio.sleep(0.02)
+
+
+def played(tmp_path: Path, play: Callable[[System], Awaitable[None]]) -> None:
+    async def main() -> None:
+        system = System(tmp_path)
+        try:
+            async with asyncio.timeout(60):
+                await play(system)
+        finally:
+            await system.stop()
+
+    asyncio.run(main())
+
+
+FLAT = {"A": "123"}
+BUS = {"A": "12", "B": "23"}
+
+
+def test_agents_keep_their_states_and_letters_under_load(tmp_path: Path) -> None:
+    async def play(system: System) -> None:
+        flat, bus = system.file(FLAT, {"sum": "2"}), system.file(BUS, {"sum": "3"})
+        await system.start(flat)
+        enough = asyncio.Event()
+
+        async def publish(server: str) -> int:
+            sent = 0
+            async with connect(f"tcp://127.0.0.1:{system.ports[server]}", name="alice") as client:
+                while not enough.is_set():
+                    await client.send("sum", Add(amount=1))
+                    sent += 1
+            return sent
+
+        load = [asyncio.create_task(publish(server)) for server in ("s1", "s2", "s3")]
+        for station in (bus, flat, system.file({"A": "12", "B": "13"}, {"sum": "1"}), flat):
+            await asyncio.sleep(0.1)
+            outcome = await system.apply(station)
+            assert outcome.state == "done", outcome.refusals
+        enough.set()
+        sent = sum(await asyncio.gather(*load))
+        assert sent > 50
+        await system.total("s3", "sum", sent)
+        assert {system.organisation(server).change for server in system.running} == {4}
+        assert (await system.apply(flat)).state == "unchanged"
+
+    played(tmp_path, play)
+
+
+def test_adding_an_agent_pauses_nothing(tmp_path: Path) -> None:
+    async def play(system: System) -> None:
+        flat = system.file(FLAT, {"sum": "2"})
+        await system.start(flat)
+        await system.until(lambda: all(peer.ready for peer in system.running["s2"].core.peering.peers.values()))
+        paused: list[str] = []
+        for runtime in system.running.values():
+            real = runtime.machine.channel.pause
+            runtime.machine.channel.pause = lambda *given, real=real: (paused.append("paused"), real(*given))[1]
+        before = {peer.name: peer.serial for peer in system.running["s2"].core.peering.peers.values()}
+        outcome = await system.apply(system.file(FLAT, {"sum": "2", "more": "3"}))
+        assert (outcome.state, outcome.change.region, paused) == ("done", (), [])
+        # No connection was made again.
+        assert before == {peer.name: peer.serial for peer in system.running["s2"].core.peering.peers.values()}
+        async with connect(f"tcp://127.0.0.1:{system.ports['s1']}", name="alice") as client:
+            await client.send("more", Add(amount=7))
+        await system.total("s2", "more", 7)
+
+    played(tmp_path, play)
+
+
+def test_a_server_is_added_and_removed_and_its_clients_follow(tmp_path: Path) -> None:
+    async def play(system: System) -> None:
+        flat = system.file(FLAT, {"sum": "2"})
+        more = system.file({**FLAT, "X": "39"}, {"sum": "2", "far": "9"})
+        without = system.file(FLAT, {"sum": "2", "far": "3"}, more='[moved]\ns9 = "s3"')
+        await system.start(flat)
+        await system.start(more, "s9")
+        await system.until(lambda: system.organisation("s9").outside)
+        assert system.running["s9"].operations.health() == "not yet part"
+        async with connect(f"tcp://127.0.0.1:{system.ports['s9']}", name="dora") as dora:
+            with pytest.raises(OverloadError, match="not part of the system yet"):
+                await dora.send("sum", Add(amount=1))
+            assert (await system.apply(more)).state == "done"
+            await dora.send("far", Add(amount=1))
+            await dora.send("sum", Add(amount=2))
+            await system.total("s1", "far", 1)
+            assert (await system.apply(without)).state == "done"
+            await system.until(system.running["s9"].removed.done)
+            # The client learns where its mailbox is, and goes on with its address and its numbers.
+            await dora.send("far", Add(amount=3))
+            assert dora.address == "dora@s9"
+            total = await dora.ask("far", Tell(), expect=Total, timeout=10)
+            assert total.amount == 4
+        await system.stop("s9")
+        with pytest.raises(TopologyError, match="server s9 was removed by change 2"):
+            await system.start(more, "s9")
+        await system.total("s1", "far", 4)
+
+    played(tmp_path, play)
+
+
+def test_a_server_gets_another_address(tmp_path: Path) -> None:
+    async def play(system: System) -> None:
+        flat = system.file(FLAT, {"sum": "2"})
+        await system.start(flat)
+        async with connect(f"tcp://127.0.0.1:{system.ports['s2']}", name="alice") as client:
+            await client.send("sum", Add(amount=1))
+            system.ports["s2"] = system.ports["s4"]
+            outcome = await system.apply(system.file(FLAT, {"sum": "2"}))
+            assert (outcome.state, outcome.change.region) == ("done", ())
+            await client.send("sum", Add(amount=2))
+        await system.total("s2", "sum", 3)
+
+    played(tmp_path, play)
+
+
+def test_what_is_refused_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    async def play(system: System) -> None:
+        flat = system.file(FLAT, {"sum": "2"})
+        await system.start(flat)
+        with pytest.raises(UsageError, match=r"server s3: agent class helpers\.summing:Nobody") as missing:
+            await system.apply(system.file(BUS, {"sum": "3"}, "helpers.summing:Nobody"))
+        assert "\n" not in str(missing.value)
+        await system.stop("s3")
+        outcome = await system.apply(system.file(BUS, {"sum": "2"}))
+        assert outcome.state == "refused"
+        assert outcome.refusals == ("server s3 does not answer: all servers of both topologies must be reached",)
+        await system.start(flat, "s3")
+        for server in system.running:
+            organisation = system.organisation(server)
+            assert (organisation.change, organisation.attempt, organisation.staged) == (0, "", None)
+        async with connect(f"tcp://127.0.0.1:{system.ports['s1']}", name="alice") as client:
+            await client.send("sum", Add(amount=1))
+        await system.total("s3", "sum", 1)
+
+    played(tmp_path, play)
+
+
+def test_a_state_that_the_new_class_cannot_read(tmp_path: Path) -> None:
+    async def play(system: System) -> None:
+        flat = system.file(FLAT, {"sum": "2"})
+        await system.start(flat)
+        async with connect(f"tcp://127.0.0.1:{system.ports['s1']}", name="alice") as client:
+            await client.send("sum", Add(amount=1))
+        await system.total("s1", "sum", 1)
+        with pytest.raises(UsageError, match="its state cannot be read as Named"):
+            await system.apply(system.file(FLAT, {"sum": "2"}, "helpers.summing:Named"))
+        await system.total("s1", "sum", 1)
+
+    played(tmp_path, play)
+
+
+def test_a_wrong_token_at_one_server(tmp_path: Path) -> None:
+    async def play(system: System) -> None:
+        flat = system.file(FLAT, {"sum": "2"})
+        await system.start(flat, "s1", "s2")
+        system.token = "another"
+        await system.start(flat, "s3")
+        system.token = ""
+        with pytest.raises(RefusedError, match="server s3 at tcp://127"):
+            await system.apply(system.file(BUS, {"sum": "2"}))
+        assert not system.organisation("s1").attempt
+
+    played(tmp_path, play)
+
+
+@pytest.mark.parametrize("name", ["change-transit", "change-ready", "change-commit"])
+def test_servers_resume_by_themselves_if_the_operator_is_gone(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "change_idle_seconds_max", 0.2)
+    monkeypatch.setattr(limits, "change_ask_seconds", 0.1)
+
+    async def play(system: System) -> None:
+        flat = system.file(FLAT, {"sum": "2"})
+        await system.start(flat)
+        await system.apply_until(system.file(BUS, {"sum": "3"}), name)
+        async with connect(f"tcp://127.0.0.1:{system.ports['s1']}", name="alice") as client:
+            await client.send("sum", Add(amount=1))
+        await system.total("s3", "sum", 1)
+        await system.until(lambda: not any(system.organisation(server).attempt for server in system.running))
+        assert {system.organisation(server).change for server in system.running} == {0}
+
+    played(tmp_path, play)
+
+
+def test_servers_finish_by_themselves_if_the_change_was_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "change_ask_seconds", 0.1)
+
+    async def play(system: System) -> None:
+        flat, bus = system.file(FLAT, {"sum": "2"}), system.file(BUS, {"sum": "3"})
+        await system.start(flat)
+        await system.apply_until(bus, "change-commit")
+        await system.stop("s3")
+        await request(flat.servers["s1"], "", "change-commit", f"1:{system.organisation('s1').attempt}", "5", long=True)
+        # A server that was down at the commit, started with the old file.
+        await system.start(flat, "s3")
+        await system.until(lambda: {system.organisation(server).change for server in system.running} == {1})
+        async with connect(f"tcp://127.0.0.1:{system.ports['s1']}", name="alice") as client:
+            await client.send("sum", Add(amount=1))
+        await system.total("s2", "sum", 1)
+
+    played(tmp_path, play)
+
+
+def test_a_killed_command_is_run_again(tmp_path: Path) -> None:
+    async def play(system: System) -> None:
+        flat, bus = system.file(FLAT, {"sum": "2"}), system.file(BUS, {"sum": "3"})
+        await system.start(flat)
+        await system.apply_until(bus, "change-ready", before=False)
+        assert (await system.apply(bus)).state == "done"
+        await system.apply_until(flat, "change-transit", before=False)
+        ended = await RunningServers([flat]).drive(end_change(system.wish(flat)))
+        assert (ended.number, ended.old.epoch) == (1, bus.epoch)
+        assert not any(system.organisation(server).attempt for server in system.running)
+
+    played(tmp_path, play)
+
+
+def test_two_operators_at_once(tmp_path: Path) -> None:
+    async def play(system: System) -> None:
+        flat = system.file(FLAT, {"sum": "2"})
+        bus, star = system.file(BUS, {"sum": "3"}), system.file({"A": "12", "B": "13"}, {"sum": "1"})
+        await system.start(flat)
+        found = await asyncio.gather(*(system.apply(one) for one in (bus, star)), return_exceptions=True)
+        assert all(isinstance(one, Outcome | AntecedeError) for one in found), found
+        assert any(isinstance(one, Outcome) and one.state == "done" for one in found), found
+        assert len({system.organisation(server).change for server in system.running}) == 1
+        assert len({system.running[server].epoch for server in system.running}) == 1
+        async with connect(f"tcp://127.0.0.1:{system.ports['s3']}", name="alice") as client:
+            await client.send("sum", Add(amount=1))
+        await system.total("s2", "sum", 1)
+
+    played(tmp_path, play)
+
+
+def test_a_change_waits_for_a_backup(tmp_path: Path) -> None:
+    async def play(system: System) -> None:
+        flat, bus = system.file(FLAT, {"sum": "2"}), system.file(BUS, {"sum": "3"})
+        await system.start(flat)
+        for address in flat.servers.values():
+            await request(address, "", "backup", "monday")
+        applying = asyncio.create_task(system.apply(bus))
+        answers = [await _paused(address) for address in flat.servers.values()]
+        assert answers == ["overloaded"] * 3
+        for address in flat.servers.values():
+            await request(address, "", "backup-end", "monday")
+        assert (await applying).state == "done"
+
+    async def _paused(address: Any) -> str:
+        try:
+            await request(address, "", "change-pause", "1:x", "A", "", "0", long=True)
+        except AntecedeError as error:
+            return error.code
+        return ""
+
+    played(tmp_path, play)
+
+
+def test_an_earlier_file_is_good_enough_for_a_restart(tmp_path: Path) -> None:
+    async def play(system: System) -> None:
+        flat, bus = system.file(FLAT, {"sum": "2"}), system.file(BUS, {"sum": "3"})
+        await system.start(flat)
+        assert (await system.apply(bus)).state == "done"
+        await system.stop()
+        await system.start(flat)
+        assert {runtime.epoch for runtime in system.running.values()} == {bus.epoch}
+        async with connect(f"tcp://127.0.0.1:{system.ports['s1']}", name="alice") as client:
+            await client.send("sum", Add(amount=1))
+        await system.total("s1", "sum", 1)
+
+    played(tmp_path, play)
+
+
+def test_unreadable_commands(tmp_path: Path) -> None:
+    async def play(system: System) -> None:
+        flat = system.file(FLAT, {"sum": "2"})
+        await system.start(flat, "s1")
+        asked = [
+            ("change-pause", "1", "A", "", "0"),
+            ("change-pause", "1:x"),
+            ("change-stage", "{}"),
+            ("change-receive", "1:x", "0", "1", "!"),
+            ("change-commit", "x:y", "0"),
+            ("change-commit", "1:y", "0"),
+            ("change-abandon", "1:" + 80 * "y"),
+            ("change-look", "[servers", ""),
+            ("change-left", "1:x", "s2", "-1"),
+        ]
+        for command, *arguments in asked:
+            with pytest.raises(AntecedeError) as refused:
+                await request(flat.servers["s1"], "", command, *arguments, long=True)
+            assert "\n" not in str(refused.value)
+
+    played(tmp_path, play)
