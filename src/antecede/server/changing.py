@@ -132,8 +132,11 @@ def carry_out(wish: Wish) -> Steps:
         raise
     moment = (attempt, str(wish.clock_ms))
     yield from _all([Command(stage.coordinator, "change-commit", moment, patient=True)])
-    rest = [server for server in servers if server != stage.coordinator]
-    yield from _all(Command(server, "change-commit", moment, patient=True) for server in rest)
+    # Servers that are removed come last: their clients then find their new server ready.
+    rest = [server for server in wish.new.servers if server != stage.coordinator]
+    gone = [server for server in servers if server not in wish.new.servers]
+    for some in (rest, gone):
+        yield from _all(Command(server, "change-commit", moment, patient=True) for server in some)
     return msgspec.structs.replace(outcome, state="done", number=number)
 
 

@@ -224,6 +224,8 @@ class Incoming:
         elif entry.sessions.moved_to:
             connection.send([wire.Bye("the server has moved", False, MOVED, entry.sessions.moved_to)])
             connection.close("the server has moved", code=MOVED)
+        elif entry.sessions.must_wait(part.client):
+            connection.close("the topology changes: try again", code=CODE)
         elif entry.admission.full:
             reason = f"the server has {entry.admission.clients} clients, and cannot accept more: try again later"
             entry.log.warning("too-many-connections", client=part.client, remote=connection.remote)

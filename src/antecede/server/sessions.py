@@ -118,6 +118,12 @@ class Sessions:
             return Refusal("reserved-name", f"{client} is reserved for dead letters that are sent again")
         return None
 
+    def must_wait(self, client: str) -> bool:
+        """Return whether a client must connect again later, because a change of the topology moves it: away from this
+        server, which may have handed over its numbers, or to this server, which does not use them yet."""
+        organisation = self._machine.organisation
+        return organisation.whole or any(one.address.rpartition("@")[0] == client for one in organisation.came)
+
     def is_away(self, address: str) -> bool:
         """Whether no session reads this client's mailbox now."""
         return address not in self._sessions
