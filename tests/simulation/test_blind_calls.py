@@ -91,9 +91,12 @@ def _played(seed: int) -> Counter[str]:
             world.call(client, object_, "audit", timeout=timeout)
             asked.setdefault(client, []).append((object_, "", 0))
         elif kind < 0.25:
-            world.call(client, "purse", "give", object_, name, amount, timeout=timeout)
-            asked.setdefault(client, []).append((object_, name, amount))
-            given.add(name)
+            # Those that come together share a request, unless one fails.
+            for more in range(random.choice([1, 2, 5])):
+                name, amount = f"call {number}.{more}", random.choice([1] * 9 + [-1])
+                world.call(client, "purse", "give", object_, name, amount, timeout=timeout)
+                asked.setdefault(client, []).append((object_, name, amount))
+                given.add(name)
         else:
             operation_ = "also" if amount > 0 and random.random() < 0.3 else "add"
             world.call(client, object_, operation_, name, amount, timeout=timeout)

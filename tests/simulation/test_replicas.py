@@ -18,7 +18,7 @@ from antecede import Agent, Call, CallFailed, Context, Notification, ReplicatedO
 from antecede.errors import StoreError
 from antecede.messages import Label
 from antecede.objects.execution import Execution
-from antecede.objects.instances import Root
+from antecede.objects.instances import Instance, Made, Root
 from antecede.objects.replicas import Replicas
 from antecede.objects.roots import Roots
 from antecede.objects.table import Table
@@ -317,6 +317,18 @@ def test_caught_answers_that_go_to_another_caller_of_a_shared_request(monkeypatc
         real(self, root, answer, late)
 
     monkeypatch.setattr(Replicas, "_end", end)
+    _caught(calls=40, together=8)
+
+
+def test_caught_nested_calls_of_a_shared_request_that_are_not_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Execution._undo
+
+    def undo(self: Execution, one: Instance, made: Made, number: int) -> None:
+        made.undone = True
+        if not one.shared:
+            real(self, one, made, number)
+
+    monkeypatch.setattr(Execution, "_undo", undo)
     _caught(calls=40, together=8)
 
 

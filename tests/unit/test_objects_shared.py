@@ -48,6 +48,22 @@ class Table(ReplicatedObject):
         self.total += 1
         return "x" * size
 
+    @operation(conflicts_with=["step"])
+    def step(self, value: int) -> Generator[Call, Any, int]:
+        self.total = 3 * self.total + value
+        yield Call("one", "enter", (value,))
+        # The next call must see this.
+        self.total += 1
+        if value < 0:
+            raise ValueError("negative")
+        return self.total
+
+    @operation
+    def enter(self, value: int) -> None:
+        if value == 0:
+            raise ValueError("zero")
+        self.add(str(value))
+
     @operation(conflicts_with=["hidden"])
     def hidden(self, name: str) -> Generator[Call, Any, int]:
         # Not a generator function, but what it returns is one.
@@ -211,17 +227,56 @@ def test_hundreds_of_calls_that_are_late_together_are_all_undone() -> None:
     net.check_logs()
 
 
-@pytest.mark.parametrize(("kind", "given"), [("hidden", "a"), ("long", 3 * 1024 * 1024)])
-def test_calls_that_cannot_share_are_made_one_by_one(kind: str, given: Any) -> None:
+_many = limits.shared_nested_max + 1
+
+
+@pytest.mark.parametrize(("kind", "given", "count"), [("hidden", "a", _many), ("long", 3 * 1024 * 1024, 3)])
+def test_calls_that_cannot_share_are_made_one_by_one(kind: str, given: Any, count: int) -> None:
     """An operation may turn out to call others, and answers may be too long for one message."""
     net = Net()
-    for _ in range(3):
+    for _ in range(count):
         net.call("al", kind, given)
     net.finish()
     got = net.answers["al@s1"]
-    assert [one.ok for one in got] == [True] * 3
-    assert [one.tries for one in got] == [2] * 3
-    assert net.state()["total"] == 3
+    assert [one.ok for one in got] == [True] * count
+    assert [one.tries for one in got] == [2] * count
+    assert net.state()["total"] == count
+    net.check_logs()
+
+
+def _stepped(values: list[int]) -> tuple[list[int], dict[str, int]]:
+    """Return the answers of ``step`` computed one after the other, and the names that it leaves."""
+    total, answers = 0, []
+    for value in values:
+        if value > 0:
+            total = 3 * total + value + 1
+            answers.append(total)
+    return answers, {str(value): values.count(value) for value in values if value > 0}
+
+
+def test_calls_that_make_calls_share_a_request_and_are_computed_one_after_the_other() -> None:
+    net = Net()
+    values = list(range(1, limits.shared_nested_max + 1))
+    for value in values:
+        net.call("al", "step", value)
+    net.finish()
+    assert _frames(net) == 10, "as many as one call: the nested ones go to the replica beside"
+    got = net.answers["al@s1"]
+    assert [one.tries for one in got] == [1] * len(values)
+    assert ([one.value for one in got], net.state()["names"]) == _stepped(values)
+    net.check_logs()
+
+
+@pytest.mark.parametrize("values", [[1, -2, 3], [1, 2, 0, 4], [-1, -1], [0]])
+def test_a_call_that_fails_after_its_calls_is_undone_alone(values: list[int]) -> None:
+    """It fails by itself, or because of the call that it makes; then all calls are made one by one."""
+    net = Net()
+    for value in values:
+        net.call("al", "step", value)
+    net.finish()
+    got = net.answers["al@s1"]
+    assert [one.ok for one in got] == [value > 0 for value in values]
+    assert ([one.value for one in got if one.ok], net.state()["names"]) == _stepped(values)
     net.check_logs()
 
 
@@ -271,7 +326,11 @@ def _roots(operations: str, **root: Any) -> Roots:
             "+".join(part.name for part in parts), parts[0].operation, (), parts[0].number, size=size, parts=parts
         )
 
-    roots = Roots(Relation([("a", "a"), ("a", "b")]), unite=unite, shareable=lambda name: name != "d")
+    roots = Roots(
+        Relation([("a", "a"), ("a", "b")]),
+        unite=unite,
+        shareable=lambda name: 0 if name == "d" else limits.shared_calls_max,
+    )
     roots.version = 3
     for number, name in enumerate(operations, 1):
         roots.add(Root(f"{name}{number}", name, (), (0, 0, number), **root))

@@ -109,6 +109,8 @@ roots_running_bytes_max: Final = 16 * 1024 * 1024
 """The arguments of those operations, of which every replica has a copy; a single larger one runs alone."""
 shared_calls_max: Final = 256
 """Calls that share one request: a replica computes them in one step, and other work must have its turn."""
+shared_nested_max: Final = 8
+"""Calls that share one request although they make calls: all of them are computed again after each answer."""
 shared_calls_bytes_max: Final = 256 * 1024
 """The arguments of calls that share one request; a single larger one travels alone."""
 nesting_depth_max: Final = 32

@@ -11,6 +11,7 @@ answer.
 """
 
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -145,22 +146,41 @@ def run(
         live.running = outer
 
 
-def run_shared(live: Live, name: str, calls: Sequence[Any]) -> Outcome:
+def run_shared(
+    live: Live,
+    name: str,
+    shared: Sequence[Any],
+    answers: Sequence[Answer] = (),
+    between: Callable[[int], None] | None = None,
+) -> Outcome:
     """Compute an operation for several callers, one after the other: one that fails does not affect the others. The
-    answer is the list of their answers. If one makes a call, or the answers are too long for one message, nothing is
-    computed, and the calls must be made one by one."""
+    answer is the list of their answers. Their calls are made one after the other, and their answers come in the same
+    sequence. Nothing is computed, and the calls must be made one by one, if one fails after it has made calls, if too
+    many would be computed again after each call, or if the answers are too long for one message."""
     mark = len(live.journal)
-    answers: list[Answer] = []
+    calls: list[Call] = []
+    found: list[Answer] = []
     size = 0
-    for arguments in calls:
-        outcome = run(live, name, arguments)
+    for arguments in shared:
+        first = len(calls)
+        inside = None if between is None else partial(_inside, between, first)
+        outcome = run(live, name, arguments, answers[first:], inside)
+        calls += outcome.calls
+        fits = not outcome.calls or len(shared) <= limits.shared_nested_max
         if outcome.answer is not None:
             size += answer_bytes(outcome.answer)
-            answers.append(outcome.answer)
-        if outcome.answer is None or size > limits.letter_bytes_max:
+            found.append(outcome.answer)
+            fits = fits and size <= limits.letter_bytes_max and (outcome.answer[0] or not outcome.calls)
+        if not fits:
             live.rollback(mark)
             return Outcome([], (False, "calls that cannot share a request"))
-    return Outcome([], (True, answers))
+        if outcome.answer is None:
+            return Outcome(calls)
+    return Outcome(calls, (True, found))
+
+
+def _inside(between: Callable[[int], None], first: int, number: int) -> None:
+    between(first + number)
 
 
 def answer_bytes(answer: Answer) -> int:
@@ -238,7 +258,7 @@ def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
     if len(instances) == 1:
         one = instances[0]
         if one.shared:
-            return {one.id: run_shared(live, one.operation, one.arguments)}
+            return {one.id: run_shared(live, one.operation, one.arguments, one.answers)}
         return {one.id: run(live, one.operation, one.arguments, one.answers)}
     outcomes: dict[str, Outcome] = {}
 
@@ -254,7 +274,7 @@ def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
                 apply(child)
 
         if one.shared:
-            outcomes[one.id] = run_shared(live, one.operation, one.arguments)
+            outcomes[one.id] = run_shared(live, one.operation, one.arguments, one.answers, between)
         else:
             outcomes[one.id] = run(live, one.operation, one.arguments, one.answers, between)
 

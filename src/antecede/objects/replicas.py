@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 
+from antecede import limits
 from antecede.errors import ObjectError, OrderError
 from antecede.messages import (
     ABORT,
@@ -53,8 +54,8 @@ RULES = 4
 roots run at a time, and each time leaves at once. Version 2: admission by conflicts, number and bytes
 (:mod:`antecede.objects.roots`); the times of a step leave at its end. Version 3: roots are admitted at the end of a
 step, and share requests; times are sent only to members that wait for them (``Objects.sparing``). Version 4:
-unconfirmed calls are decided where they begin, and nested blind ones go to replicas nearby
-(:mod:`antecede.objects.execution`)."""
+unconfirmed calls are decided where they begin, nested blind ones go to replicas nearby
+(:mod:`antecede.objects.execution`), and calls that make calls share requests."""
 RULES_OF_SHARING = 3
 RULES_FOR_ALL = 2
 """The version that servers of any age understand; a later one is followed once all servers of the domain know it."""
@@ -183,12 +184,11 @@ class Replicas(Site):
         """By the root's name."""
         self._processes: dict[tuple[str, int], str] = {}
         """The process in a trace of each known operation at each member."""
-        self._shareable = {
-            qualified(one.name, name)
-            for one in objects
-            for name, method in operations_of(one.kind).items()
-            if not inspect.isgeneratorfunction(method)
-        }
+        operations = [
+            (qualified(one.name, name), it) for one in objects for name, it in operations_of(one.kind).items()
+        ]
+        self._nesting = {name for name, method in operations if inspect.isgeneratorfunction(method)}
+        self._shareable = {name for name, _ in operations} - self._nesting
         self.execution.unconfirmed = frozenset(
             qualified(name, called) for name, kind in here.items() for called in unconfirmed_operations(kind)
         )
@@ -230,7 +230,13 @@ class Replicas(Site):
         return qualified(object_, operation)
 
     def _sharing(self) -> tuple[Any, ...]:
-        return self._united, lambda operation: operation in self._shareable
+        return self._united, self._sharing_most
+
+    def _sharing_most(self, operation: str) -> int:
+        """Return how many calls of an operation may share a request."""
+        if operation in self._shareable:
+            return limits.shared_calls_max
+        return limits.shared_nested_max if self.rules >= 4 and operation in self._nesting else 0
 
     def _united(self, parts: list[Root]) -> Root:
         """Return the root that calls for all these."""

@@ -45,10 +45,10 @@ class Roots:
         relation: Relation,
         operation: Callable[[Root], str] = attrgetter("operation"),
         unite: Callable[[list[Root]], Root] | None = None,
-        shareable: Callable[[str], bool] = lambda _: False,
+        shareable: Callable[[str], int] = lambda _: 0,
     ) -> None:
-        """``operation``: by which conflicts of a root are decided. ``unite``: makes one root of several, of an
-        operation that is ``shareable``."""
+        """``operation``: by which conflicts of a root are decided. ``unite``: makes one root of several. ``shareable``:
+        how many roots of an operation may share one."""
         self.version = 2
         """The rules of admission."""
         self.running: dict[str, Root] = {}
@@ -152,7 +152,7 @@ class Roots:
             group.append(self._take(name))
             for other in [other for other in joinable if other != name and conflict(other, name)]:
                 del joinable[other]
-            if self._unite is not None and self._shareable(name) and not root.alone:
+            if self._unite is not None and self._shareable(name) > len(group) and not root.alone:
                 joinable[name] = group
             else:
                 joinable.pop(name, None)
@@ -274,8 +274,7 @@ def _joins(root: Root, group: list[Root], size: int) -> bool:
     """Return whether a root may share the root of a group. ``size``: the bytes of the group."""
     # Those that were put back because the time of another was up must not meet new ones with as little time.
     alike = (root.tries > 1) == (group[0].tries > 1)
-    few = len(group) < limits.shared_calls_max
-    return alike and few and size + root.size <= limits.shared_calls_bytes_max
+    return alike and size + root.size <= limits.shared_calls_bytes_max
 
 
 def _age(root: Root) -> int:
