@@ -24,8 +24,10 @@ class Addresses:
         self._objects = objects
 
     def extended(self, homes: dict[str, str], moved: dict[str, str], servers: Iterable[str]) -> "Addresses":
-        """Return these addresses and those of another topology that they lack."""
-        return Addresses(homes | self.homes, moved | self._moved, {*self._servers, *servers}, self._objects)
+        """Return these addresses and those of another topology that they lack. A server that the other one removes
+        keeps its addresses: the other one may be abandoned."""
+        more = {server: heir for server, heir in moved.items() if server not in self._servers}
+        return Addresses(homes | self.homes, more | self._moved, {*self._servers, *servers}, self._objects)
 
     def home(self, address: str) -> str:
         """Return the server of an agent or a client."""

@@ -120,6 +120,7 @@ EXAMPLES = {
     "trial objects": ["antecede trial objects --kills 100 --callers 32"],
     "trial overload": ["antecede trial overload --seconds 60 --strangers 200"],
     "trial powercuts": ["antecede trial powercuts --cuts 20"],
+    "trial changes-simulated": ["antecede trial changes-simulated --changes 1000 --jobs 2"],
     "trial servers": ["antecede trial servers --schedules 1000"],
     "unit": [
         "antecede unit /etc/antecede/shop.toml -o /etc/systemd/system",

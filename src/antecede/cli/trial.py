@@ -7,7 +7,7 @@ trial continues where its report ends, and keeps the folder of a round with erro
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -197,30 +197,52 @@ def register(app: typer.Typer) -> None:
 
         Exit 0: no errors. 1: errors, printed with the command that replays them.
         """
-        from concurrent.futures import ProcessPoolExecutor
+        figures = ("schedules", "crashes", "deliveries")
+        return _told(_schedules("servers", _play_servers, figures, schedules, seed, jobs, report), as_json, figures)
 
-        from antecede.trials.report import Report
+    @group.command("changes-simulated")
+    def changes_simulated(
+        changes: int = typer.Option(1_000, "--changes", min=1, help="Number of changes in total, some per schedule."),
+        seed: int = typer.Option(0, "--seed", min=0, help="The first."),
+        jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Number of parallel processes."),
+        report: str | None = _report,
+        as_json: bool = _json,
+    ) -> int:
+        """Change random topologies in a simulated world, with crashes of servers and kills of the command.
 
-        kept = Report(report, "servers")
-        with ProcessPoolExecutor(jobs) as pool:
-            while kept.total("schedules") < schedules and not kept.found:
-                done = kept.total("schedules")
-                if sys.stderr.isatty():
-                    print(f"\r{done:,} of {schedules:,} schedules", end="\r", file=sys.stderr, flush=True)
-                first = kept.next_seed(seed)
-                last = first + min(_chunk * jobs, schedules - done)
-                parts = pool.map(_play_servers, [range(first + job, last, jobs) for job in range(jobs)])
-                crashes, deliveries, found = zip(*parts, strict=True)
-                kept.add(
-                    {
-                        "seed": last - 1,
-                        "schedules": last - first,
-                        "crashes": sum(crashes),
-                        "deliveries": sum(deliveries),
-                        "found": [line for lines in found for line in lines],
-                    }
-                )
-        return _told(kept, as_json, ("schedules", "crashes", "deliveries"))
+        Exit 0: no errors. 1: errors, printed with the command that replays them.
+        """
+        figures = ("changes", "schedules", "crashes", "deliveries")
+        kept = _schedules("changes-simulated", _play_changes, figures, changes, seed, jobs, report)
+        return _told(kept, as_json, figures)
+
+
+def _schedules(
+    kind: str,
+    play: Callable[[range], tuple[dict[str, int], list[str]]],
+    figures: Sequence[str],
+    most: int,
+    seed: int,
+    jobs: int,
+    report: str | None,
+) -> "Report":
+    """Play schedules, one per seed, until the first of these figures is reached or errors are found."""
+    from concurrent.futures import ProcessPoolExecutor
+
+    from antecede.trials.report import Report
+
+    kept = Report(report, kind)
+    with ProcessPoolExecutor(jobs) as pool:
+        while (done := kept.total(figures[0])) < most and not kept.found:
+            if sys.stderr.isatty():
+                print(f"\r{done:,} of {most:,} {figures[0]}", end="\r", file=sys.stderr, flush=True)
+            first = kept.next_seed(seed)
+            # A schedule counts at least once.
+            last = first + min(_chunk * jobs, most - done)
+            parts = list(pool.map(play, [range(first + job, last, jobs) for job in range(jobs)]))
+            counts = {figure: sum(part[0][figure] for part in parts) for figure in figures}
+            kept.add({"seed": last - 1, **counts, "found": [line for _, lines in parts for line in lines]})
+    return kept
 
 
 def _print_overload(result: "OverloadResult") -> None:
@@ -244,19 +266,25 @@ def _print_overload(result: "OverloadResult") -> None:
     print("".join(f"  {line}\n" for line in result.found[:20]), end="")
 
 
-def _play_servers(seeds: range) -> tuple[int, int, list[str]]:
-    """Return the crashes, deliveries and errors in schedules of whole servers."""
+def _play_servers(seeds: range) -> tuple[dict[str, int], list[str]]:
+    """Return the figures and errors of schedules of whole servers."""
     from antecede.simulator.servers.schedules import play
 
-    crashes = deliveries = 0
-    found: list[str] = []
-    for seed in seeds:
-        outcome = play(seed)
-        crashes += outcome.crashes
-        deliveries += outcome.deliveries
-        if outcome.found:
-            found.append(str(outcome))
-    return crashes, deliveries, found
+    outcomes = [play(seed) for seed in seeds]
+    counts = {"schedules": len(outcomes), "crashes": sum(one.crashes for one in outcomes)}
+    counts["deliveries"] = sum(one.deliveries for one in outcomes)
+    return counts, [str(one) for one in outcomes if one.found]
+
+
+def _play_changes(seeds: range) -> tuple[dict[str, int], list[str]]:
+    """Return the figures and errors of schedules in which the topology changes."""
+    from antecede.simulator.servers.changes_random import play
+
+    outcomes = [play(seed) for seed in seeds]
+    counts = {"schedules": len(outcomes), "changes": sum(one.changes for one in outcomes)}
+    counts["crashes"] = sum(one.crashes for one in outcomes)
+    counts["deliveries"] = sum(one.deliveries for one in outcomes)
+    return counts, [str(one) for one in outcomes if one.found]
 
 
 def _rounds(
@@ -311,7 +339,7 @@ async def _round(
     return await kind(place, seed, file, nice).run(most, counted)
 
 
-_chunk = 250
+_chunk = 50
 _zeros = ("undelivered", "late")
 _faults = ("kills", "stops", "cuts", "blackouts", "broken", "full")
 _figures = (*_faults, "walks", "messages", "deliveries", *_zeros)

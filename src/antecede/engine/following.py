@@ -81,6 +81,13 @@ class Following:
         self.numbers.pop(key, None)
         self.since.pop(key, None)
 
+    def keep(self, domains: set[str]) -> None:
+        """Forget what the stamps of all other domains said, because these begin again: what is not known counts as
+        following."""
+        for key in [key for key, past in self.pasts.items() if past.domain not in domains]:
+            del self.pasts[key]
+        self._barriers.clear()
+
     def seen(self, agent: str, clock_ms: int) -> None:
         """The held letters that came since the last time were there at this time; a clock that was set back
         lets the age of the others begin again."""

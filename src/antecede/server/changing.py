@@ -125,8 +125,8 @@ def carry_out(wish: Wish) -> Steps:
         yield from _prepare(old, wish, change, attempt)
         text = msgspec.json.encode(stage).decode()
         yield from _all(Command(server, "change-stage", (text,)) for server in servers)
-        yield from _all(Command(server, "change-ready", (attempt,)) for server in servers)
-        yield from _hand_over(old, wish.new, views, attempt)
+        ready = yield from _all(Command(server, "change-ready", (attempt,)) for server in servers)
+        yield from _hand_over(ready, attempt)
     except AntecedeError:
         yield [Command(server, "change-abandon", (attempt,)) for server in servers]
         raise
@@ -254,8 +254,9 @@ def _finish(views: dict[str, View], wish: Wish) -> Generator[list[Command], list
 def _prepare(
     old: TopologyFile, wish: Wish, change: Change, attempt: str
 ) -> Generator[list[Command] | Wait, list[dict[str, object] | None], None]:
-    """Let letters wait that would enter the region, until nothing is in transit there."""
-    if not change.region:
+    """Let letters wait that would enter the region, until nothing is in transit there. Agents that leave do not react
+    from here on, even if no domain pauses because their server is alone."""
+    if not change.paused:
         return
     region = ",".join(change.region)
     agents = ",".join(change.leaving)
@@ -284,30 +285,27 @@ def _stage_of(old: TopologyFile, leader: View, wish: Wish, change: Change, numbe
         name: number if name in change.begun else leader.since.get(name, 0) for name in wish.new.organisation.domains
     }
     coordinator = next(server for server in wish.new.servers if server in old.servers)
-    pausing = list(old.servers) if change.region and wish.live else []
-    return Stage(system, number, wish.new.text(), since, coordinator, wish.clock_ms, wish.attempt, pausing)
+    pausing = list(old.servers) if change.paused and wish.live else []
+    head = (system, number, wish.new.text(), since, coordinator, wish.clock_ms)
+    return Stage(*head, wish.attempt, pausing, wish.drop)
 
 
 def _hand_over(
-    old: TopologyFile, new: TopologyFile, views: dict[str, View], attempt: str
+    ready: list[dict[str, object]], attempt: str
 ) -> Generator[list[Command], list[dict[str, object] | None], None]:
-    """Bring what leaves each server to the server where it will live."""
-    for target in new.servers:
-        page = 0
-        pieces: list[str] = []
-        for source in [one for one in old.servers if one != target and views[one].leaving]:
-            at, more = 0, True
+    """Bring what leaves each server to the server where it will live. ``ready``: the answers of all servers that have
+    staged the change; what was there at the first look counts no longer, since clients may have come."""
+    for source, targets in [(str(one["server"]), one["targets"]) for one in ready]:
+        for target in targets if isinstance(targets, list) else ():
+            pieces: list[str] = []
+            more = True
             while more:
-                answers = yield from _all([Command(source, "change-left", (attempt, target, str(at)))])
-                at, more = at + 1, bool(answers[0]["more"])
-                if answers[0]["agents"]:
-                    pieces.append(str(answers[0]["data"]))
-            if pieces:
-                for page, piece in enumerate(pieces):
-                    last = "1" if page == len(pieces) - 1 else "0"
-                    arguments = (attempt, str(page), last, piece)
-                    yield from _all([Command(target, "change-receive", arguments)])
-                pieces = []
+                answers = yield from _all([Command(source, "change-left", (attempt, target, str(len(pieces))))])
+                more = bool(answers[0]["more"])
+                pieces.append(str(answers[0]["data"]))
+            for page, piece in enumerate(pieces):
+                last = "1" if page == len(pieces) - 1 else "0"
+                yield from _all([Command(target, "change-receive", (attempt, str(page), last, piece))])
 
 
 _look_seconds = 0.1

@@ -13,12 +13,12 @@ import msgspec
 from antecede import limits
 from antecede.engine import name_of
 from antecede.engine.topic import Unsubscribe
-from antecede.errors import MissingError, UsageError
+from antecede.errors import MissingError, OverloadError, UsageError
 from antecede.server import AgentServer, Input
 from antecede.server.items import Left
 from antecede.server.organisation import client_address
-from antecede.server.sessions import OPERATOR, Sessions
-from antecede.server.words import OnBehalf
+from antecede.server.sessions import Sessions
+from antecede.server.words import OPERATOR, OnBehalf
 
 
 class ClientCommands:
@@ -79,6 +79,8 @@ class ClientCommands:
         """Send a topic the request to unsubscribe, in the name of a client. Like any message it takes its way, so
         letters that are already on theirs still arrive."""
         self._checked(address)
+        if self._machine.organisation.closed:
+            raise OverloadError(self._machine.organisation.closed)
         to = self._machine.channel.check((topic,))
         self._change(OnBehalf(address, to, name_of(Unsubscribe), msgspec.msgpack.encode(Unsubscribe()), OPERATOR))
         return {"server": self._machine.name, "client": address, "topic": topic}

@@ -17,8 +17,7 @@ from antecede.errors import MissingError, OverloadError, UsageError
 from antecede.labels import label_in
 from antecede.server import AgentServer, Input
 from antecede.server.items import Buried, BuriedMany
-from antecede.server.sessions import OPERATOR
-from antecede.server.words import Replay, ReplayMany
+from antecede.server.words import OPERATOR, Replay, ReplayMany
 
 
 class DeadLetters:
@@ -146,6 +145,8 @@ class DeadLetters:
     def _check_load(self) -> None:
         if self._machine.overloaded:
             raise OverloadError(f"server {self._machine.name} is catching up: try again later")
+        if self._machine.organisation.closed:
+            raise OverloadError(self._machine.organisation.closed)
 
     def _find(self, id_: str) -> Dead:
         dead = self._machine.engine.dead

@@ -35,7 +35,7 @@ from antecede.server.change_items import Abandoned, Committed, Organised, Paused
 from antecede.server.clock import Clock
 from antecede.server.items import Organising
 from antecede.server.timers import Timers
-from antecede.server.words import Plan
+from antecede.server.words import OPERATOR, Plan
 from antecede.topology import TopologyFile, parse_topology, plan_change
 
 OUTSIDE = "the server is not part of the system yet: try again when antecede topology apply has added it"
@@ -177,10 +177,14 @@ class Organisation:
         begun = {name for name, since in staged.since.items() if since == staged.change}
         self.removed = machine.name not in file.servers
         if not self.removed:
-            plan = plan_for(file, machine.plan)
+            before, plan = machine.plan.homes, plan_for(file, machine.plan)
             machine.organise(plan, [name for name in machine.channel.consumers if name not in begun])
+            for agent, home in plan.homes.items():
+                if home == machine.name and before.get(agent) != home:
+                    # Letters that came early were handed out to a client of that name, which does not exist.
+                    machine.engine.abandon(agent)
             machine.stopped = {place: why for place, why in machine.stopped.items() if place[0] not in begun}
-            _forget_pasts(machine, set(machine.channel.consumers) - begun)
+            machine.engine.following.keep(set(machine.channel.consumers) - begun)
         machine.epoch, self.outside = file.epoch, False
         for one in self.came:
             _put_in(machine, one)
@@ -345,7 +349,8 @@ def addresses_of(machine: Machine) -> list[str]:
     """Return all agents and clients that have anything on a server."""
     found = addresses_in(machine.engine)
     found += [agent for _, agent, _ in machine.timers.waiting.values()]
-    found += [client_address(machine, client) for client in machine.clients]
+    # The operator's own client sends from every server, and receives nothing.
+    found += [client_address(machine, client) for client in machine.clients if client != OPERATOR]
     return list(dict.fromkeys(found))
 
 
@@ -382,10 +387,3 @@ def _put_in(machine: Machine, belongings: Belongings) -> None:
     machine.timers.put_in(belongings.address, [(when - ahead, letter) for when, letter in belongings.timers])
     if belongings.published is not None:
         machine.clients[belongings.address.rpartition("@")[0]] = belongings.published
-
-
-def _forget_pasts(machine: Machine, kept: set[str]) -> None:
-    """Forget what stamps of domains that begin again said about letters: what is not known counts as following."""
-    pasts = machine.engine.following.pasts
-    for key in [key for key, past in pasts.items() if past.domain not in kept]:
-        del pasts[key]

@@ -12,7 +12,7 @@ classes and reads states, which may take long. It does not use the machine, so a
 """
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -39,6 +39,8 @@ class Stage(msgspec.Struct, frozen=True):
     attempt: str = ""
     pausing: list[str] = []
     """The servers on which letters must be waiting."""
+    drop: bool = False
+    """Whether letters of removed agents and clients may be lost."""
 
 
 class View(msgspec.Struct, frozen=True):
@@ -157,28 +159,32 @@ class Participant:
             found.append(f"server {machine.name} does not know its topology")
         for (domain, peer), reason in machine.stopped.items():
             found.append(f"domain {domain}: the link of {machine.name} and {peer} is stopped: {reason}")
+        found += self._unmovable(new, drop)
+        for agent in new.agents:
+            name = agent.name
+            if agent.server == machine.name and name in machine.clients and name not in machine.plan.homes:
+                found.append(f"agent {name}: server {machine.name} has a client of that name")
+        return found[:_obstacles_max]
+
+    def _unmovable(self, new: TopologyFile, drop: bool) -> Iterator[str]:
+        """Return why agents and clients cannot leave this server."""
+        machine = self._machine
         homes = {agent.name: agent.server for agent in new.agents}
         for address in leaving_from(machine, new):
             home = homes.get(address) or (new.home_of(address.rpartition("@")[2]) if "@" in address else "")
             home = new.home_of(machine.name) if address == machine.name else home
             if holds(machine.engine, address):
-                found.append(f"{address} has letters that are held behind a dead one: replay or drop the dead letter")
+                yield f"{address} has letters that are held behind a dead one: replay or drop the dead letter"
             if home in new.servers or drop:
                 continue
             letters = self._letters(address)
             if letters:
-                found.append(
-                    f"{address} is removed, and has {letters} letters that wait or are dead (--drop: lose them)"
-                )
+                yield f"{address} is removed, and has {letters} letters that wait or are dead (--drop: lose them)"
             elif "@" in address and address in addresses_of(machine) and not is_temporary(address):
-                found.append(
+                yield (
                     f"server {machine.name} is removed, and has clients such as {address}: "
                     f'expected {machine.name} = "SERVER" in the table [moved] (--drop: forget them)'
                 )
-        for name, home in homes.items():
-            if home == machine.name and name in machine.clients and name not in machine.plan.homes:
-                found.append(f"agent {name}: server {machine.name} has a client of that name")
-        return found[:_obstacles_max]
 
     def pause(self, attempt: str, domains: str, agents: str, whole: str) -> dict[str, Any]:
         """Let letters that would enter these domains, or go to these agents, wait here; names are separated by
@@ -214,7 +220,11 @@ class Participant:
         if machine.name in stage.pausing and machine.organisation.paused != stage.change:
             raise self._resumed(stage.change)
         if staged is None or staged.change != stage.change:
-            leaving = leaving_from(machine, topology_in(stage.topology))
+            new = topology_in(stage.topology)
+            leaving = leaving_from(machine, new)
+            # Letters have arrived since the first look.
+            for obstacle in self._unmovable(new, stage.drop):
+                raise TopologyError(obstacle)
             self._pages = []
             self._change(
                 Staged(
@@ -228,7 +238,7 @@ class Participant:
 
     def ready(self, attempt: str) -> dict[str, Any]:
         """Check that the change is staged here, and that nothing is in transit in the domains that it begins. Nothing
-        more can enter them."""
+        more can enter them. Return also the servers to which agents and clients leave from here."""
         staged, machine = self._staged(attempt), self._machine
         begun = [name for name, since in staged.since.items() if since == staged.change]
         found = machine.channel.in_transit(begun)
@@ -236,18 +246,15 @@ class Participant:
             raise TopologyError(
                 f"server {machine.name}: {found}; a server that is added must not be used before the change is made"
             )
-        return {"server": machine.name, "ready": staged.change}
+        new = topology_in(staged.topology)
+        targets = {_target(new, one.address) for one in machine.organisation.left}
+        return {"server": machine.name, "ready": staged.change, "targets": sorted(targets & new.servers.keys())}
 
     def left(self, attempt: str, target: str, page: str) -> dict[str, Any]:
         """Return one page of the belongings that leave this server for another one, after it has staged the change."""
         staged = self._staged(attempt)
         new = topology_in(staged.topology)
-        homes = {agent.name: agent.server for agent in new.agents}
-        going = []
-        for one in self._machine.organisation.left:
-            home = homes.get(one.address) or new.home_of(one.address.rpartition("@")[2] or one.address)
-            if home == target:
-                going.append(one)
+        going = [one for one in self._machine.organisation.left if _target(new, one.address) == target]
         indices = self._indices([one.address for one in going])
         going = [msgspec.structs.replace(one, index=indices.get(one.address, one.index)) for one in going]
         data = msgspec.msgpack.encode(going)
@@ -367,6 +374,12 @@ def _bytes(page: str, data: str) -> bytes:
         return b64decode(data, validate=True)
     except ValueError:
         raise UsageError(f"page {page} of a change is not base64") from None
+
+
+def _target(new: TopologyFile, address: str) -> str:
+    """Return the server of an agent, a client, or the letters that a server could not forward."""
+    home = next((agent.server for agent in new.agents if agent.name == address), "")
+    return home or new.home_of(address.rpartition("@")[2] or address)
 
 
 def _number(text: str) -> int:

@@ -13,7 +13,7 @@ from antecede.channel import Channel, Letter
 from antecede.channel.footprint import plain_bytes
 from antecede.engine import Engine, Reaction, died
 from antecede.engine.quotas import Excess
-from antecede.server.change_items import Organised
+from antecede.server.change_items import Committed, Organised
 from antecede.server.clock import Clock
 from antecede.server.items import (
     FORMAT_WITH_LISTS,
@@ -50,8 +50,9 @@ class Machine(Protocol):
 
 def _replay(machine: Machine, given: Replay, clock_ms: int) -> Iterator[Item]:
     dead = machine.engine.dead.get(given.key)
-    if dead is not None:
-        # Otherwise another operator has already removed the letter.
+    if dead is not None and not machine.organisation.closed:
+        # Otherwise another operator has already removed the letter. A server that is being removed sends nothing,
+        # because it would wait there for ever.
         yield sent_again(dead.letter, given.client, machine.clients.get(given.client, 0) + 1, given.to)
         yield Buried(given.key)
 
@@ -60,7 +61,7 @@ def _replay_many(machine: Machine, given: ReplayMany, clock_ms: int) -> Iterator
     sent: list[str] = []
     for one in given.letters:
         dead = machine.engine.dead.get(one.key)
-        if dead is not None:
+        if dead is not None and not machine.organisation.closed:
             yield sent_again(dead.letter, one.client, machine.clients.get(one.client, 0) + 1, one.to)
             sent.append(one.key)
     if sent:
@@ -77,7 +78,16 @@ def _drop(machine: Machine, given: Drop, clock_ms: int) -> Iterator[Item]:
 
 def _send_for(machine: Machine, given: OnBehalf, clock_ms: int) -> Iterator[Item]:
     number = machine.clients.get(given.client, 0) + 1
-    yield Published(given.client, number, given.to, given.type, given.body, source=given.source)
+    if not machine.organisation.closed:
+        yield Published(given.client, number, given.to, given.type, given.body, source=given.source)
+
+
+def _commit(machine: Machine, given: Committed, clock_ms: int) -> Iterator[Item]:
+    """Let a change come into force. From now on, letters that follow from dead ones are held where their agents are."""
+    yield given
+    holding = machine.plan.holding(machine.name)
+    if holding != sorted(machine.engine.following.agents) and not machine.organisation.removed:
+        yield Holding(holding)
 
 
 def _look(machine: Machine, given: Look, clock_ms: int) -> Iterator[Item]:
@@ -89,9 +99,13 @@ def _look(machine: Machine, given: Look, clock_ms: int) -> Iterator[Item]:
     if unseen:
         yield Seen(list(dict.fromkeys(unseen)), clock_ms)
     for excess in list(quotas.look_held(held, mailboxes, since, clock_ms)) if held else ():
-        yield _expired(machine, excess, held[excess.agent], clock_ms)
+        if not engine.is_frozen(excess.agent):
+            yield _expired(machine, excess, held[excess.agent], clock_ms)
     for excess in list(quotas.look(mailboxes, engine.is_reacting, clock_ms, engine.footprint.bytes)):
-        yield _expired(machine, excess, mailboxes[excess.agent], clock_ms)
+        # An asker is notified of the end of its question. Sent by an agent that moves, this notice would wait on the
+        # server that the agent leaves, and letters that it sends from its new server would overtake it.
+        if not engine.is_frozen(excess.agent):
+            yield _expired(machine, excess, mailboxes[excess.agent], clock_ms)
     oldest = _too_many(engine)
     if oldest:
         engine.forgotten += len(oldest)
@@ -142,5 +156,6 @@ REQUESTS: dict[type, Callable[[Any, Any, int], Iterator[Item]]] = {
     Drop: _drop,
     Look: _look,
     OnBehalf: _send_for,
+    Committed: _commit,
 }
 """For each kind of request, the function that returns its items."""

@@ -28,10 +28,8 @@ from antecede.server.hands import STALLED, Hands
 from antecede.server.items import FORMAT_WITH_LISTS, Handled, Left, Published, PublishedMany, Reacted
 from antecede.server.organisation import client_address
 from antecede.server.rights import Rights, with_barred
-from antecede.server.words import Drop, Log, Refusal
+from antecede.server.words import OPERATOR, Drop, Log, Refusal
 
-OPERATOR: Final = "dead-letters"
-"""The client name under which dead letters are sent again."""
 REPLACED: Final = "replaced"
 STOPPING: Final = "stopping"
 MOVED: Final = "moved"

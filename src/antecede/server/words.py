@@ -1,6 +1,6 @@
 """The inputs of a server's step besides the items of records, and its outputs."""
 
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import msgspec
 
@@ -13,6 +13,7 @@ from antecede.orders import OrderSpec
 from antecede.topology import Mailboxes, Topology, TopologyFile
 
 __all__ = [
+    "OPERATOR",
     "Accepted",
     "Denied",
     "FromPeer",
@@ -24,6 +25,10 @@ __all__ = [
     "Replay",
     "Step",
 ]
+
+
+OPERATOR: Final = "dead-letters"
+"""The client name under which dead letters are sent again, on every server."""
 
 
 class Plan(msgspec.Struct, frozen=True):

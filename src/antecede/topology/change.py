@@ -55,8 +55,8 @@ class Change(msgspec.Struct, frozen=True):
 
     @property
     def paused(self) -> bool:
-        """Whether anything pauses."""
-        return bool(self.region)
+        """Whether anything pauses: domains, or agents that leave a server without peers."""
+        return bool(self.region or self.leaving or self.emptied)
 
 
 def plan_change(old: TopologyFile, new: TopologyFile) -> Change:

@@ -1,7 +1,9 @@
-"""``python -m antecede.simulator.servers SEED [SEED]``: play one seed, or all from the first up to the second."""
+"""``python -m antecede.simulator.servers [--changes] SEED [SEED]``: play one seed, or all from the first up to the
+second. ``--changes``: schedules in which the topology changes."""
 
 import argparse
 import sys
+from collections.abc import Callable
 
 from antecede.crashes import guarded
 
@@ -11,11 +13,15 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m antecede.simulator.servers")
     parser.add_argument("first", metavar="SEED", type=int, nargs="?", default=0)
     parser.add_argument("last", metavar="SEED", type=int, nargs="?")
+    parser.add_argument("--changes", action="store_true")
     given = parser.parse_args(arguments)
     first = given.first
     last = given.last if given.last is not None else first + 1
-    from antecede.simulator.servers.schedules import play
+    from antecede.simulator.servers import changes_random, schedules
 
+    play: Callable[[int], schedules.Outcome | changes_random.Outcome] = (
+        changes_random.play if given.changes else schedules.play
+    )
     bad = crashes = letters = 0
     for seed in range(first, last):
         outcome = play(seed)

@@ -13,17 +13,16 @@ from random import Random
 
 import msgspec
 
-from antecede.channel import Letter
-from antecede.engine import Alarm, Outbound, React, Reaction
+from antecede.engine import React
 from antecede.errors import AntecedeError
 from antecede.link import Ack, Frame, Hello
 from antecede.orders import parse
 from antecede.server import AgentServer, FromPeer, Input, Plan
 from antecede.server.changing import Command, Outcome, Steps, Wait, Wish, carry_out
-from antecede.server.items import Published, Reacted
 from antecede.server.participation import Participant
 from antecede.server.recovery import replay, resume
 from antecede.simulator.servers.changes_judged import judged, projected
+from antecede.simulator.servers.changes_load import Load, Server
 from antecede.topology import TopologyFile, parse_topology
 
 Content = Frame | Ack | Hello
@@ -50,7 +49,8 @@ class _Server:
         assert self.plan.file is not None
         snapshot, covered = self.snapshot or (None, 0)
         known = replay(self.machine, snapshot, self.log[covered:], self.plan.file.epoch, self.world.now)
-        self.log.append(resume(self.machine) if known else self.machine.begin(self.plan.file.epoch))
+        ended = self.world.load.ended(self)
+        self.log.append(resume(self.machine, ended=ended) if known else self.machine.begin(self.plan.file.epoch))
         self.machine.begin_life(self.lives)
         self.participant = Participant(self.machine, self._feed, indices=self.indices)
         self.step([])
@@ -95,10 +95,15 @@ class _Down(AntecedeError):
 class ChangeWorld:
     """A world in which the topology changes."""
 
-    def __init__(self, seed: int, topologies: list[str], crash: float = 0.01, kill: float = 0.02) -> None:
+    def __init__(
+        self, seed: int, topologies: list[str], crash: float = 0.01, kill: float = 0.02, rough: bool = True
+    ) -> None:
         """``topologies``: the texts of the topologies, one after the other. ``crash``: the probability that a server
-        crashes at an effect; ``kill``: that the operator's command is killed before one of its commands."""
+        crashes at an effect; ``kill``: that the operator's command is killed before one of its commands. ``rough``:
+        whether letters die and reactions end the process."""
         self.random = Random(seed)
+        self.load = Load(self.random, *((0.03, 0.01) if rough else (0.0, 0.0)))
+        self.load.agents_known = self.known_agents
         self.topologies = [parse_topology(text) for text in topologies]
         self.now = 0.0
         self.wrongs: list[str] = []
@@ -108,7 +113,8 @@ class ChangeWorld:
         self.servers: dict[str, _Server] = {}
         self._calm = False
         self.operations = 0
-        self._published: dict[str, int] = {}
+        self.crashed = 0
+        """How often a server has crashed."""
         self._steps: Steps | None = None
         self._pending: list[Command] = []
         self._answers: list[dict[str, object] | None] = []
@@ -134,6 +140,7 @@ class ChangeWorld:
     def down(self, server: _Server) -> None:
         """A server crashes: its connections are gone."""
         server.up = False
+        self.crashed += 1
         for pair in [pair for pair in self._connected if server.name in pair]:
             self._disconnect(pair)
 
@@ -190,20 +197,10 @@ class ChangeWorld:
 
     def _publish(self) -> None:
         server = self.random.choice([one for one in self.servers.values() if _serves(one)] or [None])
-        if server is None:
-            return
-        client = f"c-{server.name}"
-        number = server.machine.clients.get(client, 0) + 1
-        agents = self.known_agents(server)
-        to = tuple(self.random.sample(agents, self.random.randint(1, min(3, len(agents)))))
-        try:
-            to = server.machine.channel.check(to)
-        except AntecedeError:
-            return
-        body = bytes([self.random.randint(1, 3)])
-        server.step([Published(client, number, to, "Note", body)])
+        if server is not None:
+            self.load.publish(server)
 
-    def known_agents(self, server: _Server) -> list[str]:
+    def known_agents(self, server: Server) -> list[str]:
         """Return the agents to which a server's agents and clients send."""
         return list(server.machine.plan.homes)
 
@@ -212,37 +209,16 @@ class ChangeWorld:
         if not ready:
             return False
         server = self.random.choice(ready)
-        due = server.due.pop(self.random.randrange(len(server.due)))
-        if due.agent not in server.machine.plan.homes:
-            return True
-        handled: list[str] = [] if due.state is None else msgspec.msgpack.decode(due.state, type=list[str])
-        reactions = []
-        for letter in due.letters:
-            handled.append(letter.id)
-            reactions.append(self._reaction(server, letter))
-        server.step([Reacted(due.agent, tuple(reactions), msgspec.msgpack.encode(handled), self.clock_ms)])
+        self.load.react(server, self.clock_ms, self._calm)
+        if not server.up:
+            self.down(server)
         return True
 
-    def _reaction(self, server: _Server, letter: Letter) -> Reaction:
-        depth = letter.body[0] if letter.type == "Note" else 0
-        if letter.ask:
-            return Reaction(letter.id, (Outbound((letter.source,), "Answer", b"", answers=letter.ask),))
-        if not depth:
-            return Reaction(letter.id)
-        agents = self.known_agents(server)
-        outbound, alarms = [], []
-        for _ in range(self.random.randint(0, 2)):
-            to = tuple(self.random.sample(agents, self.random.randint(1, min(2, len(agents)))))
-            try:
-                to = server.machine.channel.check(to)
-            except AntecedeError:
-                continue
-            asks = len(to) == 1 and self.random.random() < 0.3
-            question = ("on_answer", self.random.randint(100, 3_000)) if asks else ("", 0)
-            outbound.append(Outbound(to, "Note", bytes([depth - 1]), *question))
-        if self.random.random() < 0.2:
-            alarms.append(Alarm(self.random.randint(1, 3_000), "Alarm", b""))
-        return Reaction(letter.id, tuple(outbound), tuple(alarms))
+    def _decide(self, everything: bool = False) -> None:
+        """Let an operator look at dead letters."""
+        serving = [one for one in self.servers.values() if _serves(one)]
+        for server in serving if everything else serving and [self.random.choice(serving)]:
+            self.load.decide(server, everything)
 
     # The operator.
 
@@ -327,6 +303,8 @@ class ChangeWorld:
                 self._react()
             elif which < 0.55:
                 self._deliver()
+            elif which < 0.57:
+                self._decide()
             elif which < 0.6:
                 self._restart()
             elif which < 0.7:
@@ -345,6 +323,7 @@ class ChangeWorld:
                         self.connect(one, other)
             while self._deliver() or self._react():
                 pass
+            self._decide(everything=True)
             for server in self.servers.values():
                 if server.up:
                     server.step([])
@@ -358,15 +337,21 @@ class ChangeWorld:
             machine.channel.in_transit(list(machine.channel.consumers))
             or len(machine.timers)
             or machine.channel.returns.waiting
+            or (machine.engine.dead and not machine.organisation.removed)
             or any(agent in machine.plan.homes for agent in machine.engine.mailboxes)
             for machine in machines
         )
+
+    def handled(self) -> int:
+        """Return how many letters agents have handled."""
+        states = [state for one in self.servers.values() for state in one.machine.engine.states.values()]
+        return sum(len(msgspec.msgpack.decode(state)) for state in states if isinstance(state, bytes))
 
     def findings(self) -> list[str]:
         """Return what went wrong, one line each."""
         logs = {one.name: (one.incarnation, one.plan, one.log) for one in self.servers.values()}
         machines = {one.name: one.machine for one in self.servers.values()}
-        return self.wrongs + judged(machines, logs, self.topologies[-1])
+        return self.wrongs + self.load.wrongs + judged(machines, logs, self.topologies[-1], self.load.numbers)
 
     def _restart(self, all_: bool = False) -> None:
         for server in self.servers.values():

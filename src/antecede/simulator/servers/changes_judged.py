@@ -4,6 +4,7 @@
 * The indices of each process continue, over all its servers.
 * The state of each agent lists exactly its deliveries, in sequence.
 * Every timer has fired once, and every question was answered once or has timed out.
+* Each client has published as often as its server knows, and no accepted publish is missing.
 """
 
 from collections.abc import Mapping
@@ -30,8 +31,11 @@ def projected(server: str, incarnation: int, plan: Plan, log: list[bytes]) -> tu
     return rows, projection.indices
 
 
-def judged(machines: Mapping[str, AgentServer], logs: Mapping[str, Log], final: TopologyFile) -> list[str]:
-    """Return what went wrong, one line each. ``final``: the topology in force."""
+def judged(
+    machines: Mapping[str, AgentServer], logs: Mapping[str, Log], final: TopologyFile, numbers: Mapping[str, int]
+) -> list[str]:
+    """Return what went wrong, one line each. ``final``: the topology in force. ``numbers``: for each client the number
+    of its publishes that were accepted."""
     rows = [row for name, log in logs.items() for row in projected(name, *log)[0]]
     lines: dict[str, list[Event]] = {}
     for row in rows:
@@ -48,6 +52,7 @@ def judged(machines: Mapping[str, AgentServer], logs: Mapping[str, Log], final: 
     if fired != wanted:
         found.append(f"{wanted} timers were set, and {fired} have fired")
     found += _states(machines, lines, final)
+    found += _clients(machines, lines, final, numbers)
     for name, machine in machines.items():
         if machine.engine.dead:
             dead = next(iter(machine.engine.dead.values()))
@@ -82,13 +87,26 @@ def _deliveries(rows: list[Event]) -> list[str]:
     return found
 
 
+def _clients(
+    machines: Mapping[str, AgentServer], lines: dict[str, list[Event]], final: TopologyFile, numbers: Mapping[str, int]
+) -> list[str]:
+    found = []
+    for address, number in numbers.items():
+        client, _, server = address.rpartition("@")
+        machine = machines[final.home_of(server)]
+        known, sent = machine.clients.get(client, 0), len(lines.get(address, ()))
+        if not number <= known <= number + 1 or sent != known:
+            found.append(f"{address} has published {number}, its server knows {known}, and the trace {sent}")
+    return found
+
+
 def _states(machines: Mapping[str, AgentServer], lines: dict[str, list[Event]], final: TopologyFile) -> list[str]:
     """Compare the saved state of each agent with its deliveries and timers."""
     found = []
     for agent in final.agents:
         state = machines[agent.server].engine.states.get(agent.name)
         handled = [] if state is None else msgspec.msgpack.decode(state, type=list[str])
-        rows = [row for row in lines.get(agent.name, []) if row.kind in (DELIVER, LOCAL)]
+        rows = [row for row in lines.get(agent.name, []) if row.kind in (DELIVER, LOCAL) and not row.dead]
         known = [row.message or str((row.extra or {}).get("timer")) for row in rows]
         if handled != known:
             found.append(f"the state of {agent.name} lists {len(handled)} letters, and the trace {len(known)}")

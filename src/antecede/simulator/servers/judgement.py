@@ -23,7 +23,7 @@ from antecede.engine.agents import Returned, name_of
 from antecede.engine.quotas import EXPIRED
 from antecede.server import AgentServer
 from antecede.server.items import Published, PublishedMany, Reacted, decode_record
-from antecede.server.sessions import OPERATOR
+from antecede.server.words import OPERATOR
 from antecede.simulator.servers.client import Publish, SimulatedClient
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.world import Logs, ServerWorld

@@ -1,0 +1,210 @@
+"""Random changes of random topologies: one seed is one schedule with several changes under load.
+
+Each topology is made from the one before it by a random edit: agents are added and moved, servers come and go, domains
+are split, merged, connected elsewhere, and get other orders. ``play(SEED)`` returns the errors, none if all is well.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+
+from antecede.simulator.servers.changes import ChangeWorld
+
+_orders = ("matrix", "updates", "pruned", "direct")
+_servers_max = 6
+
+
+class Outcome(msgspec.Struct):
+    """The outcome of a schedule."""
+
+    seed: int
+    found: list[str]
+    changes: int = 0
+    """Changes that were made."""
+    crashes: int = 0
+    deliveries: int = 0
+
+    @property
+    def command(self) -> str:
+        """The command that replays it."""
+        return f"python -m antecede.simulator.servers --changes {self.seed}"
+
+    def __str__(self) -> str:
+        return "\n".join([*self.found, f"replay: {self.command}"])
+
+
+def play(seed: int) -> Outcome:
+    """Play one seed and judge it."""
+    random = Random(f"{seed}/changes")
+    topologies = journey(random)
+    crash, kill = random.choice((0.002, 0.01, 0.03)), random.choice((0.0, 0.02, 0.05))
+    world = ChangeWorld(seed, topologies, crash, kill, rough=random.random() < 0.7)
+    try:
+        world.run(random.randint(30, 80) * len(topologies))
+        found = world.findings()
+    except Exception as error:
+        # Any exception is an error, and the seed shows it again.
+        found = [*world.wrongs, f"{type(error).__name__}: {error}"]
+    made = sum(one.state == "done" for one in world.outcomes)
+    return Outcome(seed, found[:5], made, world.crashed, world.handled())
+
+
+class _Sketch(msgspec.Struct):
+    """A topology that is edited."""
+
+    domains: dict[str, list[int]]
+    orders: dict[str, str]
+    agents: dict[str, int]
+    moved: dict[int, int] = {}
+    alone: list[int] = []
+    """Servers without a domain."""
+    last: int = 0
+    """The number of the newest server."""
+    names: int = 0
+    ports: int = 7000
+    kind: str = "Agent"
+    hold: str = ""
+    """An agent for which letters behind a dead one are held."""
+
+    @property
+    def servers(self) -> list[int]:
+        """All servers."""
+        return sorted({*self.alone, *(one for members in self.domains.values() for one in members)})
+
+    def domains_of(self, server: int) -> list[str]:
+        """Return the domains of a server."""
+        return [name for name, members in self.domains.items() if server in members]
+
+    def new_server(self) -> int:
+        """Return the number of a new server."""
+        self.last += 1
+        return self.last
+
+    def new_domain(self, members: list[int], random: Random) -> None:
+        """Add a domain."""
+        self.names += 1
+        self.domains[f"D{self.names}"] = members
+        self.orders[f"D{self.names}"] = random.choice(_orders)
+
+    def text(self) -> str:
+        """Return the text of the topology file."""
+        lines = ["[servers]", *(f's{one} = "tcp://127.0.0.1:{self.ports + one}"' for one in self.servers), "[domains]"]
+        for name, members in self.domains.items():
+            named = ", ".join(f'"s{one}"' for one in members)
+            lines.append(f'{name} = {{ servers = [{named}], order = "{self.orders[name]}" }}')
+        lines.append("[agents]")
+        for name, server in self.agents.items():
+            hold = ', dead_follow = "hold"' if name == self.hold else ""
+            lines.append(f'{name} = {{ server = "s{server}", class = "nowhere:{self.kind}"{hold} }}')
+        if self.moved:
+            lines += ["[moved]", *(f's{one} = "s{other}"' for one, other in self.moved.items())]
+        return "\n".join(lines) + "\n"
+
+
+def journey(random: Random) -> list[str]:
+    """Return the texts of topologies, each made from the one before it."""
+    sketch = _Sketch({}, {}, {})
+    sketch.alone = [sketch.new_server()]
+    for _ in range(random.randint(1, 4)):
+        _add_server(sketch, random)
+    for name in "abcd"[: random.randint(2, 4)]:
+        sketch.agents[name] = random.choice(sketch.servers)
+    if random.random() < 0.3:
+        sketch.hold = "a"
+    texts = [sketch.text()]
+    while len(texts) < 2 or (len(texts) < 8 and random.random() < 0.8):
+        edit = random.choice(_edits)
+        edit(sketch, random)
+        if random.random() < 0.2:
+            random.choice(_edits)(sketch, random)
+        if sketch.text() != texts[-1]:
+            texts.append(sketch.text())
+    return texts
+
+
+def _add_agent(sketch: _Sketch, random: Random) -> None:
+    if len(sketch.agents) < 6:
+        sketch.agents[f"x{sketch.names}{len(sketch.agents)}"] = random.choice(sketch.servers)
+
+
+def _move_agent(sketch: _Sketch, random: Random) -> None:
+    sketch.agents[random.choice(list(sketch.agents))] = random.choice(sketch.servers)
+
+
+def _add_server(sketch: _Sketch, random: Random) -> None:
+    if len(sketch.servers) >= _servers_max:
+        return
+    at, new = random.choice(sketch.servers), sketch.new_server()
+    if at in sketch.alone:
+        sketch.alone.remove(at)
+    own = sketch.domains_of(at)
+    if own and random.random() < 0.5:
+        sketch.domains[random.choice(own)].append(new)
+    else:
+        sketch.new_domain([at, new], random)
+
+
+def _remove_server(sketch: _Sketch, random: Random) -> None:
+    leaves = [one for one in sketch.servers if len(sketch.domains_of(one)) == 1]
+    if len(sketch.servers) < 3 or not leaves:
+        return
+    gone = random.choice(leaves)
+    (name,) = sketch.domains_of(gone)
+    stays = [one for one in sketch.servers if one != gone]
+    sketch.domains[name].remove(gone)
+    if len(sketch.domains[name]) == 1:
+        (left,) = sketch.domains.pop(name)
+        if not sketch.domains_of(left):
+            sketch.alone.append(left)
+    heir = random.choice(stays)
+    sketch.agents = {agent: random.choice(stays) if at == gone else at for agent, at in sketch.agents.items()}
+    sketch.moved = {one: heir if other == gone else other for one, other in sketch.moved.items()} | {gone: heir}
+
+
+def _split(sketch: _Sketch, random: Random) -> None:
+    large = [name for name, members in sketch.domains.items() if len(members) > 2]
+    if not large:
+        return
+    name = random.choice(large)
+    members = random.sample(sketch.domains[name], len(sketch.domains[name]))
+    cut = random.randint(1, len(members) - 2)
+    # They share one server, which is a router from now on.
+    sketch.domains[name] = members[: cut + 1]
+    sketch.new_domain(members[cut:], random)
+
+
+def _merge(sketch: _Sketch, random: Random) -> None:
+    routers = [one for one in sketch.servers if len(sketch.domains_of(one)) > 1]
+    if not routers:
+        return
+    one, other = random.sample(sketch.domains_of(random.choice(routers)), 2)
+    sketch.domains[one] = list(dict.fromkeys(sketch.domains[one] + sketch.domains.pop(other)))
+
+
+def _connect_elsewhere(sketch: _Sketch, random: Random) -> None:
+    """Let a domain at the end of the tree begin at another server."""
+    for name, members in random.sample(list(sketch.domains.items()), len(sketch.domains)):
+        routers = [one for one in members if len(sketch.domains_of(one)) > 1]
+        others = [one for one in sketch.servers if one not in members]
+        if len(routers) == 1 and others:
+            sketch.domains[name] = [random.choice(others) if one == routers[0] else one for one in members]
+            return
+
+
+def _reorder(sketch: _Sketch, random: Random) -> None:
+    if sketch.domains:
+        sketch.orders[random.choice(list(sketch.domains))] = random.choice(_orders)
+
+
+def _rename(sketch: _Sketch, random: Random) -> None:
+    """Change all addresses, and the class of all agents."""
+    sketch.ports += 100
+    sketch.kind += "s"
+
+
+_Edit = Callable[[_Sketch, Random], None]
+_edits: tuple[_Edit, ...] = (
+    *(_add_agent, _move_agent, _move_agent, _add_server, _remove_server, _split, _merge),
+    *(_connect_elsewhere, _connect_elsewhere, _reorder, _rename),
+)

@@ -1,0 +1,248 @@
+"""What happens between the first look of a change and its end: nothing that comes meanwhile is lost or overtaken."""
+
+from collections.abc import Callable
+
+import pytest
+
+from antecede.channel import Letter, Past
+from antecede.engine import Reaction
+from antecede.engine.following import Following
+from antecede.errors import AntecedeError, TopologyError
+from antecede.server import AgentServer, Input, Refused
+from antecede.server.change_items import Abandoned, Paused
+from antecede.server.changing import Command, Outcome, Wait, Wish, carry_out
+from antecede.server.items import Published, Reacted
+from antecede.server.participation import Participant
+from antecede.server.words import OPERATOR, Look, OnBehalf, Replay
+from antecede.simulator.servers.changes import plan_of
+from antecede.topology import parse_topology
+from helpers.changing import topology
+
+_two = topology({"A": "12"}, {"a": 1, "b": 2})
+_moved = topology({"A": "12"}, {"a": 2, "b": 2})
+
+
+class _System:
+    """Servers without a network, whose letters stay where they are."""
+
+    def __init__(self, text: str, *more: str) -> None:
+        """``more``: texts of topologies with further servers."""
+        self.machines: dict[str, AgentServer] = {}
+        for one in (text, *more):
+            file = parse_topology(one)
+            for number, name in enumerate(file.servers):
+                if name not in self.machines:
+                    machine = self.machines[name] = AgentServer(name, plan_of(file), number + 1)
+                    machine.begin(file.epoch)
+
+    def step(self, server: str, *inputs: Input) -> list[str]:
+        """Take a step; return the agents that get letters."""
+        return [due.agent for due in self.machines[server].step(list(inputs), 0.0, 1_000).due]
+
+    def change(self, text: str, before: Callable[[Command], None] = lambda command: None) -> Outcome:
+        """Make a change. ``before``: called before each command."""
+        participants = {
+            name: Participant(machine, lambda given, name=name: self.step(name, given) and None)  # type: ignore[misc]
+            for name, machine in self.machines.items()
+        }
+        steps = carry_out(Wish(parse_topology(text), tuple(self.machines), "system", 5_000))
+        asked = next(steps)
+        while True:
+            answers: list[dict[str, object] | None] = []
+            try:
+                for command in [] if isinstance(asked, Wait) else asked:
+                    before(command)
+                    answers.append(participants[command.server].commands[command.name][1](*command.arguments))
+                asked = steps.send(answers)
+            except StopIteration as end:
+                outcome: Outcome = end.value
+                return outcome
+            except AntecedeError as error:
+                asked = steps.throw(error)
+
+
+def _note(client: str, number: int, *to: str) -> Published:
+    return Published(client, number, to, "Note", b"")
+
+
+def _once(name: str, act: Callable[[], object]) -> Callable[[Command], None]:
+    """Return a function that acts before the first command of this name."""
+    done: list[object] = []
+
+    def before(command: Command) -> None:
+        if command.name == name and not done:
+            done.append(act() or True)
+
+    return before
+
+
+def _kill(system: _System, server: str, agent: str) -> str:
+    """Let the next letter of an agent die; return its key."""
+    letter = system.machines[server].engine.mailboxes[agent][0]
+    system.step(server, Reacted(agent, (Reaction(letter.id, dead="it failed"),), None, 1_000))
+    return f"{letter.id} {agent}"
+
+
+def test_a_client_that_comes_after_the_first_look_moves_along() -> None:
+    system = _System(topology({"A": "123"}, {"a": 1, "b": 2}))
+    without = topology({"A": "12"}, {"a": 1, "b": 2}, moved="3>2")
+    outcome = system.change(without, _once("change-pause", lambda: system.step("s3", _note("carl", 1, "carl@s3"))))
+    assert outcome.state == "done"
+    assert system.machines["s2"].clients == {"carl": 1}
+    assert len(system.machines["s2"].engine.mailboxes["carl@s3"]) == 1
+
+
+def test_letters_that_come_for_a_removed_agent_after_the_first_look_stop_the_change() -> None:
+    system = _System(_two)
+    gone = topology({"A": "12"}, {"b": 2})
+    with pytest.raises(TopologyError, match="a is removed, and has 1 letters that wait or are dead"):
+        system.change(gone, _once("change-pause", lambda: system.step("s1", _note("c", 1, "a"))))
+    machine = system.machines["s1"]
+    assert (machine.organisation.paused, machine.organisation.staged) == (0, None)
+    assert len(machine.engine.mailboxes["a"]) == 1
+
+
+def test_an_agent_of_a_server_without_peers_does_not_react_while_it_is_removed() -> None:
+    system = _System(topology({"A": "1"}, {"a": 1, "b": 1}))
+    system.step("s1", _note("c", 1, "b"))
+    named: list[str] = []
+
+    def before(command: Command) -> None:
+        named.append(command.name)
+        if command.name == "change-commit":
+            # It is accepted, and waits; after the change nobody can handle it, and it is dead with a reason.
+            system.step("s1", _note("c", 2, "a"))
+            assert "a" not in system.machines["s1"].engine.mailboxes
+
+    assert system.change(topology({"A": "1"}, {"b": 1}), before).state == "done"
+    assert "change-pause" in named
+    (dead,) = system.machines["s1"].engine.dead.values()
+    assert "unknown agent" in dead.reason
+    assert [letter.source for letter in system.machines["s1"].engine.mailboxes["b"]] == ["c@s1"]
+
+
+def test_letters_that_came_early_for_a_new_agent_are_handed_out() -> None:
+    system = _System(_two)
+    more = topology({"A": "12"}, {"a": 1, "b": 2, "x": 1})
+    engine, handed = system.machines["s1"].engine, []
+    real = system.step
+
+    def step(server: str, *inputs: Input) -> list[str]:
+        handed.append((real(server, *inputs), system.machines[server].organisation.change))
+        return handed[-1][0]
+
+    def early() -> None:
+        engine.deliver("x", Letter("s2.1", "b", ("x",), "Note", b""))
+        step("s1")
+
+    system.step = step  # type: ignore[method-assign]
+    assert system.change(more, _once("change-commit", early)).state == "done"
+    # At first there is nobody to handle it; the change brings the agent, and with it the letter.
+    assert [change for agents, change in handed if "x" in agents] == [0, 1]
+
+
+def test_clients_of_the_same_name_on_both_servers_are_refused() -> None:
+    system = _System(topology({"A": "123"}, {"a": 1, "b": 2}))
+    system.step("s2", _note("carl", 1, "a"), _note("carl", 2, "a"))
+    system.step("s3", _note("carl", 1, "carl@s3"))
+    without = topology({"A": "12"}, {"a": 1, "b": 2}, moved="3>2")
+    # Nothing is in transit before the change: the letters to a are acknowledged by hand.
+    for machine in system.machines.values():
+        machine.channel.in_transit = lambda domains: ""  # type: ignore[method-assign]
+    with pytest.raises(TopologyError, match="client carl@s3 cannot come to server s2, which has another client carl"):
+        system.change(without)
+    assert system.machines["s2"].clients == {"carl": 2}
+    assert system.machines["s3"].clients == {"carl": 1}
+
+
+def test_the_operators_own_client_does_not_move() -> None:
+    system = _System(topology({"A": "123"}, {"a": 1, "b": 2, "c": 3}))
+    system.step("s3", _note("carl", 1, "c"))
+    key = _kill(system, "s3", "c")
+    system.step("s3", Replay(key, ("c",), OPERATOR))
+    assert system.machines["s3"].clients == {"carl": 1, OPERATOR: 1}
+    assert system.change(topology({"A": "12"}, {"a": 1, "b": 2, "c": 1}, moved="3>2")).state == "done"
+    assert system.machines["s2"].clients == {"carl": 1}
+    assert [letter.replays for letter in system.machines["s1"].engine.mailboxes["c"]] == [key.split()[0]]
+
+
+def test_a_server_that_has_staged_a_change_still_takes_letters_of_the_topology_in_force() -> None:
+    """Others may have abandoned the change already."""
+    system = _System(topology({"A": "123"}, {"a": 3, "b": 2}))
+    without = topology({"A": "12"}, {"a": 1, "b": 2}, moved="3>1")
+    channel = system.machines["s2"].channel
+    seen: list[tuple[str, str]] = []
+    act = _once("change-left", lambda: seen.append((channel._addresses.origin("a"), channel._addresses.home("c@s3"))))
+    assert system.change(without, act).state == "done"
+    assert seen == [("s3", "s3")]
+    assert (channel._addresses.origin("a"), channel._addresses.home("c@s3")) == ("s1", "s1")
+
+
+def test_a_server_that_is_being_removed_sends_nothing() -> None:
+    """It would wait there for ever."""
+    system = _System(_two)
+    machine = system.machines["s1"]
+    system.step("s1", _note("c", 1, "a"))
+    key = _kill(system, "s1", "a")
+    system.step("s1", Paused(1, ["A"], [], True))
+    system.step("s1", Replay(key, ("a",), OPERATOR))
+    system.step("s1", OnBehalf("c@s1", ("b",), "Note", b"", OPERATOR))
+    assert list(machine.engine.dead) == [key]
+    assert machine.channel.pausing is not None
+    assert not machine.channel.pausing.waiting
+    (reply,) = machine.step([_note("c", 2, "b")], 0.0, 1_000).replies
+    assert isinstance(reply, Refused)
+
+
+def test_questions_of_an_agent_that_moves_do_not_expire() -> None:
+    """The notice to the asker would wait on the server that the agent leaves."""
+    limit = "[mailboxes]\na = { letters = 1 }\n"
+    system = _System(_two.replace("[agents]", limit + "[agents]"))
+    machine = system.machines["s1"]
+    system.step("s1", Paused(1, ["A"], ["a"]))
+    for number in range(3):
+        # They were in transit.
+        machine.engine.deliver("a", Letter(f"s2.{number}", "b", ("a",), "Note", b"", ask="b?"))
+    system.step("s1", Look())
+    assert len(machine.engine.mailboxes["a"]) == 3
+    system.step("s1", Abandoned(1), Look())
+    assert len(machine.engine.mailboxes["a"]) == 1
+
+
+def test_what_follows_from_a_dead_letter_is_held_across_a_change() -> None:
+    """The counts of a domain begin again with a change: compared with those before it, nothing would follow."""
+    following = Following()
+    following.agents.add("a")
+
+    def came(id_: str, source: str, count: int) -> Letter:
+        letter = Letter(id_, source, ("a",), "Note", b"")
+        following.came("a", letter)
+        following.pasts[f"{id_} a"] = Past("A", 1, (0, count, 0))
+        return letter
+
+    dead = came("m", "b", 7)
+    following.block("a", "m a", dead, [])
+    assert not following.holds("a", came("other", "c", 6))
+    assert following.holds("a", came("later", "d", 7))
+    following.keep(set())
+    assert following.holds("a", came("afterwards", "e", 1))
+
+
+def test_letters_are_held_where_the_agent_is() -> None:
+    hold = 'class = "nowhere:Agent", dead_follow = "hold"'
+    system = _System(_two.replace('a = { server = "s1", class = "nowhere:Agent"', f'a = {{ server = "s1", {hold}'))
+    assert system.machines["s1"].engine.following.agents == {"a"}
+    moved = _moved.replace('a = { server = "s2", class = "nowhere:Agent"', f'a = {{ server = "s2", {hold}')
+    outcome = system.change(moved)
+    assert outcome.state == "done"
+    assert [machine.engine.following.agents for machine in system.machines.values()] == [set(), {"a"}]
+
+
+def test_letters_that_are_held_since_the_first_look_stop_the_change() -> None:
+    hold = 'class = "nowhere:Agent", dead_follow = "hold"'
+    system = _System(_two.replace('a = { server = "s1", class = "nowhere:Agent"', f'a = {{ server = "s1", {hold}'))
+    system.step("s1", _note("c", 1, "a"), _note("c", 2, "a"))
+    with pytest.raises(TopologyError, match="a has letters that are held behind a dead one"):
+        system.change(_moved, _once("change-pause", lambda: _kill(system, "s1", "a")))
+    assert system.machines["s1"].engine.following.count() == 1
+    assert system.machines["s1"].organisation.staged is None
