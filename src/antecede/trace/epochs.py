@@ -14,7 +14,8 @@ matters: a chain that leaves it through some server returns through the same ser
 *Soundness*: every reported violation breaks a guarantee. *Completeness*: a delivery that several messages overtook is
 judged by the first of them only, so ``holds`` may be optimistic if the others were sent in other epochs.
 
-An order that no domain guaranteed in any epoch is judged everywhere, as without epochs: the user asks what happened. Total and synchronous order are judged over the whole trace as well, because a cycle belongs to no single epoch.
+An order that no domain guaranteed in any epoch is judged everywhere, as without epochs: the user asks what happened.
+Total and synchronous order are judged over the whole trace as well, because a cycle belongs to no single epoch.
 
 This module knows names, routes and guarantees. It does not know orders or servers.
 """
