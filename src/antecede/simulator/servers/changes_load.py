@@ -38,7 +38,7 @@ class Server(Protocol):
 
 
 class Load:
-    """What happens in a world besides changes."""
+    """The events of a world besides changes."""
 
     def __init__(self, random: Random, dying: float = 0.0, ending: float = 0.0) -> None:
         """``dying``: the share of letters that die; ``ending``: the share of reactions that end the process."""
