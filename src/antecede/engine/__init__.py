@@ -199,10 +199,10 @@ class Engine:
         many = len(self.dead) > limits.dead_letters_max
         return many or self.dead_footprint.bytes > limits.dead_letter_bytes_max
 
-    def refusal(self, to: tuple[str, ...], bodies: list[bytes]) -> MailboxFullError | None:
-        """Return why letters are refused because of a full mailbox of this server, or None."""
-        reason = self.quotas.refusal(to, bodies, self.mailboxes, self.following.held)
-        return MailboxFullError(reason) if reason else None
+    def check_room(self, to: tuple[str, ...], bodies: list[bytes]) -> None:
+        """Refuse letters with an error if they do not fit into a mailbox that refuses when it is full."""
+        if reason := self.quotas.refusal(to, bodies, self.mailboxes, self.following.held):
+            raise MailboxFullError(reason)
 
     def seen(self, agents: list[str], clock_ms: int) -> None:
         """Let the age of the letters that came since the last time count from now."""

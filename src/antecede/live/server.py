@@ -353,6 +353,8 @@ class ServerRuntime:
                 turn = driver.turn(monotonic(), clock_ms)
                 if turn.records:
                     self._append(turn.records)
+                    if driver.hurries:
+                        store.commit_soon()
                 for due in turn.reactions:
                     self.reactions.run(due)
                 if (driver.stepped and not driver.inputs) or not driver.goes_on or self.core.failure:

@@ -21,7 +21,7 @@ from antecede import limits
 from antecede.errors import UsageError, WireError
 from antecede.server.admission import Admission, Guest
 from antecede.server.connections import Receiver, serials
-from antecede.wire import VERSION_OLDEST, Bye, Part, Unframer, frames
+from antecede.wire import VERSION_OLDEST, AnyPart, Bye, Part, Unframer, frames
 
 
 class TcpConnection(asyncio.BufferedProtocol):
@@ -59,7 +59,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=limits.write_buffer_bytes_max)
         if self._guest is not None:
             self._guest.drop = self._drop
-        self._receiver = self._opened(self)
+        self._receiver: Receiver = self._opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._input
@@ -98,9 +98,14 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._closing = True
         if self._linger is not None:
             self._linger.cancel()
+            self._linger = None
         if self._guest is not None:
             self._guest.left()
         self._ended(self.reason or (str(exc) if exc else ""))
+        # Without cycles it is freed now. With many strangers the garbage collector would often stop the server.
+        self._receiver = _nobody
+        if self._guest is not None:
+            self._guest.drop = _too_late
 
     def _ended(self, reason: str) -> None:
         """Notify the owner, once."""
@@ -189,6 +194,23 @@ class TcpConnection(asyncio.BufferedProtocol):
     def heard(self) -> float:
         """The time of the last input. While reading is paused, report "now", so that the peer does not time out."""
         return self._loop.time() if self._deaf else self._heard
+
+
+class _Nobody:
+    """The receiver of a connection that has ended."""
+
+    def received(self, parts: list[AnyPart]) -> None: ...
+
+    def closed(self, reason: str, now: float) -> None: ...
+
+    def writable(self) -> None: ...
+
+
+_nobody = _Nobody()
+
+
+def _too_late(reason: str, code: str) -> None:
+    """Drop a connection that has ended."""
 
 
 class Listener:

@@ -18,7 +18,7 @@ import msgspec
 from antecede import limits
 from antecede.channel import Channel, Letter
 from antecede.engine import Returned, name_of
-from antecede.errors import AntecedeError, OverloadError, StoreError, UsageError
+from antecede.errors import OverloadError, StoreError, UsageError
 from antecede.messages import Effects
 from antecede.objects.hosting import parted
 from antecede.objects.instances import Answered, Failed
@@ -37,17 +37,17 @@ def is_call(to: tuple[str, ...]) -> bool:
     return len(to) == 1 and to[0].endswith("()")
 
 
-def unfit(body: bytes) -> UsageError | None:
-    """Return why this is not the body of a call."""
+def unfit(body: bytes) -> str:
+    """Return why this is not the body of a call; empty: it is one."""
     try:
         timeout_ms, arguments = _decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return UsageError(f"unreadable call: {error}")
+        return f"unreadable call: {error}"
     if not 0 < timeout_ms <= _timeout_ms_max:
-        return UsageError(f"time limit of {timeout_ms} ms for a call: expected 1 to {_timeout_ms_max}")
+        return f"time limit of {timeout_ms} ms for a call: expected 1 to {_timeout_ms_max}"
     if is_deep(arguments):
-        return UsageError(f"arguments of a call nested deeper than {limits.call_depth_max}")
-    return None
+        return f"arguments of a call nested deeper than {limits.call_depth_max}"
+    return ""
 
 
 def deadline_of(body: bytes, clock_ms: int) -> int:
@@ -96,11 +96,12 @@ class Calls:
         running = live.running
         return (parted(running) if running else None), live.runs
 
-    def refusal(self, bodies: list[bytes]) -> AntecedeError | None:
-        """Return why a client's call is refused: there are too many, or it is not valid."""
+    def check(self, bodies: list[bytes]) -> None:
+        """Refuse a client's call with an error: there are too many, or it is not valid."""
         if self.open >= limits.calls_open_max:
-            return OverloadError(f"{self.open} calls of objects that began here have not ended: try again later")
-        return unfit(bodies[0]) if len(bodies) == 1 else UsageError("several calls in one publish: expected one")
+            raise OverloadError(f"{self.open} calls of objects that began here have not ended: try again later")
+        if fault := unfit(bodies[0]) if len(bodies) == 1 else "several calls in one publish: expected one":
+            raise UsageError(fault)
 
     def alarm_ms(self) -> int | None:
         """The earliest time by which a call must have ended."""

@@ -258,13 +258,10 @@ class AgentServer:
         if fault := body_fault(max(map(len, bodies))) or envelope_fault(to, kind):
             raise UsageError(fault)
         to = self.channel.check(to)
-        refusal = None
         if is_call(to):
-            refusal = self.calls.refusal(bodies)
+            self.calls.check(bodies)
         elif self.engine.quotas.settings.refusing:
-            refusal = self.engine.refusal(self.channel.local(to), bodies)
-        if refusal is not None:
-            raise refusal
+            self.engine.check_room(self.channel.local(to), bodies)
         return to
 
     # The effect of an item, live and from the log.
@@ -368,7 +365,7 @@ class AgentServer:
     def _called(self, item: Reacted, outbound: Outbound, now: float) -> None:
         """Process a reaction's call of an object. It works like a question, but the call has its own timer."""
         ask = f"{self._prefix}{self._numbers + 1}" if outbound.reply else ""
-        if unfit(outbound.body) is None:
+        if not unfit(outbound.body):
             if ask:
                 self.engine.asks[ask] = Question(item.agent, outbound.reply)
             self._call(item.agent, outbound, ask, deadline_of(outbound.body, item.clock_ms), now)

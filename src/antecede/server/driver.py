@@ -27,6 +27,7 @@ from typing import Final
 
 import msgspec
 
+from antecede import limits
 from antecede.channel import Letter
 from antecede.engine import React
 from antecede.engine.changes import CHANGES_FROM_BYTES, State, change_of
@@ -119,8 +120,11 @@ class Driver:
         """Functions to call at the beginning of the next turn."""
         self.awake = False
         """Whether a turn was asked for, or is about to be."""
-        self._steps = 0
-        """Steps since the last rest."""
+        self._steps, self._until = 0, 0.0
+        """Steps since the last rest; after this time there are no more of them without one."""
+        self._slow = self.hurries = False
+        """Whether reactions of this run of turns are slow; and those of the last one. Then records should be committed
+        before the reactions of a turn, so that what waits for them can leave earlier."""
         self.stepped = True
         """Whether the last turn took a step."""
         self.calm = True
@@ -240,6 +244,7 @@ class Driver:
         self.stepped = True
         if not self._steps:
             self.calm = now - self._let_leave > _calm_seconds
+            self._until, self.hurries, self._slow = now + limits.reactions_together_seconds, self._slow, False
         self._steps += 1
         retries, acknowledgements = self.retries, self.acknowledgements
         # The agent of a reaction may leave in the next step.
@@ -301,8 +306,9 @@ class Driver:
             self._outputs.fault(domain, peer, reason)
         for failed in machine.calls.failed():
             # The application declares too few conflicts, or an operation is not deterministic.
-            names = {"operation": failed.operation, "instance": failed.instance}
-            self._log.error("replica-differs", **names, reason=failed.reason)
+            self._log.error(
+                "replica-differs", operation=failed.operation, instance=failed.instance, reason=failed.reason
+            )
         return Turn(list(records) if records else [], [] if self.stopping else reactions)
 
     def _is_durable(self, due: React) -> None:
@@ -386,12 +392,15 @@ class Driver:
         self._rested = now
 
     def reacted(self, due: React, outcome: Outcome, now: float, clock_ms: int) -> None:
-        """Report the outcome of a batch of reactions."""
+        """Report the outcome of a batch of reactions. After slow ones, a run of turns ends: others have their turn."""
+        if self._steps and now >= self._until:
+            self._steps, self._slow = _steps_together, True
         clock_ms = self.machine.clock.at(now, clock_ms)
         state: State | None = outcome.state
-        if outcome.state is not None and len(outcome.state) >= CHANGES_FROM_BYTES and self._logs_changes:
+        lists = self.machine.log_format >= FORMAT_WITH_LISTS
+        if outcome.state is not None and len(outcome.state) >= CHANGES_FROM_BYTES and lists and self.machine.kept:
             state = change_of(due.state, outcome.state)
-        if outcome.plain and self.machine.log_format >= FORMAT_WITH_LISTS:
+        if outcome.plain and lists:
             self.retries.settle_plain(due, outcome.plain)
             self.feed(Handled(due.agent, outcome.plain, state, clock_ms))
         elif reactions := self.retries.settle(due, outcome, now):
@@ -400,22 +409,14 @@ class Driver:
             # The next turn ends with a check of the deadline, which is that of the next try.
             self.poke()
 
-    @property
-    def _logs_changes(self) -> bool:
-        return self.machine.kept and self.machine.log_format >= FORMAT_WITH_LISTS
-
     def deadline(self, now: float, clock_ms: int) -> float | None:
         """The time at which ``turn`` must be called, if nothing else happens before."""
         if self._records:
             return self._retry_at
         alarm = self.machine.alarm_ms()
         due = None if alarm is None else now + max(0.0, (alarm - self.machine.clock.at(now, clock_ms)) / 1000)
-        for other in (
-            self.retries.deadline(),
-            self.acknowledgements.deadline(),
-            self._commit_at,
-            self._company.leave_at,
-        ):
+        others = self.retries.deadline(), self.acknowledgements.deadline(), self._commit_at, self._company.leave_at
+        for other in others:
             if other is not None and (due is None or other < due):
                 due = other
         known = self._wake_at
