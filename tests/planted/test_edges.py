@@ -387,7 +387,7 @@ def test_lists_for_a_peer_that_speaks_an_older_version(monkeypatch: Patch) -> No
 
 
 def test_lists_for_a_client_that_speaks_an_older_version(monkeypatch: Patch) -> None:
-    monkeypatch.setattr("antecede.server.sessions.couple", lambda letters, share: couple(letters, share=True))
+    monkeypatch.setattr("antecede.server.remote_session.couple", lambda letters, share: couple(letters, share=True))
     caught(300, "sent a train with lists")
 
 

@@ -156,6 +156,11 @@ class Channel:
         agents."""
         self.pausing = Pausing(domains, agents)
 
+    @property
+    def letters_waiting(self) -> int:
+        """The number of letters that wait for the end of a change of the topology."""
+        return 0 if self.pausing is None else len(self.pausing.waiting)
+
     def is_total(self, domain: str) -> bool:
         """Return whether the order of a domain of this server is total."""
         return self._total.get(domain, False)

@@ -126,6 +126,7 @@ def _report(one: dict[str, Any]) -> None:
         print(f"  the log was truncated at the start of {when}: {what}: check the disk, then antecede acknowledge")
     if abs(one.get("clock_ahead_seconds", 0)) >= 1:
         print(f"  the wall clock was set: it is {one['clock_ahead_seconds']:+.0f} s from server time")
+    _report_change(one.get("topology"))
     _report_access(one.get("access"))
     if trace := one.get("trace"):
         trouble = f" (trouble: {trace['trouble']})" if trace["trouble"] else ""
@@ -151,6 +152,20 @@ def _report(one: dict[str, Any]) -> None:
         print(f"  unreachable: {peer}: {failed['reason']} ({failed['tries']} tries in {failed['seconds']:.0f} s)")
     for peer, reason in one["refused"].items():
         print(f"  refused: {peer}: {reason}")
+
+
+def _report_change(topology: dict[str, Any] | None) -> None:
+    """Print the change of the topology in force, and one that is in progress."""
+    if topology is None:
+        return
+    if topology["change"]:
+        print(f"  topology: change {topology['change']} of system {topology['system']}")
+    if progress := topology["in_progress"]:
+        waiting = f", {progress['waiting']} letters wait" if progress["waiting"] else ""
+        print(
+            f"  change {progress['change']} is in progress ({progress['state']}{waiting}): antecede topology apply "
+            "finishes it, antecede topology abort ends it"
+        )
 
 
 def _report_access(access: dict[str, Any] | None) -> None:

@@ -54,6 +54,44 @@ def register(app: typer.Typer) -> None:
 
         return _rounds(Kills, "kills", kills, round_, topology, seed, folder, report, nice, as_json)
 
+    @group.command("changes")
+    def changes(
+        rounds: int = typer.Option(3, "--rounds", min=1, help="Rounds in total: five changes, and back."),
+        round_: int = typer.Option(5, "--round", min=1, help="Rounds until the logs are checked."),
+        servers: int = typer.Option(8, "--servers", min=4, max=64, help="Number of servers."),
+        kills: float = typer.Option(1.0, "--kills", min=0, max=3, help="About how many kills there are per change."),
+        seed: int = typer.Option(0, "--seed", min=0, help="The seed of the first round."),
+        folder: str | None = _folder,
+        report: str | None = _report,
+        nice: int = _nice,
+        as_json: bool = _json,
+    ) -> int:
+        """Change the topology of running servers under load, with kills of servers and of the command.
+
+        Exit 0: nothing was lost, repeated or late, and all states are right. 1: errors; the folder is kept.
+        """
+        import asyncio
+        import tempfile
+
+        import msgspec
+
+        from antecede.trials.changes import Changes
+        from antecede.trials.report import Report
+
+        async def played(place: Path, number: int, count: int) -> "Outcome":
+            return await Changes(place, number, servers, nice, kills).run(count)
+
+        kept = Report(report, "changes")
+        place = Path(folder or tempfile.mkdtemp(prefix="antecede-trial-"))
+        while kept.total("rounds") < rounds and not kept.found:
+            left = rounds - kept.total("rounds")
+            if sys.stderr.isatty():
+                print(f"\r{rounds - left} of {rounds} rounds", end="\r", file=sys.stderr, flush=True)
+            next_ = kept.next_seed(seed)
+            outcome = asyncio.run(played(place / f"changes-{next_}", next_, min(round_, left)))
+            kept.add({"seed": next_, **outcome.faults, **msgspec.structs.asdict(outcome.figures)})
+        return _told(kept, as_json, (*_changing, "walks", "messages", "deliveries", *_zeros))
+
     @group.command("powercuts")
     def powercuts(
         cuts: int = typer.Option(10, "--cuts", min=1, help="Number of power cuts in total; a round has about --round."),
@@ -340,6 +378,8 @@ async def _round(
 
 
 _chunk = 50
+_changing = ("changes", "kills", "commands", "failures")
+"""Changes that were made; kills of servers; commands that were killed, and that failed because a server was down."""
 _zeros = ("undelivered", "late")
 _faults = ("kills", "stops", "cuts", "blackouts", "broken", "full")
 _figures = (*_faults, "walks", "messages", "deliveries", *_zeros)

@@ -6,13 +6,14 @@ import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -116,7 +117,7 @@ def _ready(path: str, file: "TopologyFile", folder: str) -> bool:
     before = differing(folder, file)
     if before is None:
         return True
-    command = shlex.join(["antecede", "topology", "apply", path, "--data", folder])
+    command = shlex.join(["antecede", "topology", "apply", path, *([] if _running(before) else ["--data", folder])])
     print(
         f"antecede: {path} differs from the topology of the data in {folder}: {explain(before, file)}", file=sys.stderr
     )
@@ -126,6 +127,18 @@ def _ready(path: str, file: "TopologyFile", folder: str) -> bool:
     if not typer.confirm("antecede: make this change now?", err=True):
         return False
     return subprocess.call([sys.executable, "-m", *shlex.split(command)]) == 0
+
+
+def _running(file: "TopologyFile") -> bool:
+    """Return whether the servers of a topology run: then the change is made without stopping them."""
+    address = next(iter(file.servers.values()))
+    with socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET) as probe:
+        probe.settimeout(_probe_seconds)
+        try:
+            probe.connect((address.host, address.port))
+        except OSError:
+            return False
+        return True
 
 
 async def _run(
@@ -175,12 +188,11 @@ async def _run(
     ending = [loop.create_task(process.wait()) for process in processes.values()]
     watching = loop.create_task(stopped.wait())
     # If one server cannot start or fails, all are stopped, so that the user sees the reason.
-    await asyncio.wait([watching, *ending], return_when=asyncio.FIRST_COMPLETED)
+    await _wait_for_an_end(watching, dict(zip(servers, ending, strict=True)), printing, console)
     cause = ""
     if not stopped.is_set():
         ended = {server: one.returncode for server, one in processes.items() if one.returncode is not None}
-        # Print their last log lines first.
-        await asyncio.wait([printing[server] for server in ended], timeout=_last_words_seconds)
+        ended = {server: code for server, code in ended.items() if code or server not in console.removed} or ended
         if len(ended) < len(processes):
             console.say("stopping", f"{', '.join(ended)} ended; stopping the others")
         reasons = [console.last[server] for server in ended if server in console.last and ended[server] > 0]
@@ -193,6 +205,27 @@ async def _run(
         # Last, below what the other servers print while they stop.
         console.say("failed", cause)
     return 0 if not any(codes) else 2
+
+
+async def _wait_for_an_end(
+    watching: "asyncio.Task[Any]",
+    ending: "dict[str, asyncio.Task[int]]",
+    printing: "dict[str, asyncio.Task[None]]",
+    console: "_Console",
+) -> None:
+    """Wait until the user stops the servers, or one ends. One that a change of the topology has removed does not
+    count, unless it is the last."""
+    while True:
+        left = [task for task in ending.values() if not task.done()]
+        done, _ = await asyncio.wait([watching, *left], return_when=asyncio.FIRST_COMPLETED)
+        if watching in done:
+            return
+        ended = [server for server, task in ending.items() if task.done()]
+        # Print their last log lines first.
+        await asyncio.wait([printing[server] for server in ended], timeout=_last_words_seconds)
+        removed = [server for server in ended if server in console.removed and not ending[server].result()]
+        if len(removed) < len(ended) or len(ended) == len(ending):
+            return
 
 
 def _told(ended: dict[str, int], reason: str, kept: bool) -> str:
@@ -210,6 +243,7 @@ def _told(ended: dict[str, int], reason: str, kept: bool) -> str:
 
 
 _last_words_seconds = 1.0
+_probe_seconds = 0.5
 
 
 def _tell(processes: dict[str, asyncio.subprocess.Process], number: int) -> None:
@@ -225,6 +259,8 @@ class _Console:
         self.servers = list(file.servers)
         self.last: dict[str, str] = {}
         """The last line of each server: if the server ends, that is the reason."""
+        self.removed: set[str] = set()
+        """The servers that a change of the topology has removed."""
         self._style = style
         self._width = max(map(len, self.servers))
         # A server is ready when it listens and is connected to every server with which it shares a domain.
@@ -254,6 +290,8 @@ class _Console:
                 print(text, file=sys.stderr, flush=True)
             else:
                 self._print(server, "output", text, f"{server.ljust(self._width)} | {text}")
+            if _is_removed(server, text):
+                self.removed.add(server)
             if self._awaited:
                 self._awaited.discard(_connected(server, text))
                 if not self._awaited:
@@ -274,6 +312,15 @@ async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
 
 
 _line_bytes_max = 65_536
+
+
+def _is_removed(server: str, line: str) -> bool:
+    """Return whether a line reports that a change of the topology has removed the server."""
+    if line.startswith("{"):
+        with contextlib.suppress(ValueError):
+            return bool(json.loads(line).get("event") == "removed")
+        return False
+    return line.split()[1:3] == [server, "removed"]
 
 
 def _connected(server: str, line: str) -> tuple[str, str]:

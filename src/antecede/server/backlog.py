@@ -11,7 +11,8 @@ class Backlog(msgspec.Struct, frozen=True):
     """The data that a server keeps until others have acted."""
 
     letters: int
-    """Letters in mailboxes, counted once per mailbox, held ones included."""
+    """Letters in mailboxes, counted once per mailbox, held ones included, and those that wait for a change of the
+    topology."""
     dead: int
     """Dead letters. They have a separate bound."""
     letter_bytes: int
@@ -29,7 +30,7 @@ def backlog_of(channel: Channel, engine: Engine, timers: Timers, exact: bool) ->
     letter_bytes = footprint.bytes + mailboxes + _timer_bytes * len(timers)
     links = [link for one in channel.consumers.values() for link in one.links.values()]
     return Backlog(
-        sum(map(len, engine.mailboxes.values())) + engine.following.count(),
+        sum(map(len, engine.mailboxes.values())) + engine.following.count() + channel.letters_waiting,
         len(engine.dead),
         letter_bytes,
         sum(link.unacknowledged for link in links),

@@ -173,7 +173,7 @@ class Operations:
             "health": self.health(),
             "trouble": self._trouble(),
             "epoch": machine.epoch or self._epoch,
-            "topology": machine.organisation.state(),
+            "topology": machine.organisation.state(machine.channel.letters_waiting),
             "access": self._guard.authoriser.status(),
             "incarnation": f"{machine.incarnation:016x}",
             "log": {

@@ -254,15 +254,18 @@ class Organisation:
             return None
         return Committed(staged.change, staged.clock_ms, staged.attempt)
 
-    def state(self) -> dict[str, Any]:
-        """Return the topology in force and the change in progress, for operators."""
+    def state(self, waiting: int = 0) -> dict[str, Any]:
+        """Return the topology in force and the change in progress, for operators. ``waiting``: the number of letters
+        that wait for its end."""
         staged = self.staged
         progress: dict[str, Any] | None = None
         if staged is not None:
             epoch = topology_in(staged.topology).epoch
             progress = {"change": staged.change, "epoch": epoch, "coordinator": staged.coordinator, "state": "staged"}
+            progress["waiting"] = waiting
         elif self.paused:
             progress = {"change": self.paused, "epoch": None, "coordinator": None, "state": "paused"}
+            progress["waiting"] = waiting
         return {"system": self.system, "change": self.change, "in_progress": progress}
 
     # State.
