@@ -37,7 +37,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels import compiled, inner
 from antecede.pipeline.kernels.slots import Flat, Ints, Longs, Segments, Slots, Vectors, arrive, depart, renew
 from antecede.pipeline.kernels.walk import SENT
 
@@ -134,7 +134,7 @@ def causal(
     return end
 
 
-@compiled
+@inner
 def _answer(
     at: int, process: int, slot: int, lane: int, sent: int, vectors: Vectors, slots: Slots, questions: Questions
 ) -> None:

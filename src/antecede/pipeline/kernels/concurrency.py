@@ -7,14 +7,14 @@ From its send to its last delivery, the set of a message is in a slot.
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels import compiled, inner
 from antecede.pipeline.kernels.slots import Flat, Ints, Longs, Segments, Slots, give_back, take
 from antecede.pipeline.kernels.walk import SENT
 
 Sets = NDArray[np.uint64]
 
 
-@compiled
+@inner
 def bits_in(word: int) -> int:
     """Return the number of bits of a word that are set."""
     count = 0

@@ -13,13 +13,13 @@ separately, and the lowest bound wins.
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels import compiled, inner
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 
-@compiled
+@inner
 def _unit(bounds: Longs, process: int, index: int) -> int:
     low, high = 0, bounds.shape[1]
     while low < high:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels import compiled, inner
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -127,7 +127,7 @@ def match(messages: int, given: Rows, to: Destinations, links: Links) -> int:
     return undelivered
 
 
-@compiled
+@inner
 def _one_delivery_each(rows: Longs, process: Ints, index: Longs, reason: Bytes) -> None:
     """Keep, of the deliveries of one message, the one with the smallest index in each process."""
     if len(rows) <= 8:
@@ -150,7 +150,7 @@ def _one_delivery_each(rows: Longs, process: Ints, index: Longs, reason: Bytes) 
             reason[row] = DUPLICATE_DELIVERY
 
 
-@compiled
+@inner
 def _as_set(values: Ints, start: int, end: int) -> int:
     """Sort a slice of an array and remove its repeats. Return where the slice now ends."""
     if end - start > 16:
@@ -171,7 +171,7 @@ def _as_set(values: Ints, start: int, end: int) -> int:
     return kept
 
 
-@compiled
+@inner
 def _among(values: Ints, start: int, end: int, wanted: int) -> bool:
     low, high = start, end
     while low < high:

@@ -8,7 +8,7 @@ occurs. The messages that cannot be released lie on or behind a cycle; the order
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels import compiled, inner
 from antecede.pipeline.kernels.walk import NOTHING, SENT
 
 Ints = NDArray[np.int32]
@@ -83,7 +83,7 @@ def merge(
     return stuck == 0
 
 
-@compiled
+@inner
 def _bring(
     offsets: Longs,
     source: Ints,

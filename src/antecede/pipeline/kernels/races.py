@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels import compiled, inner
 from antecede.pipeline.kernels.slots import Flat, Ints, Longs, Segments, Slots, Vectors, arrive, depart, renew
 from antecede.pipeline.kernels.walk import SENT
 
@@ -164,7 +164,7 @@ def _count(process: int, second: int, first: int, base: int, times: Times, withi
         _sink(heap, race)
 
 
-@compiled
+@inner
 def _sink(heap: Longs, race: Longs) -> None:
     """Replace the largest race of the heap."""
     place, size = 0, len(heap)

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels import compiled, inner
 from antecede.pipeline.kernels.slots import Flat, Ints, Longs, Segments, Slots, give_back, take
 from antecede.pipeline.kernels.walk import SENT
 
@@ -346,13 +346,13 @@ def crossed(lines: Flat, instances: Instances, copies: Copies, both: Longs, befo
                             earliest[number] = copy
 
 
-@compiled
+@inner
 def pair_of(here: int, there: int, cells: int) -> int:
     """Return two cells as one number."""
     return here * cells + there
 
 
-@compiled
+@inner
 def is_request(at: int, source: Ints, instances: Instances) -> bool:
     """Return whether this is the delivery of a request of an operation."""
     own = instances.of[at]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels import compiled, inner
 from antecede.pipeline.kernels.walk import Flat as Flat
 from antecede.pipeline.kernels.walk import Segments as Segments
 
@@ -86,7 +86,7 @@ def take(slots: Slots, deliveries: int) -> int:
     return slot
 
 
-@compiled
+@inner
 def give_back(slots: Slots, slot: int) -> None:
     """Count one delivery of a slot that belongs to a single send; the slot is free after the last delivery."""
     slots.owed[slot] -= 1
@@ -95,7 +95,7 @@ def give_back(slots: Slots, slot: int) -> None:
         slots.left[0] += 1
 
 
-@compiled
+@inner
 def depart(process: int, at: int, argument: Ints, vectors: Vectors, slots: Slots) -> bool:
     """Give a send the slot with the knowledge of its process; take a new slot if the knowledge has changed. Return
     whether a slot was free."""
@@ -123,7 +123,7 @@ def arrive(slot: int, sender: int, vectors: Vectors, slots: Slots) -> None:
         slots.left[0] += 1
 
 
-@compiled
+@inner
 def renew(process: int, vectors: Vectors, slots: Slots) -> None:
     """Release the slot that a process's next send would have shared."""
     slot = vectors.slot_of[process]

@@ -11,7 +11,7 @@ take half the space and are fast to compare. Both forms of an id have the same h
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels import compiled, inner
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -32,7 +32,7 @@ _places = np.array([k for k in range(UUID_LENGTH) if k not in _hyphens], np.int6
 """The places of the digits in a UUID."""
 
 
-@compiled
+@inner
 def _uuid(data: Bytes, start: int) -> tuple[bool, np.uint64, np.uint64]:
     """Return whether the 36 bytes from here are a UUID in its usual form, and its two words."""
     # Unsigned positions, since numba tests signed ones for negative values at each access.
@@ -50,7 +50,7 @@ def _uuid(data: Bytes, start: int) -> tuple[bool, np.uint64, np.uint64]:
     return bool(seen < _bad), high, low
 
 
-@compiled
+@inner
 def _digits_from(data: Bytes, at: np.uint64, count: int, word: np.uint64, seen: np.uint8) -> tuple[np.uint64, np.uint8]:
     for _ in range(count):
         digit = _digits[data[at]]
@@ -60,7 +60,7 @@ def _digits_from(data: Bytes, at: np.uint64, count: int, word: np.uint64, seen: 
     return word, seen
 
 
-@compiled
+@inner
 def _mixed_words(high: np.uint64, low: np.uint64) -> np.uint64:
     first, second = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
     mixed = high * second

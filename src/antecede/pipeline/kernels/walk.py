@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels import compiled, inner
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -230,7 +230,7 @@ def circular(offsets: Longs, source: Ints, argument: Ints, cursors: Longs) -> Lo
     return found
 
 
-@compiled
+@inner
 def _components(offsets: Longs, owner: Ints, first: Longs, delivered_as: Longs, cursors: Longs) -> Longs:
     events = len(owner)
     unseen = -1

@@ -8,7 +8,7 @@ that finds nothing better for a while returns to its best plan.
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels import compiled, inner
 from antecede.pipeline.planning.kernel import COST, EXCESS, FIGURES, Asked, evaluate
 from antecede.pipeline.planning.moves import move, random
 
@@ -16,7 +16,7 @@ Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
 
 
-@compiled
+@inner
 def _energy(figures: Floats, strictness: float) -> float:
     excess = figures[EXCESS]
     return float(np.log(figures[COST] + 1e-300) + (strictness * (excess + 0.05) if excess > 1e-9 else 0.0))

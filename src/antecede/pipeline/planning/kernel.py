@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels import compiled, inner
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -226,7 +226,7 @@ def _multicasts(parent: Ints, block: Ints, asked: Asked, carried: Floats, passin
                 in_block[block[v]] = 0
 
 
-@compiled
+@inner
 def _longest(parent: Ints, block: Ints, above: Ints, order: Ints) -> int:
     """Return the most hops between any two servers."""
     n = len(parent)

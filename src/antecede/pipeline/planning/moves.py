@@ -8,7 +8,7 @@ random numbers are generated here (xorshift), so that a seed gives the same plan
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels import compiled, inner
 
 Ints = NDArray[np.int32]
 Bytes = NDArray[np.uint8]
@@ -26,7 +26,7 @@ def random(state: State) -> float:
     return float((x * np.uint64(2685821657736338717)) >> np.uint64(11)) / 9007199254740992.0
 
 
-@compiled
+@inner
 def _free_block(parent: Ints, block: Ints, used: Bytes) -> int:
     """Return a number that no block has; there are fewer blocks than servers."""
     n = len(parent)
@@ -64,7 +64,7 @@ def reroot(parent: Ints, block: Ints, root: int, used: Bytes) -> None:
         parent[lower] = -1
 
 
-@compiled
+@inner
 def _is_below(parent: Ints, v: int, top: int) -> bool:
     while v >= 0:
         if v == top:
@@ -162,7 +162,7 @@ def move(
     return _relocate(parent, block, t, int(random(state) * n), state, used) or True
 
 
-@compiled
+@inner
 def _relocate(parent: Ints, block: Ints, v: int, t: int, state: State, used: Bytes) -> bool:
     """Move the subtree of v to t: into t's domain, into one below t, or into a new one."""
     if parent[v] < 0 or v == t or _is_below(parent, t, v):
@@ -188,7 +188,7 @@ def _relocate(parent: Ints, block: Ints, v: int, t: int, state: State, used: Byt
     return True
 
 
-@compiled
+@inner
 def _free_with(parent: Ints, block: Ints, v: int, used: Bytes) -> int:
     n = len(parent)
     for b in range(n):
@@ -202,7 +202,7 @@ def _free_with(parent: Ints, block: Ints, v: int, used: Bytes) -> int:
     return 0
 
 
-@compiled
+@inner
 def _merge_down(parent: Ints, block: Ints, v: int, t: int) -> bool:
     """Make the children of v in one of its blocks members of the domain above v."""
     n = len(parent)
@@ -223,7 +223,7 @@ def _merge_down(parent: Ints, block: Ints, v: int, t: int) -> bool:
     return True
 
 
-@compiled
+@inner
 def _split_off(parent: Ints, block: Ints, v: int, state: State, used: Bytes) -> bool:
     """Move some of the servers beside v out of their domain, into a new one below v."""
     n = len(parent)

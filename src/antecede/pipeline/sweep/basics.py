@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels import compiled, inner
 
 DONE, SLOTS, ENTRIES, WINDOW, IMPOSSIBLE = range(5)
 """The status of a run: complete; too few slots, entries or rows; or a state that the order cannot reach."""
@@ -18,7 +18,7 @@ Shorts = NDArray[np.int32]
 Masks = NDArray[np.uint64]
 
 
-@compiled
+@inner
 def number_size(value: int) -> int:
     """Return the same as ``orders.encoding.number_size``."""
     size = 1

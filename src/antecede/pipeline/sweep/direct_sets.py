@@ -5,7 +5,7 @@ A set of newest messages is one number per sender; 0 means that it has none of t
 
 from typing import NamedTuple
 
-from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels import inner
 from antecede.pipeline.sweep.basics import DONE, IMPOSSIBLE, NOTHING, Ints, Shorts, number_size, within
 
 
@@ -20,7 +20,7 @@ class Sets(NamedTuple):
     stamp_before: Shorts
 
 
-@compiled
+@inner
 def send_sets(sets: Sets, slot: int, source: int, to: int) -> None:
     """Stamp a message; it is now the only direct predecessor towards its destinations."""
     sets.clock[source] += 1
@@ -32,7 +32,7 @@ def send_sets(sets: Sets, slot: int, source: int, to: int) -> None:
             sets.before[source, target, source] = sets.clock[source]
 
 
-@compiled
+@inner
 def missing_sets(sets: Sets, delivered: Ints, slot: int, target: int) -> tuple[int, int]:
     """Return the sender and number of the first direct predecessor that is missing."""
     for k in range(sets.recent.shape[0]):
@@ -42,7 +42,7 @@ def missing_sets(sets: Sets, delivered: Ints, slot: int, target: int) -> tuple[i
     return NOTHING, 0
 
 
-@compiled
+@inner
 def learn_sets(sets: Sets, slot: int, number: int, source: int, to: int, process: int) -> int:
     """Merge a stamp into the sets of the process that delivers it. Return a status."""
     members = sets.recent.shape[0]
@@ -73,7 +73,7 @@ def learn_sets(sets: Sets, slot: int, number: int, source: int, to: int, process
     return DONE
 
 
-@compiled
+@inner
 def _set_entries(newest: Shorts, weight: Ints) -> int:
     """Count the entries of a set into ``weight[0]``; return their bytes."""
     entries, size, previous = 0, 0, 0
@@ -86,7 +86,7 @@ def _set_entries(newest: Shorts, weight: Ints) -> int:
     return size + number_size(entries)
 
 
-@compiled
+@inner
 def weigh_sets(sets: Sets, slot: int, time: int, copies: int, weight: Ints) -> int:
     """Add up dependents, bytes and the paper's bytes of all copies; return the bytes of one."""
     size = number_size(time) + _set_entries(sets.stamp_recent[slot], weight)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels import compiled, inner
 from antecede.pipeline.sweep.basics import DONE, FORGOTTEN, IMPOSSIBLE, NOTHING, SLOTS, WINDOW, Ints, Shorts
 from antecede.pipeline.sweep.direct_sets import Sets, learn_sets, missing_sets, send_sets, weigh_sets
 from antecede.pipeline.sweep.matrix_rows import Rows, learn_row, missing_row, number_row, send_row, weigh_row
@@ -94,7 +94,7 @@ class Run(NamedTuple):
     entries: Entries
 
 
-@compiled
+@inner
 def _stamp(state: Run, slot: int, source: int, to: int, copy_slots: Ints) -> int:
     """Stamp a message. Return a status."""
     if state.kind == MATRIX:
@@ -108,7 +108,7 @@ def _stamp(state: Run, slot: int, source: int, to: int, copy_slots: Ints) -> int
     return DONE
 
 
-@compiled
+@inner
 def _number(state: Run, source: int, target: int) -> int:
     """Return the number of the message that was just sent, among those from its source to its target."""
     if state.kind == MATRIX:
@@ -120,7 +120,7 @@ def _number(state: Run, source: int, target: int) -> int:
     return number_entry(state.entries, source, target)
 
 
-@compiled
+@inner
 def _missing(state: Run, slot: int, place: int, source: int, target: int) -> tuple[int, int]:
     """Return the sender and number of a message that must be delivered first."""
     if state.kind == MATRIX:
@@ -132,7 +132,7 @@ def _missing(state: Run, slot: int, place: int, source: int, target: int) -> tup
     return missing_entry(state.entries, state.delivered, place, state.kept.number[place], source, target)
 
 
-@compiled
+@inner
 def _learn(state: Run, slot: int, place: int, source: int, to: int, target: int) -> int:
     """Merge the stamp of a copy that is delivered. Return a status."""
     number = state.kept.number[place]
@@ -146,7 +146,7 @@ def _learn(state: Run, slot: int, place: int, source: int, to: int, target: int)
     return learn_entries(state.entries, place, number, source, target)
 
 
-@compiled
+@inner
 def _weigh(state: Run, slot: int, copies: int, places: Ints) -> int:
     """Add up the sizes of all copies of a message. Return the bytes of the largest one."""
     weight, numbers = state.kept.weight[slot], state.kept.number
@@ -160,7 +160,7 @@ def _weigh(state: Run, slot: int, copies: int, places: Ints) -> int:
     return weigh_entries(state.entries, places, numbers, copies, weight)
 
 
-@compiled
+@inner
 def _send(state: Run, message: int, copy_slots: Ints, places: Ints) -> int:
     """Send a message: stamp its copies, and count their sizes."""
     plan, kept = state.plan, state.kept
@@ -191,7 +191,7 @@ def _send(state: Run, message: int, copy_slots: Ints, places: Ints) -> int:
     return DONE
 
 
-@compiled
+@inner
 def _park(kept: Messages, place: int, target: int, sender: int, number: int) -> None:
     kept.awaited[place] = number
     kept.next_parked[place] = -1
@@ -203,7 +203,7 @@ def _park(kept: Messages, place: int, target: int, sender: int, number: int) -> 
     kept.last_parked[target, sender] = place
 
 
-@compiled
+@inner
 def _unpark(kept: Messages, target: int, sender: int, number: int, freed: Ints, count: int) -> int:
     """Append the copies that waited for exactly this message to ``freed``, oldest first. Return the new number of
     copies."""
@@ -225,7 +225,7 @@ def _unpark(kept: Messages, target: int, sender: int, number: int, freed: Ints, 
     return count
 
 
-@compiled
+@inner
 def _count_delivery(state: Run, copy: int, slot: int, now: float, seen: int) -> None:
     """Count a delivery like ``Figures.delivered``, and free the slots that the message no longer needs."""
     plan, found, kept = state.plan, state.found, state.kept

@@ -6,7 +6,7 @@ stamp is one such number per process. The rows of the last ``window`` sends are 
 
 from typing import NamedTuple
 
-from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels import inner
 from antecede.pipeline.sweep.basics import DONE, FORGOTTEN, NOTHING, WINDOW, Ints, Shorts, number_size, within
 
 
@@ -20,7 +20,7 @@ class Rows(NamedTuple):
     stamp: Ints
 
 
-@compiled
+@inner
 def send_row(rows: Rows, slot: int, source: int, to: int) -> int:
     """Count all destinations in the sender's row, and stamp the message with the rows that the sender knows. Return a
     status."""
@@ -43,13 +43,13 @@ def send_row(rows: Rows, slot: int, source: int, to: int) -> int:
     return DONE
 
 
-@compiled
+@inner
 def number_row(rows: Rows, source: int, target: int) -> int:
     """Return the number of the message that was just sent, among those from its source to its target."""
     return int(rows.counts[source, rows.newest[source] % rows.size.shape[1], target])
 
 
-@compiled
+@inner
 def missing_row(rows: Rows, delivered: Ints, slot: int, source: int, target: int) -> tuple[int, int]:
     """Return the sender and number of the first message that a stamp counts and that is missing."""
     members, window = rows.size.shape
@@ -65,14 +65,14 @@ def missing_row(rows: Rows, delivered: Ints, slot: int, source: int, target: int
     return NOTHING, 0
 
 
-@compiled
+@inner
 def learn_row(rows: Rows, slot: int, process: int) -> None:
     """Merge a stamp: of two versions of a row, keep the newer one."""
     for k in range(rows.size.shape[0]):
         rows.known[process, k] = max(rows.known[process, k], rows.stamp[slot, k])
 
 
-@compiled
+@inner
 def weigh_row(rows: Rows, slot: int, copies: int, weight: Ints) -> int:
     """Add up dependents, bytes and the paper's bytes of all copies; return the bytes of one."""
     members, window = rows.size.shape

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels import inner
 from antecede.pipeline.sweep.basics import DONE, ENTRIES, NOTHING, Ints, Masks, bits, number_size, within
 
 
@@ -30,13 +30,13 @@ class Logs(NamedTuple):
     scratch_mask: Masks
 
 
-@compiled
+@inner
 def _set_size(mask: int, members: int) -> int:
     count = bits(mask)
     return min(number_size(count + 1) + count, 1 + ((members + 7) >> 3))
 
 
-@compiled
+@inner
 def _replace(logs: Logs, process: int, to: int, members: int, copy_slots: Ints) -> int:
     """Steps S2 and S3: extract each destination's constraints; the message that is being sent replaces them."""
     room = logs.constraint_time.shape[1]
@@ -71,7 +71,7 @@ def _replace(logs: Logs, process: int, to: int, members: int, copy_slots: Ints) 
     return DONE
 
 
-@compiled
+@inner
 def _stamp_log(logs: Logs, slot: int, process: int, members: int) -> int:
     """Copy the sender's log into the stamp."""
     room = logs.stamp_time.shape[1]
@@ -89,7 +89,7 @@ def _stamp_log(logs: Logs, slot: int, process: int, members: int) -> int:
     return DONE
 
 
-@compiled
+@inner
 def _control_size(logs: Logs, slot: int, time: int, members: int) -> int:
     """Return the same as ``Control.size``."""
     size = number_size(time) + 2 * ((members + 7) >> 3)
@@ -113,7 +113,7 @@ def _control_size(logs: Logs, slot: int, time: int, members: int) -> int:
     return size
 
 
-@compiled
+@inner
 def _constraints_size(logs: Logs, slot: int, copy: int) -> int:
     """Return the same as ``constraints_size``."""
     count = logs.constraints[copy]
@@ -127,7 +127,7 @@ def _constraints_size(logs: Logs, slot: int, copy: int) -> int:
     return size
 
 
-@compiled
+@inner
 def _merge(logs: Logs, process: int, k: int, times: Ints, masks: Masks, first: int, end: int) -> int:
     """Steps R5, R6 and R9 for one sender: merge the entries from ``first`` to ``end`` into the log of a process."""
     room = logs.time.shape[2]
@@ -172,7 +172,7 @@ def _merge(logs: Logs, process: int, k: int, times: Ints, masks: Masks, first: i
     return DONE
 
 
-@compiled
+@inner
 def learn_log(logs: Logs, slot: int, number: int, source: int, to: int, process: int) -> int:
     """Merge a stamp into the log of the process that delivers it."""
     members = logs.length.shape[0]
@@ -198,7 +198,7 @@ def learn_log(logs: Logs, slot: int, number: int, source: int, to: int, process:
     return _merge(logs, process, source, own_time, own_mask, 0, end - first + 1)
 
 
-@compiled
+@inner
 def send_log(logs: Logs, slot: int, source: int, to: int, copy_slots: Ints) -> int:
     """Stamp a message. Return a status."""
     members = logs.length.shape[0]
@@ -222,7 +222,7 @@ def send_log(logs: Logs, slot: int, source: int, to: int, copy_slots: Ints) -> i
     return DONE
 
 
-@compiled
+@inner
 def missing_log(logs: Logs, delivered: Ints, place: int, target: int) -> tuple[int, int]:
     """Return the sender and number of the first constraint of a copy that is not met (R1)."""
     for at in range(logs.constraints[place]):
@@ -232,7 +232,7 @@ def missing_log(logs: Logs, delivered: Ints, place: int, target: int) -> tuple[i
     return NOTHING, 0
 
 
-@compiled
+@inner
 def weigh_log(logs: Logs, slot: int, time: int, places: Ints, copies: int, weight: Ints) -> int:
     """Add up dependents, bytes and the paper's bytes of all copies; return the bytes of the largest."""
     members = logs.length.shape[0]

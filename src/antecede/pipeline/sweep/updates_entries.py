@@ -5,7 +5,7 @@ Entry (line, column) of the matrix is number line · n + column. A stamp is the 
 
 from typing import NamedTuple
 
-from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels import inner
 from antecede.pipeline.sweep.basics import DONE, IMPOSSIBLE, NOTHING, Ints, Shorts, number_size, within
 
 
@@ -23,7 +23,7 @@ class Entries(NamedTuple):
     change_value: Shorts
 
 
-@compiled
+@inner
 def send_entries(entries: Entries, source: int, to: int, copy_slots: Ints) -> None:
     """Count all destinations in one state, and stamp each copy with the entries that its target lacks."""
     members = entries.stamped.shape[0]
@@ -48,13 +48,13 @@ def send_entries(entries: Entries, source: int, to: int, copy_slots: Ints) -> No
     entries.state[source] += 1
 
 
-@compiled
+@inner
 def number_entry(entries: Entries, source: int, target: int) -> int:
     """Return the number of the message that was just sent, on the link from its source to its target."""
     return int(entries.value[source, source * entries.stamped.shape[0] + target])
 
 
-@compiled
+@inner
 def missing_entry(
     entries: Entries, delivered: Ints, place: int, number: int, source: int, target: int
 ) -> tuple[int, int]:
@@ -69,7 +69,7 @@ def missing_entry(
     return NOTHING, 0
 
 
-@compiled
+@inner
 def learn_entries(entries: Entries, place: int, number: int, source: int, process: int) -> int:
     """Merge a stamp into the matrix of the process that delivers it. Return a status."""
     if source == process:
@@ -90,7 +90,7 @@ def learn_entries(entries: Entries, place: int, number: int, source: int, proces
     return DONE
 
 
-@compiled
+@inner
 def weigh_entries(entries: Entries, places: Ints, numbers: Ints, copies: int, weight: Ints) -> int:
     """Add up dependents, bytes and the paper's bytes of all copies; return the bytes of the largest."""
     largest = 0
