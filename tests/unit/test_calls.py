@@ -314,7 +314,7 @@ def test_converted_segments_say_which_operations_conflict(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("body", [b"", b"\x93", msgspec.msgpack.encode((0, [])), msgspec.msgpack.encode((2**40, []))])
 def test_bodies_that_are_no_calls(body: bytes) -> None:
-    assert unfit(body) is not None
+    assert unfit(body) != ""
 
 
 @pytest.mark.parametrize(("depth", "fits"), [(limits.call_depth_max, True), (limits.call_depth_max + 1, False)])
@@ -322,4 +322,4 @@ def test_arguments_are_nested_only_so_deeply(depth: int, fits: bool) -> None:
     nested: Any = 1
     for _ in range(depth - 1):
         nested = [nested]
-    assert (unfit(msgspec.msgpack.encode((1, [nested]))) is None) == fits
+    assert (unfit(msgspec.msgpack.encode((1, [nested]))) == "") == fits
