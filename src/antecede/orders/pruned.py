@@ -22,7 +22,6 @@ copies of a message and the processes of a simulation share.
 
 from typing import Any, ClassVar
 
-from antecede import limits
 from antecede.messages import COPY, PERSIST, Effects, Message, Packet, Send, Sent
 from antecede.orders import pruned_stamp
 from antecede.orders.encoding import Reader, Writer
@@ -73,32 +72,26 @@ class Pruned(StampedOrder):
         self.log: list[Log] = [()] * members
 
     def send(self, message: Message) -> Effects:
-        self.time += 1  # S1
-        to = message.to
+        self.time = time = self.time + 1  # S1
+        to, me, id_ = message.to, self.me, message.id
         constraints = self._replace(to)  # S2, S3
-        control = Control(self.time, tuple(self.log))
+        log = self.log
+        control = Control(time, tuple(log))
         effects: Effects = [PERSIST, Sent(message)]
-        me, id_ = self.me, message.id
         remaining = to
         while remaining:  # S4
             bit = remaining & -remaining
             remaining ^= bit
-            stamp = (control, tuple(constraints[bit]))
+            stamp = (control, tuple(constraints[bit]) if bit in constraints else ())
             effects.append(Send(Packet(COPY, me, bit.bit_length() - 1, message, id_, stamp)))
-        own = self.log[me]
-        if own and not own[-1]:
-            own = own[:-2]
-        self.log[me] = (*own, self.time, to)  # S5, with S3 of the next send
+        own = log[me]
+        log[me] = (*(own[:-2] if own and not own[-1] else own), time, to)  # S5, with S3 of the next send
         return effects
 
     def _replace(self, to: int) -> dict[int, list[int]]:
-        """Apply S2 and S3: extract each destination's constraints from the log; the message sent now replaces them."""
+        """Apply S2 and S3: extract each destination's constraints from the log; the message sent now replaces them.
+        Destinations without constraints are not in the result."""
         constraints: dict[int, list[int]] = {}
-        remaining = to
-        while remaining:
-            bit = remaining & -remaining
-            remaining ^= bit
-            constraints[bit] = []
         for k, log in enumerate(self.log):
             if not log or (not log[1] & to if len(log) == 2 else not any(mask & to for mask in log[1::2])):
                 continue
@@ -111,7 +104,7 @@ class Pruned(StampedOrder):
                 while hit:
                     bit = hit & -hit
                     hit ^= bit
-                    constraints[bit] += (k, time)
+                    constraints.setdefault(bit, []).extend((k, time))
                 if destinations or time == newest:
                     kept += (time, destinations)
             self.log[k] = tuple(kept)
@@ -123,6 +116,8 @@ class Pruned(StampedOrder):
 
     def missing(self, packet: Packet) -> tuple[int, int] | None:
         constraints = packet.stamp[1]  # R1
+        if not constraints:
+            return None
         delivered = self.delivered
         for at in range(0, len(constraints), 2):
             if constraints[at + 1] > delivered[constraints[at]]:
@@ -152,20 +147,21 @@ class Pruned(StampedOrder):
             if len(mine) == 2 and len(theirs) == 2:
                 # Nearly all of them have one entry each. If the result equals one side, sharing that side's tuple makes
                 # the next comparison a single instruction.
-                if mine[0] < theirs[0]:
+                time, to = mine
+                their_time, their_to = theirs
+                if time < their_time:
                     log[k] = theirs
-                elif mine[0] == theirs[0]:
-                    both = mine[1] & theirs[1]
-                    if both == theirs[1]:
+                elif time == their_time:
+                    both = to & their_to
+                    if both == their_to:
                         log[k] = theirs
-                    elif both != mine[1]:
-                        log[k] = (mine[0], both)
+                    elif both != to:
+                        log[k] = (time, both)
             else:
                 log[k] = merge_logs(mine, theirs)
         theirs = control.log[source]
-        if theirs and not theirs[-1]:
-            theirs = theirs[:-2]
-        own = (*theirs, control.time, packet.message.to & ~(1 << self.me))  # R4
+        older = theirs[:-2] if theirs and not theirs[-1] else theirs
+        own = (*older, control.time, packet.message.to & ~(1 << self.me))  # R4
         mine = log[source]
         log[source] = own if not mine or mine[-2] < own[0] else merge_logs(mine, own)
 
@@ -174,7 +170,7 @@ class Pruned(StampedOrder):
         return (None if constraints else pruned_stamp.brief(control)) or super().encode(packet)
 
     def decode(self, kind: str, source: int, data: bytes) -> Any:
-        if kind == COPY and len(data) <= limits.stamp_bytes_max:
+        if kind == COPY:
             control = pruned_stamp.read_brief(source, self.me, self.time, self.log, data)
             if control is not None:
                 return control, ()

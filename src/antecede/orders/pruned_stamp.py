@@ -12,6 +12,11 @@ distances; then for each of the latter the number of entries and, newest first, 
 at last the constraints: their number and, ascending, sender step and age.
 """
 
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
 from antecede import limits
 from antecede.errors import StampError
 from antecede.messages import members_of
@@ -19,6 +24,10 @@ from antecede.orders.encoding import Reader, Writer, number_size
 
 Log = tuple[int, ...]
 """(τ, D, τ′, D′, …) of one sender, ascending; D is a bit mask."""
+_tails_max: Final = 1_024
+_brief_bytes_max: Final = 512
+"""Quiet stamps of this length, of a few hundred members, are read at once; with the number above, this bounds the
+memory of what was read before."""
 
 
 def _fold(distance: int) -> int:
@@ -34,18 +43,15 @@ def _map_size(members: int) -> int:
     return (members + 7) >> 3
 
 
-class Control:
-    """The content that all copies of one message carry: its timestamp and the sender's log. Immutable; sizes are
+class Control(msgspec.Struct, eq=False, gc=False):
+    """The content that all copies of one message carry: its timestamp and the sender's log. Never changed; sizes are
     cached."""
 
-    __slots__ = ("_dependents", "_paper_bytes", "_size", "log", "time")
-
-    def __init__(self, time: int, log: tuple[Log, ...]) -> None:
-        self.time = time
-        self.log = log
-        self._size = -1
-        self._dependents = -1
-        self._paper_bytes = -1
+    time: int
+    log: tuple[Log, ...]
+    _size: int = -1
+    _dependents: int = -1
+    _paper_bytes: int = -1
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Control) and (self.time, self.log) == (other.time, other.log)
@@ -162,80 +168,93 @@ def read_control(source: int, me: int, known: list[int], data: Reader) -> Contro
 def brief(control: Control) -> bytes | None:
     """Return the stamp of a quiet domain, encoded in one step: no constraints, and for each sender only an empty newest
     entry of a recent time. Return None if the stamp is not of this kind."""
-    time, bit, present = control.time, 1, 0
-    distances: list[int] = []
+    time = control.time
+    distances: list[int | None] = []
     for log in control.log:
-        if log:
-            distance = log[0] - time
-            if len(log) != 2 or log[1] or not -64 <= distance < 64:
-                return None
-            present |= bit
-            distances.append(distance << 1 if distance >= 0 else (-distance << 1) - 1)
-        bit <<= 1
+        if not log:
+            distances.append(None)
+        elif log[1] or len(log) != 2:
+            return None
+        else:
+            distances.append(log[0] - time)
+    tail = _tail(tuple(distances))
+    if tail is None:
+        return None
     if time <= 0x7F:
-        head = [time]
-    else:
-        head = [time & 0x7F | 0x80]
+        return bytes((time,)) + tail
+    if time <= 0x3FFF:
+        return bytes((time & 0x7F | 0x80, time >> 7)) + tail
+    head = bytearray()
+    while time > 0x7F:
+        head.append(time & 0x7F | 0x80)
         time >>= 7
-        while time > 0x7F:
-            head.append(time & 0x7F | 0x80)
-            time >>= 7
-        head.append(time)
-    width = (len(control.log) + 7) >> 3
-    if width == 1:
-        return bytes((*head, present, 0, *distances, 0))
-    return b"".join((bytes(head), present.to_bytes(width, "little"), bytes(width), bytes(distances), b"\0"))
+    head.append(time)
+    return bytes(head) + tail
+
+
+@lru_cache(maxsize=_tails_max)
+def _tail(distances: tuple[int | None, ...]) -> bytes | None:
+    """Return the bytes of a quiet stamp behind its time, from each sender's distance to it (None: no entry). Return
+    None if a distance is too large. In a quiet domain the same distances come again and again."""
+    present, folded = 0, bytearray()
+    for k, distance in enumerate(distances):
+        if distance is not None:
+            if not -64 <= distance < 64:
+                return None
+            present |= 1 << k
+            folded.append(_fold(distance))
+    width = _map_size(len(distances))
+    return b"".join((present.to_bytes(width, "little"), bytes(width), folded, b"\0"))
+
+
+_Distances = tuple[tuple[int, int], ...]
+"""(member, distance of its newest entry to the time of the stamp)."""
+
+
+@lru_cache(maxsize=_tails_max)
+def _read_tail(members: int, tail: bytes) -> _Distances | None:
+    """Return what ``_tail`` has encoded, without the senders that have no entry; None if it is something else."""
+    width = _map_size(members)
+    present, richer, distances = _mask(tail[:width]), _mask(tail[width : 2 * width]), tail[2 * width : -1]
+    if len(tail) <= 2 * width or tail[-1] or richer or present >> members or len(distances) != present.bit_count():
+        return None
+    if not distances.isascii():
+        return None
+    pairs = zip(members_of(present), distances, strict=True)
+    return tuple((k, -((folded + 1) >> 1) if folded & 1 else folded >> 1) for k, folded in pairs)
 
 
 def read_brief(source: int, me: int, mine: int, known: list[Log], data: bytes) -> Control | None:
     """Read a control block that ``brief`` wrote. Return None if it is another kind or wrong, so that the other readers
     handle it. ``mine`` is our own timestamp, ``known`` our log."""
-    members = len(known)
-    width = (members + 7) >> 3
-    rest = len(data) - 2 * width
-    if rest < 2 or data[-1] or source == me:
+    if source == me or not 4 <= len(data) <= _brief_bytes_max:
         return None
     time, at = data[0], 1
     if time > 0x7F:
         byte = data[1]
         time, at = time & 0x7F | (byte & 0x7F) << 7, 2
-        while byte > 0x7F and at < rest:
+        while byte > 0x7F and at < len(data):
             byte = data[at]
             time |= (byte & 0x7F) << 7 * at
             at += 1
         if not byte:
             return None
-    if at >= rest:
-        return None
-    rest = at + 2 * width
-    distances = data[rest:-1]
-    if width == 1:
-        present, richer = data[at], data[at + 1]
-    else:
-        present, richer = _mask(data[at : at + width]), _mask(data[at + width : rest])
+    members = len(known)
+    distances = _read_tail(members, data[at:])
     log = known[source]
-    if (
-        not 1 <= time <= (log[-2] if log else 0) + limits.counter_jump_max
-        or len(distances) != present.bit_count()
-        or richer
-        or present >> members
-        or not distances.isascii()
-    ):
+    if distances is None or not 1 <= time <= (log[-2] if log else 0) + limits.counter_jump_max:
         return None
     logs: list[Log] = [()] * members
-    for folded in distances:
-        bit = present & -present
-        present ^= bit
-        k = bit.bit_length() - 1
-        newest = time - ((folded + 1) >> 1) if folded & 1 else time + (folded >> 1)
+    for k, distance in distances:
+        newest = time + distance
         if k == source:
-            sound = newest < time
+            sound = distance < 0
         elif k == me:
             sound = newest <= mine
         else:
             log = known[k]
             sound = newest <= (log[-2] if log else 0) + limits.counter_jump_max
-        if not sound or newest < 1:
+        if newest < 1 or not sound:
             return None
         logs[k] = (newest, 0)
     return Control(time, tuple(logs))
