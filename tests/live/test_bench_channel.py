@@ -82,6 +82,18 @@ def test_this_version_against_itself(root: Path, capsys: pytest.CaptureFixture[s
     assert "optimizations" in text or "debug" in text
 
 
+def test_a_client_with_permissions_against_one_without(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("cryptography")
+    command = ["bench", "channel", "--permissions", "--rounds", "1", "--messages", "1000"]
+    assert run([*command, "--sides", "ping-pong-client", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["against"] == "no permissions"
+    assert [row["name"] for row in found["sides"]] == ["ping-pong-client"]
+    assert all(found["sides"][0][name]["this"] > 0 for name in versions.FIGURES)
+    assert run([*command, "--sides", "durable"]) == 2
+    assert "--sides durable: with --permissions, expected some of accepted" in capsys.readouterr().err
+
+
 def test_what_cannot_be_compared_is_refused(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench", "channel", "--against", str(tmp_path)]) == 2
     assert "no src/antecede there" in capsys.readouterr().err

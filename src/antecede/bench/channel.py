@@ -60,9 +60,9 @@ class Ours(msgspec.Struct, frozen=True):
     trace: bool = False
     to: str | None = None
 
-    def __call__(self, messages: int, place: str, source: str | None = None) -> Sample:
+    def __call__(self, messages: int, place: str, source: str | None = None, keys: Path | None = None) -> Sample:
         """Measure once. With a ``source`` both processes run the package in that directory, and the CPU time of each
-        is among the figures."""
+        is among the figures. ``keys``: the folder of an access file and credentials, if the client has permissions."""
         from antecede.bench.ours import topology_text
 
         topology = topology_text(free_ports(2))
@@ -72,6 +72,8 @@ class Ours(msgspec.Struct, frozen=True):
             here, there = {**here, "trace": True}, {**there, "trace": True}
         if self.to is not None:
             here["to"] = self.to
+        if keys is not None:
+            here["credentials"], there["keys"] = str(keys / "program"), str(keys)
         with party("ours", "server", source, topology=topology, **there) as receiver:
             ready = receiver.hear(_start_seconds)
             if source is not None:

@@ -6,9 +6,11 @@ and imports only what the oldest compared version has; everything else that it n
 
 import asyncio
 import os
+from contextlib import AbstractAsyncContextManager
 from importlib import import_module
 from itertools import pairwise
 from time import clock_gettime, perf_counter, process_time
+from typing import Any
 
 import antecede
 from antecede import Bus, ServerRuntime, connect
@@ -140,18 +142,24 @@ def topology_text(ports: list[int]) -> str:
     )
 
 
-async def _start(topology: str, server: str, data: str | None, trace: bool) -> ServerRuntime:
+async def _start(topology: str, server: str, data: str | None, trace: bool, keys: str | None = None) -> ServerRuntime:
     file: TopologyFile = parse_topology(topology)
-    durability = "memory" if data is None else "disk"
-    runtime = ServerRuntime(file, server, data, durability=durability, agents=dict(_agents[server]), trace=trace)
+    more: dict[str, Any] = {"durability": "memory" if data is None else "disk", "trace": trace}
+    if keys is not None:
+        from antecede.live.keys import Credentials
+        from antecede.live.security import ServerSecurity
+
+        own = Credentials(f"{keys}/{server}")
+        more["security"] = ServerSecurity(f"{keys}/access.toml", own, server, file.servers)
+    runtime = ServerRuntime(file, server, data, agents=dict(_agents[server]), **more)
     await runtime.start()
     settle_memory()
     return runtime
 
 
-async def server(topology: str, data: str | None = None, trace: bool = False) -> None:
-    """Run the receiver: server s2 with its agents."""
-    runtime = await _start(topology, "s2", data, trace)
+async def server(topology: str, data: str | None = None, trace: bool = False, keys: str | None = None) -> None:
+    """Run the receiver: server s2 with its agents. ``keys``: the folder of its access file and credentials."""
+    runtime = await _start(topology, "s2", data, trace, keys)
     say(ready=True, package=antecede.__file__)
     await until_told()
     await runtime.stop(0.1)
@@ -206,10 +214,16 @@ async def _send_all(bus: Bus, to: str, messages: int) -> None:
     await bus.drain()
 
 
-async def accepted(topology: str, messages: int, warm: int = 200, pid: int | None = None) -> None:
+def _connect(topology: str, credentials: str | None) -> AbstractAsyncContextManager[Bus]:
+    proof: dict[str, Any] = {} if credentials is None else {"credentials": credentials}
+    return connect(str(parse_topology(topology).servers["s2"]), name="program", **proof)
+
+
+async def accepted(
+    topology: str, messages: int, warm: int = 200, pid: int | None = None, credentials: str | None = None
+) -> None:
     """Run a client that waits until each publish is accepted."""
-    address = str(parse_topology(topology).servers["s2"])
-    async with connect(address, name="program") as bus:
+    async with _connect(topology, credentials) as bus:
         settle_memory()
         _meter.receiver = pid
         times = []
@@ -265,10 +279,11 @@ async def ask(topology: str, messages: int, data: str | None = None, warm: int =
     await runtime.stop(0.1)
 
 
-async def ask_as_client(topology: str, messages: int, warm: int = 500, pid: int | None = None) -> None:
+async def ask_as_client(
+    topology: str, messages: int, warm: int = 500, pid: int | None = None, credentials: str | None = None
+) -> None:
     """Run a client that asks an agent of its own server."""
-    address = str(parse_topology(topology).servers["s2"])
-    async with connect(address, name="program") as bus:
+    async with _connect(topology, credentials) as bus:
         settle_memory()
         say(**await _asked(bus, messages, warm, pid))
 

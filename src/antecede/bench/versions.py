@@ -60,16 +60,9 @@ def compare(
     """Measure both versions in turns; return the report. ``step`` is called before each measurement."""
     own = os.path.dirname(os.path.dirname(os.path.abspath(antecede.__file__)))
     sources = {"this": own, "other": source_of(checkout)}
-    samples: dict[str, dict[str, list[Sample]]] = {side.name: {"this": [], "other": []} for side in wanted}
-    for number in range(rounds):
-        turns = ("this", "other") if number % 2 == 0 else ("other", "this")
-        for at, side in enumerate(wanted):
-            step(number * len(wanted) + at, rounds * len(wanted))
-            for version in turns:
-                sample = _measured(side, sources[version], messages, directory)
-                samples[side.name][version].append(sample)
-            ratio = samples[side.name]["this"][-1]["cpu_us"] / samples[side.name]["other"][-1]["cpu_us"]
-            tell(f"round {number + 1}/{rounds}  {side.name:<20} {ratio:.3f}")
+    samples = in_turns(
+        wanted, lambda side, version: _measured(side, sources[version], messages, directory), rounds, tell, step
+    )
     return {
         "bench": "channel",
         "against": os.path.abspath(checkout),
@@ -77,7 +70,7 @@ def compare(
         "messages": messages,
         "rounds": rounds,
         "interpreter": interpreter(),
-        "sides": [_row(side, samples[side.name]) for side in wanted],
+        "sides": [row(side, samples[side.name]) for side in wanted],
     }
 
 
@@ -90,7 +83,28 @@ def _measured(side: Side, source: str, messages: int, directory: str | None) -> 
             raise SideError(f"{side.name} with the package in {source}: {error}") from None
 
 
-def _row(side: Side, found: dict[str, list[Sample]]) -> dict[str, Any]:
+def in_turns(
+    wanted: Sequence[Side],
+    measured: Callable[[Side, str], Sample],
+    rounds: int,
+    tell: Callable[[str], None],
+    step: Callable[[int, int], None],
+) -> dict[str, dict[str, list[Sample]]]:
+    """Measure two variants of each side, ``this`` and ``other``, in turns; return the samples of all rounds."""
+    samples: dict[str, dict[str, list[Sample]]] = {side.name: {"this": [], "other": []} for side in wanted}
+    for number in range(rounds):
+        turns = ("this", "other") if number % 2 == 0 else ("other", "this")
+        for at, side in enumerate(wanted):
+            step(number * len(wanted) + at, rounds * len(wanted))
+            for variant in turns:
+                samples[side.name][variant].append(measured(side, variant))
+            ratio = samples[side.name]["this"][-1]["cpu_us"] / samples[side.name]["other"][-1]["cpu_us"]
+            tell(f"round {number + 1}/{rounds}  {side.name:<20} {ratio:.3f}")
+    return samples
+
+
+def row(side: Side, found: dict[str, list[Sample]]) -> dict[str, Any]:
+    """Return the figures of one side: the medians, and the ratio of the variants with its interval."""
     row: dict[str, Any] = {"name": side.name, "says": side.says}
     for figure in FIGURES:
         here, there = ([sample[figure] for sample in found[version]] for version in ("this", "other"))

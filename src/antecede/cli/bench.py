@@ -139,7 +139,7 @@ def register(app: typer.Typer) -> None:
     @bench.command()
     def channel(
         rounds: int | None = typer.Option(
-            None, min=1, help="Rounds; in each, all sides take turns. Default: 5; with --against 20."
+            None, min=1, help="Rounds; in each, all sides take turns. Default: 5; with --against or --permissions 20."
         ),
         messages: int = typer.Option(200_000, min=1000, help="Messages for the fastest sides; slow sides get fewer."),
         only: str | None = typer.Option(
@@ -149,6 +149,9 @@ def register(app: typer.Typer) -> None:
             None,
             metavar="CHECKOUT",
             help="Instead, compare the CPU time per message of this version with the version in CHECKOUT/src.",
+        ),
+        permissions: bool = typer.Option(
+            False, help="Instead, compare the CPU time per message of a client with permissions and of one without."
         ),
         list_: bool = typer.Option(False, "--list", help="List the sides, and what must be installed to measure them."),
         soak: int = typer.Option(
@@ -168,10 +171,21 @@ def register(app: typer.Typer) -> None:
 
         With --against both versions take turns, with this Python. The result is the ratio of the CPU time per message
         of the sending and the receiving server, this version over the other, with its confidence interval. Needs Linux.
+        --permissions compares in the same way a client of a server with an access file, and one of a server without.
         """
         from antecede.bench.interpreter import interpreter
         from antecede.bench.report import bench_channel, chosen, table
 
+        if permissions:
+            from antecede.bench.permissions import compare_permissions, restrictable
+            from antecede.bench.versions import comparison_table
+
+            if soak or list_ or against is not None:
+                raise UsageError("--permissions excludes --against, --soak and --list")
+            with bar("measuring with and without permissions") as (_, step):
+                report = compare_permissions(restrictable(only), messages, rounds or 20, directory, _tell, step)
+            print(json.dumps(report, indent=2) if as_json else comparison_table(report))
+            return
         if against is not None:
             from antecede.bench.versions import comparable, compare, comparison_table
 
