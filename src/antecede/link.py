@@ -223,12 +223,13 @@ class Link:
             self._check_peer("frame", frame.source, frame.target)
         number = frame.number
         accepted = self._accepted
-        if not 1 <= number <= min(accepted.upto + limits.counter_jump_max, limits.counter_max):
-            raise LinkError(f"frame {number} after {accepted.upto} accepted: no correct peer is so far ahead")
+        if number != accepted.upto + 1 or number > limits.counter_max:
+            if not 1 <= number <= min(accepted.upto + limits.counter_jump_max, limits.counter_max):
+                raise LinkError(f"frame {number} after {accepted.upto} accepted: no correct peer is so far ahead")
+            if number in accepted:
+                self.peer, self.ack_due = frame.source, True
+                return Arrival.DUPLICATE
         self.peer = frame.source
-        if number in accepted:
-            self.ack_due = True
-            return Arrival.DUPLICATE
         if number in self._received:
             return Arrival.DUPLICATE
         if number > accepted.upto + self.window:

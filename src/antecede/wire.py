@@ -29,6 +29,7 @@ part. Stamps and letters travel as bytes; their receivers check them. This modul
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from struct import Struct
 from typing import Annotated, Final
 
 import msgspec
@@ -50,6 +51,7 @@ DECIDED_CALLS: Final = 5
 TEMPORARY: Final = "temporary-client."
 """The beginning of the names of temporary clients."""
 
+_header: Final = Struct(">IB")
 _header_bytes: Final = 5
 _parts_few: Final = 4
 
@@ -290,7 +292,7 @@ def frames(parts: Sequence[Part], version: int = VERSION) -> list[bytes]:
         # The content of a frame is a list of parts, which is encoded in one call.
         body = _encode(parts)
         if len(body) <= limits.frame_bytes_wanted:
-            return [b"".join([(len(body) + 1).to_bytes(4, "big"), version.to_bytes(1, "big"), body])]
+            return [_header.pack(len(body) + 1, version) + body]
     found: list[bytes] = []
     pieces: list[bytes] = []
     size = 0
@@ -340,10 +342,10 @@ class Unframer:
         """Take bytes, and return the parts that are complete. If the other end is unidentified (or was at the time of
         the call), ``more`` returns the parts that are left."""
         pending = self.pending
-        if not pending and len(data) > _header_bytes and data[4] == VERSION and self._trusted:
+        if self._trusted and not pending and len(data) > _header_bytes:
             # One whole frame, as in nearly all reads of a quiet connection.
-            length = int.from_bytes(data[:4], "big")
-            if length + 4 == len(data) and length <= self._bytes_max + 1:
+            length, version = _header.unpack_from(data)
+            if length + 4 == len(data) and version == VERSION and length <= self._bytes_max + 1:
                 return _parts(data[_header_bytes:], _decode)
         pending += data
         return self.more()

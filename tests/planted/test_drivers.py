@@ -15,11 +15,12 @@ from antecede.engine import React, Reaction
 from antecede.server import batches
 from antecede.server.acknowledgements import Acknowledgements
 from antecede.server.client import ClientLine, Numbering, Ticket
-from antecede.server.driver import Commit, Driver
+from antecede.server.driver import Driver
 from antecede.server.peering import Peering
 from antecede.server.retries import Retries
 from antecede.server.sessions import Sessions
 from antecede.server.shutdown import Shutdown
+from antecede.server.turns import Commit
 from antecede.simulator.servers.faults import Faults
 from helpers.planted import caught
 
@@ -50,6 +51,31 @@ def test_a_step_while_a_record_has_no_room(monkeypatch: Patch) -> None:
 
     real = Driver.turn
     monkeypatch.setattr(Driver, "turn", turn)
+    caught(300)
+
+
+def test_letters_of_an_open_step_that_do_not_wait_for_its_record(monkeypatch: Patch) -> None:
+    """They wait for the record before it, which may be durable."""
+
+    def stays_open(self: Driver, reactions: list[React]) -> bool:
+        found = real(self, reactions)
+        later, self._later, self._open = self._later, [], False
+        for due in later:
+            self._outputs.deliver(due)
+        self._open = found
+        return found
+
+    real = Driver._stays_open
+    monkeypatch.setattr(Driver, "_stays_open", stays_open)
+    caught(300)
+
+
+def test_an_open_step_that_waits_for_more_input(monkeypatch: Patch) -> None:
+    def goes_on(self: Driver) -> bool:
+        return bool(self.inputs) if self._open else bool(real.fget(self))  # type: ignore[misc]
+
+    real = Driver.goes_on
+    monkeypatch.setattr(Driver, "goes_on", property(goes_on))
     caught(300)
 
 

@@ -21,7 +21,7 @@ from antecede.live.application import plan_of
 from antecede.server import AgentServer
 from antecede.server.driver import Driver
 from antecede.server.gate import Gate
-from antecede.server.items import Item, Published, Reacted
+from antecede.server.items import Published, Reacted
 from antecede.server.peering import Peering
 from antecede.server.timers import Timers
 from antecede.simulator.servers import schedules
@@ -246,10 +246,12 @@ def test_a_mailbox_that_is_emptied_before_the_commit(monkeypatch: Patch) -> None
 
 
 def test_sends_of_a_reaction_outside_of_its_record(monkeypatch: Patch) -> None:
-    def take(self: AgentServer, given: Any, items: list[Item], now: float, clock_ms: int) -> None:
-        real(self, given, items, now, clock_ms)
+    def take(self: AgentServer, given: Any, now: float, clock_ms: int) -> None:
+        real(self, given, now, clock_ms)
         if isinstance(given, Reacted):
-            items[-1] = msgspec.structs.replace(given, reactions=tuple(Reaction(r.letter) for r in given.reactions))
+            self.items[-1] = msgspec.structs.replace(
+                given, reactions=tuple(Reaction(r.letter) for r in given.reactions)
+            )
 
     real = AgentServer._take
     monkeypatch.setattr(AgentServer, "_take", take)
@@ -294,8 +296,13 @@ def test_a_torn_group_that_is_kept(monkeypatch: Patch) -> None:
 # Server.
 
 
+def _let_leave(self: Gate, outgoing: list[Any], replies: list[Any]) -> None:
+    self._reply(replies)
+    self._send(outgoing)
+
+
 def test_what_leaves_before_it_is_durable(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Gate, "put", lambda self, outgoing, replies: self._release(outgoing, replies, None))
+    monkeypatch.setattr(Gate, "put", _let_leave)
     caught(100)
 
 
@@ -310,7 +317,7 @@ def test_what_leaves_when_only_its_own_record_is_durable(monkeypatch: Patch) -> 
 
     def hurried(self: Gate, before: int, outgoing: list[Any], replies: list[Any]) -> None:
         if self.last == before:
-            self._release(outgoing, replies, None)
+            _let_leave(self, outgoing, replies)
         else:
             real_put(self, outgoing, replies)
 
@@ -322,7 +329,7 @@ def test_what_leaves_when_only_its_own_record_is_durable(monkeypatch: Patch) -> 
 def test_a_replay_that_stamps_nothing(monkeypatch: Patch) -> None:
     def replay(self: AgentServer, record: bytes, now: float) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(AgentServer, "_flush", lambda self, now: None)
+            patch.setattr(Channel, "flush", lambda self, now: None)
             real(self, record, now)
 
     real = AgentServer.replay

@@ -53,12 +53,8 @@ def test_names_that_are_forgotten_before_they_are_counted(monkeypatch: Patch) ->
 
 
 def test_the_first_letter_of_a_batch_counted_for_another(monkeypatch: Patch) -> None:
-    def at(self: Progress, slot: int, letter: str) -> None:
-        if slot not in self._letters:
-            real(self, slot, letter)
-
-    real = Progress.at
-    monkeypatch.setattr(Progress, "at", at)
+    real = Progress.then
+    monkeypatch.setattr(Progress, "then", lambda self, letter: None if self._running == 0 else real(self, letter))
     caught(300, _counted, "were not in progress", faults=_quiet)
 
 
@@ -98,7 +94,7 @@ def test_a_suspect_in_a_batch_with_others(monkeypatch: Patch) -> None:
 def test_an_agent_that_is_not_careful(monkeypatch: Patch) -> None:
     def ended(self: Tries, life: int, calls: Any) -> None:
         real(self, life, calls)
-        self._careful.clear()
+        self.careful.clear()
 
     real = Tries.ended
     monkeypatch.setattr(Tries, "ended", ended)

@@ -7,8 +7,9 @@ from antecede.link import Ack, Frame
 from antecede.live.application import plan_of
 from antecede.server import AgentServer
 from antecede.server.company import Company
-from antecede.server.driver import Commit, Driver
+from antecede.server.driver import Driver
 from antecede.server.items import Left, Published
+from antecede.server.turns import Commit
 from antecede.server.words import Accepted, Refused
 from antecede.topology import parse_topology
 

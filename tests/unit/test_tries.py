@@ -138,6 +138,8 @@ def test_the_rest_of_a_worker_s_batch_runs_again_uncounted() -> None:
 
 # Shared memory.
 
+_magics = (b"acalls01", b"acalls02")
+
 
 def test_the_calls_in_progress_are_found_and_the_running_one_first() -> None:
     memory = bytearray(size_of(1))
@@ -159,6 +161,39 @@ def test_the_calls_in_progress_are_found_and_the_running_one_first() -> None:
     assert interrupted(memory, "boot").calls == ()
 
 
+def test_a_plain_call_counts_while_it_runs_and_not_after_it() -> None:
+    memory = bytearray(size_of(1))
+    progress = _progress(memory)
+    waiting = progress.begin("w")
+    progress.at(waiting, "9")
+    seen = []
+    for agent, letter in (("a", "s1.1.1"), ("a", "s1.1.2"), ("b", "s1.1.30"), ("x" * 3_000, "1"), ("b", "9" * 999)):
+        progress.call(agent, letter)
+        seen.append((progress.running, interrupted(memory, "boot").calls))
+        progress.then("s1.1.4")
+        seen.append((progress.running, interrupted(memory, "boot").calls))
+        progress.off()
+        assert progress.running is None
+        assert interrupted(memory, "boot").calls == (("w", "9"),), "only the call that waits"
+    assert [calls for _, calls in seen] == [
+        *((("a", "s1.1.1"),), (("a", "s1.1.4"),), (("a", "s1.1.2"),), (("a", "s1.1.4"),)),
+        *((("b", "s1.1.30"),), (("b", "s1.1.4"),)),
+        *((("w", "9"),), (("w", "9"),)),  # A name that is too long cannot be written, so any call may have done it.
+        *((), (("b", "s1.1.4"),)),
+    ]
+    assert seen[2][0] == ("a", "s1.1.2")
+    assert seen[6][0] == ("x" * 3_000, "1"), "the watchdog sees it nevertheless"
+
+
+def test_the_file_of_an_earlier_version_counts() -> None:
+    memory = bytearray(size_of(2))
+    progress = _progress(memory)
+    progress.call("a", "s1.1.1")
+    assert interrupted(memory.replace(b"acalls02", b"acalls01"), "boot").calls == (("a", "s1.1.1"),)
+    progress.off()
+    assert interrupted(memory.replace(b"acalls02", b"acalls01"), "boot").calls == (("a", "s1.1.1"),)
+
+
 def test_names_at_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "calls_named_max", 4)
     memory = bytearray(size_of(1))
@@ -175,7 +210,7 @@ def test_names_at_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(interrupted(memory, "boot").calls) == 3, "an id that is no id is not cut"
 
 
-@pytest.mark.parametrize("content", [b"", b"\0" * 64, b"x" * 5_000, b"acalls01" + b"\xff" * 4_000])
+@pytest.mark.parametrize("content", [b"", b"\0" * 64, b"x" * 5_000, *(one + b"\xff" * 4_000 for one in _magics)])
 def test_any_content_of_the_file_is_read(content: bytes) -> None:
     assert interrupted(content, "boot").calls == ()
 
@@ -195,9 +230,9 @@ def test_the_file_is_private_and_gone_after_a_clean_end(tmp_path: Any) -> None:
     assert not (tmp_path / NAME).exists()
     assert not log.events
     nowhere = CallsFile(str(tmp_path / "missing"), log)
-    assert nowhere.begin(6).begin("a") == 0
+    assert nowhere.begin(6).begin("a") > 0
     assert log.events[0][0] == "calls-not-named"
-    assert CallsFile(None, log).begin(6).begin("a") == 0
+    assert CallsFile(None, log).begin(6).begin("a") > 0
 
 
 # The watchdog.
@@ -215,6 +250,7 @@ def test_a_call_is_logged_ever_more_rarely_and_then_must_end() -> None:
     assert watchdog.look(None, 4, 100.0) is None
     assert watchdog.look(("a", "2"), 5, 101.0) is None, "another call begins again"
     assert watchdog.look(("a", "2"), 5, 103.0) is None
+    assert watchdog.look(("a", "3"), 5, 140.0) is None, "the next letter of the same batch"
 
 
 # The host.

@@ -21,7 +21,8 @@ import msgspec
 
 from antecede.channel.addresses import Addresses
 from antecede.channel.consumer import MessageConsumer, Outgoing, SavedConsumer, Taken
-from antecede.channel.letters import Destinations, Letter, Past, couple, uncouple
+from antecede.channel.ends import Links
+from antecede.channel.letters import Destinations, Letter, Past, couple, to_of, uncouple
 from antecede.channel.pausing import Pausing, Waiting
 from antecede.channel.returns import Returns, SavedReturns
 from antecede.channel.routes import Hops, Way, first_hops, way_of
@@ -78,8 +79,6 @@ class Channel:
         """(domain, peer, reason) of trains that could not be read, and of letters that a peer brought although their
         sender lives elsewhere; they are dropped. If it is not known which peer did it, the peer is empty."""
         self._checks_senders = False
-        self.acks_wait = False
-        """Whether the last step left acknowledgements for a later one."""
         self._plans: dict[tuple[str, tuple[str, ...]], Way] = {}
         self._planned = 0
         """The addresses of all plans together."""
@@ -122,16 +121,13 @@ class Channel:
             for name in topology.domains_of(me)
         }
         self._consumers = tuple(self.consumers.values())
-        self._links = [
-            (name, peer, link) for name, consumer in self.consumers.items() for peer, link in consumer.links.items()
-        ]
+        self.links = Links(self.consumers, self._resend_after)
         self._total = {
             name: "total" in consumer.order.guarantees and len(consumer.members) > 1
             for name, consumer in self.consumers.items()
         }
-        for name, _, link in self._links:
-            if name not in kept and self._life:
-                link.begin_life(self._life)
+        if self._life:
+            self.links.begin_life(self._life, kept)
         self.record_into(self._taken)
         self.hold_for(self._holding, self._pasts)
         if self._checks_senders:
@@ -244,18 +240,19 @@ class Channel:
         self._holding, self._pasts = agents, pasts
         for consumer in self._consumers:
             consumer.tells_past = bool(agents)
+            consumer.deliver = self._delivered_with_past if agents else self._delivered
 
-    def _delivered(self, domain: str, train: bytes, source: int) -> None:
+    def _delivered_with_past(self, domain: str, train: bytes, source: int) -> None:
         before = len(self.arrived)
-        self._take_train(domain, train, source)
-        past = self.consumers[domain].past if self._holding else None
+        self._delivered(domain, train, source)
+        past = self.consumers[domain].past
         if past is not None:
             for agent, letters in islice(self.arrived, before, None):
                 if agent in self._holding:
                     for letter in letters:
                         self._pasts[f"{letter.id} {agent}"] = past
 
-    def _take_train(self, domain: str, train: bytes, source: int) -> None:
+    def _delivered(self, domain: str, train: bytes, source: int) -> None:
         """Take a train of a member of a domain, perhaps our own."""
         try:
             letters = uncouple(train) if len(train) <= _train_bytes_usual else self.destinations.uncouple(train)
@@ -284,13 +281,16 @@ class Channel:
             return False
         to = letters[0].to
         plan = self._plans.get((domain, to))
-        if plan is None or len(plan[0]) != 1 or plan[1] or plan[2]:
+        if plan is None:
+            return False
+        local, onward, returns_by = plan
+        if onward or returns_by or len(local) != 1:
             return False
         if len(to) > 1:
             self.destinations.share(letters)
-        if len(letters) > 1 and [1 for letter in letters if letter.to != to]:
+        if len(letters) > 1 and len(set(map(to_of, letters))) > 1:
             return False
-        self.arrived.append((plan[0][0], letters))
+        self.arrived.append((local[0], letters))
         return True
 
     def _dispatch(
@@ -325,6 +325,7 @@ class Channel:
         """Reset a domain; these trains are sent into it again. If one of our own letters was to come back through it
         and is not sent again, it continues as if it had come back."""
         consumer = self.consumers[domain]
+        self.links.changed()
         consumer.begin_anew(generation)
         coming: set[str] = set()
         for targets, train in again:
@@ -388,8 +389,7 @@ class Channel:
     def begin_life(self, life: int) -> None:
         """Start a life of the server, with everything that it remembers."""
         self._life = life
-        for _, _, link in self._links:
-            link.begin_life(life)
+        self.links.begin_life(life)
 
     def leaving(self, now: float, acknowledge: bool) -> list[Outgoing]:
         """Return what leaves when the step is durable: new frames, acknowledgements, resends."""
@@ -398,16 +398,9 @@ class Channel:
             if consumer.outgoing:
                 outgoing += consumer.outgoing
                 consumer.outgoing = []
-        waits = False
-        for domain, peer, link in self._links:
-            if link.ack_due:
-                if not acknowledge:
-                    waits = True
-                elif (ack := link.ack()) is not None:
-                    outgoing.append(Outgoing(domain, peer, ack))
-            if link.timers and link.timers[0][0] <= now:
-                outgoing += [Outgoing(domain, peer, frame) for frame in link.tick(now)]
-        self.acks_wait = waits
+        links = self.links
+        if acknowledge or not links.acks_wait or now >= links.resend_at:
+            links.look(now, acknowledge, outgoing)
         return outgoing
 
     def forget_leaving(self) -> None:
@@ -417,8 +410,7 @@ class Channel:
 
     def deadline(self) -> float | None:
         """The time at which a link must resend something."""
-        dues = [link.deadline() for _, _, link in self._links if link.timers]
-        return min([due for due in dues if due is not None], default=None)
+        return self.links.deadline()
 
     def in_transit(self, domains: Collection[str]) -> str:
         """Return what this server still has in transit through one of these domains, or an empty string."""
@@ -439,6 +431,7 @@ class Channel:
     def load(self, saved: SavedChannel, now: float) -> None:
         """Load the state from ``dump`` into a new channel."""
         self.returns.load(saved.returns)
+        self.links.changed()
         for name, consumer in saved.consumers.items():
             self.consumers[name].load(consumer, now)
 

@@ -20,12 +20,12 @@ from typing import Any
 import msgspec
 
 from antecede import limits
-from antecede.channel.letters import Letter, Past, couple, uncouple
+from antecede.channel.letters import Letter, Past, body_of, couple, uncouple
 from antecede.channel.packets import copy_of, decode_packet, encode_packet, unshared_packet
 from antecede.errors import AntecedeError, WireError
 from antecede.labels import label_in
 from antecede.link import Ack, Arrival, Frame, Link
-from antecede.messages import Accept, Deliver, Effects, Message, Packet, Send, Verdict
+from antecede.messages import PERSIST, Accept, Deliver, Effects, Message, Packet, Send, Verdict
 from antecede.orders import OrderSpec
 from antecede.orders.contract import Order, Reason
 
@@ -119,7 +119,7 @@ class MessageConsumer:
         self.traffic = Traffic()
         self.generation = 0
         """How often this domain was reset."""
-        self._deliver = deliver
+        self.deliver = deliver
         self._places = {name: position for position, name in enumerate(members)}
         self._bits = {name: 1 << position for position, name in enumerate(members)}
         self.trains: list[tuple[int, list[Letter], list[int]]] = []
@@ -175,7 +175,7 @@ class MessageConsumer:
             self.enqueue(targets, piece[0])
             _, train, sums = self.trains[-1]
             rest = piece[1:]
-            size = sum(len(letter.body) for letter in rest) + 64 * len(rest)
+            size = sum(map(len, map(body_of, rest))) + 64 * len(rest)
             copies = len(piece[0].to) * len(rest)
             if (
                 len(train) + len(rest) <= self.train_letters_max
@@ -246,28 +246,21 @@ class MessageConsumer:
         """Carry out the effects of an order. ``Persist`` needs nothing here, because the gate holds everything that
         leaves until the step is durable. ``Sent`` needs nothing either."""
         for effect in effects:
+            if effect is PERSIST:
+                continue
             kind = type(effect)
             if kind is Deliver:
                 message = effect.message  # type: ignore[union-attr]
                 self.traffic.messages_delivered += 1
                 if self.tells_past:
                     self.past = self._past_of(message)
-                self._deliver(self.domain, message.payload, message.source)
+                self.deliver(self.domain, message.payload, message.source)
             elif kind is Send:
                 packet = effect.packet  # type: ignore[union-attr]
-                if packet.target == self.me and self.own_at_once and self.order.accepts_own:
-                    self._loop.append(packet)
-                    continue
-                body, stamp_bytes = encode_packet(self.order, packet)
                 if packet.target == self.me:
-                    self._loop.append(self.own.send(body, now))
+                    self._send_to_itself(packet, now)
                 else:
-                    peer = self.members[packet.target]
-                    link = self.links[peer]
-                    frame = link.send(body, now)
-                    self.traffic.stamp_bytes += stamp_bytes
-                    if frame.number <= link.admitted:
-                        self.outgoing.append(Outgoing(self.domain, peer, frame, self.order.is_unhurried(packet)))
+                    self._send(packet, now)
             elif kind is Accept:
                 held = self._held.pop(id(effect.packet), None)  # type: ignore[union-attr]
                 self._packet = effect.packet  # type: ignore[union-attr]
@@ -275,6 +268,21 @@ class MessageConsumer:
                     self._accept(held[1], held[2], held[3], held=True)
         if self._loop and not self._taking_own:
             self._take_own(now)
+
+    def _send(self, packet: Packet, now: float) -> None:
+        order, peer = self.order, self.members[packet.target]
+        body, stamp_bytes = encode_packet(order, packet)
+        link = self.links[peer]
+        frame = link.send(body, now)
+        self.traffic.stamp_bytes += stamp_bytes
+        if frame.number <= link.admitted:
+            self.outgoing.append(Outgoing(self.domain, peer, frame, order.is_unhurried(packet)))
+
+    def _send_to_itself(self, packet: Packet, now: float) -> None:
+        if self.own_at_once and self.order.accepts_own:
+            self._loop.append(packet)
+        else:
+            self._loop.append(self.own.send(encode_packet(self.order, packet)[0], now))
 
     def _past_of(self, message: Message) -> Past | None:
         packet = self._packet

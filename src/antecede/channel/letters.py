@@ -14,6 +14,8 @@ A multicast names all its destinations in every letter. In memory each list of d
 subscribers times letters. A train contains each list once, too, if several letters have it (:func:`couple`).
 """
 
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -41,6 +43,14 @@ class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
     context: str = ""
     """The span in which it was sent, as a W3C trace context, and its label (:mod:`antecede.labels`); nothing here reads
     them."""
+
+
+id_of: Callable[[Letter], str] = attrgetter("id")
+source_of: Callable[[Letter], str] = attrgetter("source")
+to_of: Callable[[Letter], tuple[str, ...]] = attrgetter("to")
+answers_of: Callable[[Letter], str] = attrgetter("answers")
+body_of: Callable[[Letter], bytes] = attrgetter("body")
+"""For ``map`` over many letters: faster than a loop."""
 
 
 class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -47,7 +47,7 @@ def decode_packet(order: Order, peer: int, data: bytes) -> Packet:
         body = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"unreadable packet: {error}") from None
-    if (body.order, body.version) != (order.name, order.stamp_version):
+    if body.order != order.name or body.version != order.stamp_version:
         raise WireError(
             f"packet of order {body.order} version {body.version}: this domain runs {order.name} {order.stamp_version}"
         )

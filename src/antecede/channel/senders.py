@@ -5,7 +5,7 @@ In a forest there is one way from a server to another, so a letter that comes by
 
 from antecede.channel.addresses import Addresses
 from antecede.channel.consumer import MessageConsumer
-from antecede.channel.letters import Letter
+from antecede.channel.letters import Letter, source_of
 
 
 class Senders:
@@ -24,11 +24,10 @@ class Senders:
     ) -> list[Letter]:
         """Return the letters that this member may bring; the others are ``faults``."""
         known = self._behind.get((consumer.domain, source), _nothing)
-        sender = letters[0].source if letters else ""
-        # Most trains have one sender.
-        if len(letters) == 1 and sender in known:
-            return letters
-        if sender in known and not [1 for letter in letters if letter.source != sender and letter.source not in known]:
+        if len(letters) == 1:
+            if letters[0].source in known:
+                return letters
+        elif known.issuperset(map(source_of, letters)):
             return letters
         return self._from_behind(consumer, source, letters, faults)
 

@@ -22,7 +22,7 @@ import msgspec
 
 from antecede import limits
 from antecede.channel.footprint import Footprint
-from antecede.channel.letters import Letter, Past
+from antecede.channel.letters import Letter, Past, answers_of, id_of
 from antecede.engine.agents import Agent, Handler, Notification, Returned, Timeout, Unanswered, handlers_of, name_of
 from antecede.engine.changes import State, changed
 from antecede.engine.context import Alarm, Birth, Context, Outbound
@@ -268,9 +268,11 @@ class Engine:
 
     def due(self) -> list[React]:
         """Hand out letters to all agents that have some and are not reacting."""
-        ready = self.ready
-        self.ready = {} if self.frozen is None else {agent: None for agent in ready if self.is_frozen(agent)}
-        return [self._hand_out(agent) for agent in ready if agent not in self.ready]
+        ready, self.ready = self.ready, {}
+        if self.frozen is not None:
+            self.ready = {agent: None for agent in ready if self.is_frozen(agent)}
+            ready = {agent: None for agent in ready if agent not in self.ready}
+        return list(map(self._hand_out, ready))
 
     def freeze(self, agents: list[str] | None) -> None:
         """Hand out no letters to these agents and clients (empty: to none), and ignore outcomes. None: continue."""
@@ -293,7 +295,7 @@ class Engine:
         most = 1 if agent in self.following.agents else self.tries.together(agent, mailbox)
         letters = tuple(islice(mailbox, most))
         settled: set[str] = set()
-        if [1 for letter in letters if letter.answers]:
+        if any(map(answers_of, letters)):
             several = tuple([self._handler(letter, settled) if letter.answers else "" for letter in letters])
         else:
             several = _by_type * len(letters)
@@ -316,7 +318,7 @@ class Engine:
             return not letters
         if len(letters) == 1:
             return mailbox[0].id == letters[0]
-        return [letter.id for letter in islice(mailbox, len(letters))] == letters
+        return list(map(id_of, islice(mailbox, len(letters)))) == letters
 
     def finish(
         self, agent: str, reactions: tuple[Reaction, ...], state: State | None, clock_ms: int = 0
@@ -356,27 +358,27 @@ class Engine:
             self.finish(agent, tuple(map(Reaction, ids)), state, clock_ms)
             return
         self.clock_ms = clock_ms
-        letters = [mailbox[0]] if len(ids) == 1 else list(islice(mailbox, len(ids)))
-        if letters[0].id != ids[0] or (len(ids) > 1 and [letter.id for letter in letters] != ids):
-            raise AgentError(f"agent {agent} reacted to {ids[0]} and others, which are not its next letters")
-        for letter in letters:
-            if letter.answers:
-                self.asks.pop(letter.answers, None)
-        if len(letters) == len(mailbox):
+        if len(ids) >= len(mailbox):
+            letters = list(mailbox)
             mailbox.clear()
         else:
-            for _ in letters:
-                mailbox.popleft()
+            letters = [mailbox.popleft() for _ in ids]
+        if letters[0].id != ids[0] or (len(ids) > 1 and list(map(id_of, letters)) != ids):
+            raise AgentError(f"agent {agent} reacted to {ids[0]} and others, which are not its next letters")
+        for letter in letters if self.asks else ():
+            if letter.answers:
+                self.asks.pop(letter.answers, None)
         self._removed(agent, letters)
         self._finished(agent, mailbox, state)
 
     def _removed(self, agent: str, letters: list[Letter]) -> None:
-        if agent in self._counting.runs:
-            self._counting.taken(agent, letters)
+        counting, quotas = self._counting, self.quotas
+        if agent in counting.runs:
+            counting.taken(agent, letters)
         # Most mailboxes are empty again before anything looks at their quota.
-        if agent in self.quotas.known or agent in self.quotas.handed:
-            self.quotas.taken(agent, letters)
-        if self.tries.any:
+        if agent in quotas.known or agent in quotas.handed:
+            quotas.taken(agent, letters)
+        if self.tries.letters:
             for letter in letters:
                 self.tries.settled(agent, letter.id)
 

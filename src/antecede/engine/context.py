@@ -72,6 +72,8 @@ class Context(msgspec.Struct, eq=False):
     """The classes of the agents that are created."""
     trace: str = ""
     """The span of this reaction, as a W3C trace context, if tracing is on."""
+    requests: bool = False
+    """Whether the reaction has requested anything."""
 
     @property
     def sender(self) -> str:
@@ -126,6 +128,7 @@ class Context(msgspec.Struct, eq=False):
         """Send a notification to this agent later. Survives a crash."""
         if not 0 <= seconds <= timer_seconds_max:
             raise AgentError(f"timer of {seconds} s: expected 0 to {timer_seconds_max}")
+        self.requests = True
         self.alarms = _more(self.alarms, Alarm(round(seconds * 1000), _name(notification), _encode(notification)))
 
     def create(self, name: str, agent: Agent) -> str:
@@ -137,6 +140,7 @@ class Context(msgspec.Struct, eq=False):
             raise AgentError(f"agent name {name!r}: the topology has an agent of that name here")
         kind = type(agent)
         state = encoded(address, agent)
+        self.requests = True
         self.births = _more(self.births, Birth(name, f"{kind.__module__}:{kind.__qualname__}", state))
         self.kinds = {**self.kinds, name: kind}
         return address
@@ -148,6 +152,7 @@ class Context(msgspec.Struct, eq=False):
             raise AgentError(f"notification of {len(outbound.body)} bytes: at most {letter_bytes_max}")
         if self.trace or to is not outbound.to:
             outbound = msgspec.structs.replace(outbound, to=to, context=self.trace + outbound.context)
+        self.requests = True
         self.outbound = _more(self.outbound, outbound)
 
 

@@ -75,6 +75,10 @@ class Progress(Protocol):
     @property
     def number(self) -> int: ...
 
+    def call(self, agent: str, letter: str) -> None: ...
+
+    def then(self, letter: str) -> None: ...
+
     def begin(self, agent: str) -> int: ...
 
     def at(self, slot: int, letter: str) -> None: ...
@@ -145,46 +149,44 @@ class Host:
         """React to a batch whose handlers are all plain functions."""
         progress = self.progress
         if progress is None:
-            return self._timed_run(due, -1)
-        slot = progress.begin(due.agent)
-        progress.at(slot, due.letters[0].id)
-        progress.on(slot)
+            return self._timed_run(due)
+        progress.call(due.agent, due.letters[0].id)
         try:
-            return self._timed_run(due, slot)
+            return self._timed_run(due)
         finally:
             progress.off()
-            progress.end(slot)
 
-    def _timed_run(self, due: React, slot: int) -> Outcome:
+    def _timed_run(self, due: React) -> Outcome:
         if self._timed is None:
-            return self._react(due, slot, None, [])
+            return self._react(due, None, [])
         clock, durations = self._timed
         marks = [clock()]
-        outcome = self._react(due, slot, clock, marks)
+        outcome = self._react(due, clock, marks)
         if outcome.failure is not None:
             marks.append(clock())
         durations.add_run(marks)
         return outcome
 
     def _react(
-        self, due: React, slot: int, clock: Callable[[], float] | None, marks: list[float], singly: bool = False
+        self, due: React, clock: Callable[[], float] | None, marks: list[float], singly: bool = False
     ) -> Outcome:
-        agent, saved = self._wake(due)
-        outcome = Outcome(due.agent, [], None)
+        agent, saved = self._alive.get(due.agent) or self._wake(due)
         name, server, check, watches = due.agent, self.server, self.check, self.watches
-        # The first letter was named when the batch began.
-        at = None if self.progress is None or len(due.letters) == 1 else self.progress.at
+        outcome = Outcome(name, [], None)
         kind, plain, reactions = type(agent), outcome.plain, outcome.reactions
         stateless = not kind.__struct_fields__
+        several = len(due.letters) > 1
+        then = self.progress.then if several and self.progress is not None else None
+        shared = self._shared if several else None
+        until, read_at = 0.0 if shared is None else shared[0]() + shared[1], 1
+        # The clock is read at powers of two: quick handlers hardly notice it, and a batch takes at most twice its time.
         # Consecutive letters often have the same type: its decoder and its handler are looked up once.
         run: str | None = None
         decode: Callable[[bytes], object] | None = None
         handle: Callable[[Any, Context], Any] = _nothing
-        shared = self._shared
-        until = 0.0 if shared is None else shared[0]() + shared[1]
-        for letter, named in zip(due.letters, due.handlers, strict=True):
-            if at is not None:
-                at(slot, letter.id)
+        for done, (letter, named) in enumerate(zip(due.letters, due.handlers, strict=True), 1):
+            if then is not None:
+                then(letter.id)
             context = Context(name, server, letter, check)
             begun = [watch.begin(context) for watch in watches] if watches else _nobody
             try:
@@ -203,7 +205,7 @@ class Host:
                         dead = handle(notification, context)
                 if dead is not None and not isinstance(dead, str):
                     dead = None
-                if dead or singly or begun or context.outbound or context.alarms or context.births:
+                if dead or singly or begun or context.requests:
                     self._note(outcome, agent, letter, context, begun, dead or "", singly, saved)
                 else:
                     if not stateless:
@@ -217,14 +219,14 @@ class Host:
                 break
             if clock is not None:
                 marks.append(clock())
-            if shared is not None:
-                done = len(plain) + len(reactions)
-                # At powers of two: quick handlers hardly notice it, and a batch takes at most twice its time.
-                if not done & (done - 1) and shared[0]() > until:
+            if shared is not None and done == read_at:
+                read_at *= 2
+                if shared[0]() > until:
                     break
-        if len(plain) < len(due.letters):
+        if plain and len(plain) < len(due.letters):
             outcome.merge()
-        return outcome if self._done(outcome, agent, saved, singly) else self._react(due, slot, clock, marks, True)
+        whole = outcome.state is None or self._done(outcome, agent, saved, singly)
+        return outcome if whole else self._react(due, clock, marks, True)
 
     async def react_async(self, due: React) -> Outcome:
         """React to a batch whose handlers may have to be awaited."""
@@ -252,7 +254,7 @@ class Host:
     async def _react_async(
         self, due: React, slot: int, clock: Callable[[], float] | None, marks: list[float], singly: bool = False
     ) -> Outcome:
-        agent, saved = self._wake(due)
+        agent, saved = self._alive.get(due.agent) or self._wake(due)
         outcome = Outcome(due.agent, [], None)
         for letter, named in zip(due.letters, due.handlers, strict=True):
             if self.progress is not None:
@@ -281,9 +283,7 @@ class Host:
         self._alive.pop(agent, None)
 
     def _wake(self, due: React) -> tuple[Agent, bytes]:
-        known = self._alive.get(due.agent)
-        if known is not None:
-            return known
+        """Load the agent of a batch into memory; return it with its saved state."""
         kind = self._kinds[due.agent]
         try:
             agent = kind() if due.state is None else msgspec.msgpack.decode(due.state, type=kind)

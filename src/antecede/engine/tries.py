@@ -40,21 +40,21 @@ class Tries:
         """How often the process ended during a call, by letter and agent. The letter may not have come again yet."""
         self.life = 0
         """The life whose unclean end was counted last, so that it is not counted twice."""
-        self._careful: set[str] = set()
+        self.careful: set[str] = set()
         """The agents that were named after the last lives."""
         self._before: set[str] = set()
         """The careful agents of the last life, while a new one begins."""
-        self._suspects: dict[str, dict[str, None]] = {}
-        """For each agent the letters that run alone."""
+        self.letters: dict[str, dict[str, None]] = {}
+        """For each agent the suspects, which run alone."""
 
     def ended(self, life: int, calls: Iterable[tuple[str, str]]) -> None:
         """A life ended while these calls, (agent, letter), were in progress."""
         self.life = life
-        self._careful |= self._before
+        self.careful |= self._before
         for agent, letter in calls:
             key = f"{letter} {agent}"
             self.counts[key] = self.counts.pop(key, 0) + 1
-            self._careful.add(agent)
+            self.careful.add(agent)
             self.suspect(agent, letter)
         while len(self.counts) > limits.tried_letters_max:
             # Most of these letters never came again: their senders gave them other ids.
@@ -63,20 +63,20 @@ class Tries:
 
     def resumed(self) -> None:
         """A life begins: unless the last one ended during calls, no agent is careful."""
-        self._before, self._careful = self._careful, set()
+        self._before, self.careful = self.careful, set()
 
     def suspect(self, agent: str, letter: str) -> None:
         """Hand out this letter alone from now on."""
-        self._suspects.setdefault(agent, {})[letter] = None
+        self.letters.setdefault(agent, {})[letter] = None
 
     def settled(self, agent: str, letter: str) -> None:
         """A letter was handled, or is dead."""
-        letters = self._suspects.get(agent)
+        letters = self.letters.get(agent)
         if letters is not None and letter in letters:
             del letters[letter]
             self.counts.pop(f"{letter} {agent}", None)
             if not letters:
-                del self._suspects[agent]
+                del self.letters[agent]
 
     def of(self, agent: str, letter: str) -> int:
         """Return how often the process ended during a call for this letter."""
@@ -84,22 +84,17 @@ class Tries:
 
     def is_suspect(self, agent: str, letter: str) -> bool:
         """Whether this letter runs alone."""
-        return letter in self._suspects.get(agent, ())
+        return letter in self.letters.get(agent, ())
 
     def is_careful(self, agent: str, letter: str) -> bool:
         """Whether this letter is handled only when it is durable."""
-        return agent in self._careful or self.is_suspect(agent, letter)
-
-    @property
-    def any(self) -> bool:
-        """Whether any agent has suspects, or is careful."""
-        return bool(self._careful or self._suspects)
+        return agent in self.careful or self.is_suspect(agent, letter)
 
     def together(self, agent: str, mailbox: deque[Letter]) -> int:
         """Return how many letters of this agent may be handed out together."""
-        if agent in self._careful:
+        if agent in self.careful:
             return 1
-        suspects = self._suspects.get(agent)
+        suspects = self.letters.get(agent)
         if suspects is None:
             return limits.reactions_together_max
         for place, letter in enumerate(islice(mailbox, limits.reactions_together_max)):
@@ -109,11 +104,11 @@ class Tries:
 
     def dump(self) -> SavedTries:
         """Return the durable state."""
-        return SavedTries(dict(self.counts), self.life, sorted(self._careful))
+        return SavedTries(dict(self.counts), self.life, sorted(self.careful))
 
     def load(self, saved: SavedTries) -> None:
         """Load the durable state."""
-        self.counts, self.life, self._careful = dict(saved.counts), saved.life, set(saved.careful)
+        self.counts, self.life, self.careful = dict(saved.counts), saved.life, set(saved.careful)
         for key in self.counts:
             letter, _, agent = key.partition(" ")
             self.suspect(agent, letter)

@@ -37,7 +37,8 @@ class Reactions:
         if spans is not None:
             host.watches.append(spans)
         self._driver = driver
-        self._async: dict[str, bool] = {}
+        self._plain: set[str] = set()
+        """The agents whose handlers are all plain functions and run in this process."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._of: dict[str, asyncio.Task[None]] = {}
         """The task of each agent, unless its outcome does not count any more."""
@@ -46,17 +47,17 @@ class Reactions:
 
     def run(self, due: React) -> None:
         """React to a batch; its outcome is reported now or later."""
-        isolated = self.isolated.get(due.agent)
-        if isolated is not None:
-            self._begin(due, isolated.react(due))
-            return
-        is_async = self._async.get(due.agent)
-        if is_async is None:
-            is_async = self._async[due.agent] = self.host.is_async(due.agent)
-        if is_async:
-            self._begin(due, self._bounded(due))
-            return
-        self.reacting = due.agent
+        agent = due.agent
+        if agent not in self._plain:
+            isolated = self.isolated.get(agent)
+            if isolated is not None:
+                self._begin(due, isolated.react(due))
+                return
+            if self.host.is_async(agent):
+                self._begin(due, self._bounded(due))
+                return
+            self._plain.add(agent)
+        self.reacting = agent
         try:
             outcome = self.host.react(due)
         except BaseException as error:
@@ -120,7 +121,7 @@ class Reactions:
 
     def organised(self) -> None:
         """Forget what is known about classes, because a change may have replaced them."""
-        self._async.clear()
+        self._plain.clear()
 
     def cancel(self) -> None:
         """Cancel reactions in progress; they run again after the next start."""

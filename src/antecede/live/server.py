@@ -39,10 +39,10 @@ from antecede.server import AgentServer, Input
 from antecede.server.admission import Admission
 from antecede.server.connections import Connection
 from antecede.server.core import ServerCore
-from antecede.server.driver import Commit
 from antecede.server.recovery import recover
 from antecede.server.shutdown import Shutdown
 from antecede.server.truncations import truncated
+from antecede.server.turns import Commit
 from antecede.store import Files, Sizes, open_store
 from antecede.topology import TopologyFile
 from antecede.whereabouts import text_of
@@ -346,7 +346,7 @@ class ServerRuntime:
         """Take a run of turns."""
         if self._ended or self.core.failure:
             return
-        driver, store = self.driver, self.store
+        driver, machine = self.driver, self.machine
         try:
             while True:
                 clock_ms = int(time() * 1000)
@@ -354,35 +354,37 @@ class ServerRuntime:
                 if turn.records:
                     self._append(turn.records)
                     if driver.hurries:
-                        store.commit_soon()
+                        self.store.commit_soon()
                 for due in turn.reactions:
                     self.reactions.run(due)
-                if (driver.stepped and not driver.inputs) or not driver.goes_on or self.core.failure:
+                if not driver.goes_on or self.core.failure:
                     break
             commit = driver.rest(monotonic())
-            if not self.machine.kept:
+            if machine.kept:
+                if commit is Commit.HERE:
+                    self.store.commit_here()
+                elif commit is Commit.SOON:
+                    self.store.commit_soon()
+                self._became_durable(self.store.durable)
+                driver.committed(monotonic())
+            else:
                 # Nothing is recorded, so nothing waits for a disk.
                 driver.durable(driver.gate.last)
-            else:
-                if commit is Commit.HERE:
-                    store.commit_here()
-                elif commit is Commit.SOON:
-                    store.commit_soon()
-                self._became_durable(store.durable)
-            if self.machine.kept or not driver.calm:
-                driver.committed(monotonic())
-            early = self._timer is not None and self._timer_at <= driver.now + _soon_seconds
-            alarm = self.machine.alarm_ms() if early else None
-            if not early or (
-                alarm is not None and (alarm - self.machine.clock.at(driver.now, clock_ms)) / 1000 < _soon_seconds
-            ):
-                # Otherwise the timer is early enough: setting it after every turn would cost more than the turn itself.
+                if not driver.calm:
+                    driver.committed(monotonic())
+            # If the timer is early enough, it stays: setting it after every turn would cost more than the turn itself.
+            late = self._timer is None or self._timer_at > driver.now + _soon_seconds
+            if late or ((machine.timers.alarms or machine.calls.site is not None) and self._alarm_is_near(clock_ms)):
                 self.set_timer()
         except BaseException as error:
             self._fail(BrokenStepError(f"a step failed: {type(error).__name__}: {text_of(error)}"), "step-failed")
             if is_ctrl_c(error):
                 raise
             self._loop.call_exception_handler({"message": "a step failed", "exception": error})
+
+    def _alarm_is_near(self, clock_ms: int) -> bool:
+        alarm, server_ms = self.machine.alarm_ms(), self.machine.clock.at(self.driver.now, clock_ms)
+        return alarm is not None and alarm - server_ms < 1000 * _soon_seconds
 
     def set_timer(self) -> None:
         """Set the timer for the next turn or the next peer to dial."""
@@ -406,18 +408,17 @@ class ServerRuntime:
 
     def _append(self, records: Sequence[bytes]) -> None:
         """Append the records of a turn, and report how many the log accepted."""
-        count, size, reason = 0, 0, ""
-        for record in records:
-            try:
-                self.store.append(record, rouse=False)
-            except StoreFullError as error:
-                reason = str(error)
-                break
-            except StoreFailedError as error:
-                self._fail(error)
-                return
-            size += len(record)
-            count += 1
+        count, size, reason, append = 0, 0, "", self.store.append
+        try:
+            for record in records:
+                append(record, rouse=False)
+                size += len(record)
+                count += 1
+        except StoreFullError as error:
+            reason = str(error)
+        except StoreFailedError as error:
+            self._fail(error)
+            return
         self.core.appended(count, size, reason)
 
     def _on_durable(self, number: int) -> None:
@@ -445,5 +446,4 @@ class ServerRuntime:
 STOPS = "the server stops"
 AUDIT = "audit.jsonl"
 """The audit log in the data directory."""
-_soon_seconds = 0.006
-"""A timer due within this time is early enough for everything except agents' own timers."""
+_soon_seconds = 0.006  # A timer due within this time is early enough for everything except agents' own timers.

@@ -24,8 +24,12 @@ from antecede.server.connections import Receiver, serials
 from antecede.wire import VERSION_OLDEST, AnyPart, Bye, Part, Unframer, frames
 
 
-class TcpConnection(asyncio.BufferedProtocol):
-    """One end of a TCP connection; see :class:`antecede.server.connections.Connection`."""
+class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
+    """One end of a TCP connection; see :class:`antecede.server.connections.Connection`.
+
+    uvloop reads into memory of its own and calls ``data_received``. The event loop of asyncio would allocate memory for
+    each read, so it reads into a buffer.
+    """
 
     def __init__(self, opened: "Callable[[TcpConnection], Receiver]", guest: Guest | None = None) -> None:
         """``guest``: its entry among the incoming connections, if it is one."""
@@ -65,12 +69,15 @@ class TcpConnection(asyncio.BufferedProtocol):
         return self._input
 
     def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self._input[:nbytes]))
+
+    def data_received(self, data: bytes) -> None:
         self._heard = self._loop.time()
         if self._closing:
             return
         unframer, guest = self._unframer, self._guest
         try:
-            parts = unframer.feed(bytes(self._input[:nbytes]))
+            parts = unframer.feed(data)
             while parts:
                 self._receiver.received(parts)
                 if self._closing:

@@ -79,6 +79,13 @@ class _Named:
         self._letter = ""
         return 0
 
+    def call(self, agent: str, letter: str) -> None:
+        self._letter = ""
+        self.at(0, letter)
+
+    def then(self, letter: str) -> None:
+        self.at(0, letter)
+
     def at(self, slot: int, letter: str) -> None:
         if letter != self._letter:
             self._letter = letter

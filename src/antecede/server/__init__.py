@@ -39,8 +39,6 @@ from antecede.server.items import (
     LOG_FORMAT,
     Applied,
     Began,
-    Buried,
-    BuriedMany,
     Clocked,
     Done,
     Enacted,
@@ -49,29 +47,24 @@ from antecede.server.items import (
     Forgot,
     Formatted,
     Handled,
-    Holding,
     Item,
-    Left,
-    Met,
     Organising,
     Published,
     PublishedMany,
     Reacted,
-    Related,
     Resumed,
     Ruled,
-    Seen,
-    Tried,
     Truncated,
     decode_record,
     enacted_items,
     encode_record,
 )
 from antecede.server.organisation import Organisation, client_address
+from antecede.server.rare_items import apply_rare
 from antecede.server.requests import REQUESTS, Request, settings_items
 from antecede.server.snapshots import State, encode_state, state_of
 from antecede.server.timers import Timers
-from antecede.server.truncations import CutItem, Truncations
+from antecede.server.truncations import Truncations
 from antecede.server.words import Accepted, Denied, FromPeer, Look, Plan, Refused, Replay, Step
 
 __all__ = ["CATCHING_UP", "Accepted", "AgentServer", "Denied", "FromPeer", "Plan", "Refused", "Replay", "Step"]
@@ -115,35 +108,53 @@ class AgentServer:
         """(domain, peer, reason): what peers did wrong in this step."""
 
     def step(self, inputs: list[Input], now: float, clock_ms: int, acknowledge: bool = True) -> Step:
-        """Take the inputs, fire timers, stamp the messages sent; acknowledgements may be left to a later step."""
-        items, engine, self._multicasts = self.items, self.engine, 0
-        wall_ms, clock_ms = clock_ms, self.clock.at(now, clock_ms)
-        items.clear()
-        objects = self.calls if self.calls.site is not None else None
-        if objects is not None and inputs and objects.outdated:
-            inputs = [Ruled(objects.newest), *inputs]
+        """Take a whole step with these inputs; acknowledgements may be left to a later one."""
+        self.take(inputs, now, clock_ms)
+        return self.seal(now, clock_ms, acknowledge)
+
+    def take(self, inputs: list[Input], now: float, clock_ms: int) -> None:
+        """Take inputs and fire timers. The step goes on until ``seal``: the results of reactions that are due may be
+        taken as further inputs, and are then part of the same record."""
+        engine, site = self.engine, self.calls.site
+        if site is not None and inputs and self.calls.outdated:
+            inputs = [Ruled(self.calls.newest), *inputs]
         for given in inputs:
-            self._take(given, items, now, clock_ms)
-        if objects is not None and (objects.alarm_ms() or clock_ms + 1) <= clock_ms:
+            self._take(given, now, clock_ms)
+        if site is not None or self.timers.alarms:
+            self._ring(now, self.clock.at(now, clock_ms))
+        if engine.quotas.crowded and not engine.quotas.crowded.isdisjoint(engine.ready):
+            self._request(Look(), now, clock_ms)
+
+    def _ring(self, now: float, clock_ms: int) -> None:
+        """Let calls and timers whose time has come expire and fire."""
+        if self.calls.site is not None and (self.calls.alarm_ms() or clock_ms + 1) <= clock_ms:
             self._do(Expired(clock_ms), now)
         if self.timers.alarms and (due_timers := self.timers.due(clock_ms)):
             self._do(Fired(due_timers), now)
-        if engine.quotas.crowded and not engine.quotas.crowded.isdisjoint(engine.ready):
-            self._request(Look(), now, clock_ms)
-        self.channel.flush(now)
-        if objects is not None:
-            objects.settle(now)
-        self.collect()
-        if objects is not None:
-            items += enacted_items(*objects.record(), clock_ms)
-        if items and self.kept and self.clock.differs(clock_ms, wall_ms) and self.log_format >= FORMAT_WITH_LISTS:
-            items.insert(0, self.clock.set(Clocked(clock_ms, wall_ms)))
+
+    def seal(self, now: float, clock_ms: int, acknowledge: bool = True) -> Step:
+        """End the step: stamp the messages that it sends, and return its record and effects."""
+        items, channel = self.items, self.channel
+        channel.flush(now)
+        if self.calls.site is not None:
+            self.calls.settle(now)
+            self.collect()
+            items += enacted_items(*self.calls.record(), self.clock.at(now, clock_ms))
+        elif channel.arrived or channel.lost or channel.faults:
+            self.collect()
         # A step owns its lists, even the empty ones: the next step must not add to lists that were handed out.
         replies, faults, self._replies, self.faults = self._replies, self.faults, [], []
-        share = self._multicasts > 1 and self.log_format >= FORMAT_WITH_LISTS
-        record = encode_record(items, share) if items and self.kept else None
-        due = engine.due() if engine.ready else []
-        return Step(record, self.channel.leaving(now, acknowledge), replies, due, faults)
+        record = None
+        if items:
+            if self.kept:
+                new, server_ms = self.log_format >= FORMAT_WITH_LISTS, self.clock.at(now, clock_ms)
+                if new and self.clock.differs(server_ms, clock_ms):
+                    items.insert(0, self.clock.set(Clocked(server_ms, clock_ms)))
+                record = encode_record(items, new and self._multicasts > 1)
+            items.clear()
+        self._multicasts = 0
+        due = self.engine.due() if self.engine.ready else []
+        return Step(record, channel.leaving(now, acknowledge), replies, due, faults)
 
     def begin(self, epoch: str, newest: int = LOG_FORMAT, cuts: Iterable[Truncated] = ()) -> bytes:
         """The record to begin an empty log with; ``cuts``: what was removed from the log."""
@@ -169,7 +180,6 @@ class AgentServer:
 
     def replay(self, record: bytes, now: float) -> None:
         """Apply a record of the log again. Its messages were sent before; unacknowledged ones are resent."""
-        self.items.clear()
         enacted: list[Row] = []
         for item in decode_record(record):
             if isinstance(item, Taken):
@@ -184,7 +194,8 @@ class AgentServer:
         self.collect()
         self.calls.compare(enacted)
         self.channel.forget_leaving()
-        self._replies, self.faults = [], []
+        self.items.clear()
+        self._replies, self.faults, self._multicasts = [], [], 0
 
     def begin_life(self, life: int) -> None:
         """Start a life after the last record was replayed: peers learn its number, and its count of frames so far."""
@@ -198,19 +209,20 @@ class AgentServer:
 
     # Inputs.
 
-    def _take(self, given: Input, items: list[Item], now: float, clock_ms: int) -> None:
+    def _take(self, given: Input, now: float, clock_ms: int) -> None:
         kind = type(given)
         if kind is FromPeer:
             take_from_peer(self, given, now)  # type: ignore[arg-type]
+        elif isinstance(given, Done):
+            if self.engine.expects(given.agent, given.letters):
+                at = given.clock_ms or self.clock.at(now, clock_ms)
+                self._do(given if given.clock_ms else msgspec.structs.replace(given, clock_ms=at), now)
         elif kind is Published or kind is PublishedMany:
             self._publish(given, now, clock_ms)  # type: ignore[arg-type]
         elif kind is Denied:
             self._replies += given.replies(self.clients.get(given.client, 0))  # type: ignore[union-attr]
         elif kind in REQUESTS:
             self._request(given, now, clock_ms)
-        elif isinstance(given, Reacted | Handled):
-            if self.engine.expects(given.agent, given.letters):
-                self._do(given if given.clock_ms else msgspec.structs.replace(given, clock_ms=clock_ms), now)
         else:
             if kind is Forgot:
                 # Acknowledgements are not in the log, so the record contains what was not acknowledged.
@@ -239,8 +251,8 @@ class AgentServer:
             return
         if to is not given.to:
             given = msgspec.structs.replace(given, to=to)
-        if is_call(given.to) and isinstance(given, Published):
-            given = msgspec.structs.replace(given, deadline_ms=deadline_of(given.body, clock_ms))
+        if self.calls.site is not None and is_call(given.to) and isinstance(given, Published):
+            given = msgspec.structs.replace(given, deadline_ms=deadline_of(given.body, self.clock.at(now, clock_ms)))
         self._do(given, now)
 
     def _do(self, item: Item, now: float) -> None:
@@ -248,7 +260,7 @@ class AgentServer:
         self._apply(item, now)
 
     def _request(self, given: Input, now: float, clock_ms: int) -> None:
-        for item in REQUESTS[type(given)](self, given, clock_ms):
+        for item in REQUESTS[type(given)](self, given, self.clock.at(now, clock_ms)):
             self._do(item, now)
 
     def _reachable(self, to: tuple[str, ...], kind: str, bodies: list[bytes]) -> tuple[str, ...]:
@@ -258,7 +270,7 @@ class AgentServer:
         if fault := body_fault(max(map(len, bodies))) or envelope_fault(to, kind):
             raise UsageError(fault)
         to = self.channel.check(to)
-        if is_call(to):
+        if self.calls.site is not None and is_call(to):
             self.calls.check(bodies)
         elif self.engine.quotas.settings.refusing:
             self.engine.check_room(self.channel.local(to), bodies)
@@ -290,31 +302,6 @@ class AgentServer:
                 self.engine.deliver(agent, letter)
         elif isinstance(item, Expired):
             self.calls.expire(item.clock_ms, now)
-        elif isinstance(item, Related):
-            self.calls.recorded(item.conflicts)
-        elif isinstance(item, Ruled):
-            self.calls.follow(item.rules, now)
-        elif isinstance(item, Forgot):
-            self.channel.begin_anew(item.domain, item.generation, item.again)
-            self.stopped = {place: reason for place, reason in self.stopped.items() if place[0] != item.domain}
-        elif isinstance(item, Buried | BuriedMany):
-            self.engine.bury_all(item.keys)
-        elif isinstance(item, Seen):
-            self.clock.passed(item.clock_ms)
-            self.engine.seen(item.agents, item.clock_ms)
-        elif isinstance(item, Holding):
-            self.channel.hold_for(*self.engine.hold_for(item.agents))
-        elif isinstance(item, Clocked):
-            self.clock.set(item)
-        elif isinstance(item, CutItem):
-            self.truncations.apply(item)
-        elif isinstance(item, Left):
-            self.clients.pop(item.client, None)
-        elif isinstance(item, Met):
-            link = self.channel.consumers[item.domain].links[item.peer]
-            link.peer, link.peer_life = item.incarnation, item.life
-        elif isinstance(item, Began):
-            self.epoch = item.epoch
         elif isinstance(item, Formatted):
             self._use_format(item.format)
         elif isinstance(item, Organising):
@@ -323,8 +310,8 @@ class AgentServer:
             self._numbers = item.numbers_after(self._numbers)
             self.engine.tries.resumed()
             self.calls.resumed()
-        elif isinstance(item, Tried):
-            self.engine.tries.ended(item.life, item.calls)
+        else:
+            apply_rare(self, item, now)
         if self.channel.arrived or self.calls.site is not None:
             self.collect()
 

@@ -28,6 +28,10 @@ class Acknowledgements:
         self.any = True
         self.frames += frames
 
+    def are_due(self, now: float) -> bool:
+        """Return whether the next step acknowledges, if there is anything to acknowledge."""
+        return now >= self.due or self.frames >= _frames_together
+
     def stepped(self, waiting: bool, now: float) -> None:
         """Record a step; ``waiting``: it left acknowledgements for later."""
         self.any = self.wait = waiting
@@ -42,3 +46,4 @@ class Acknowledgements:
 
 
 _ack_seconds: Final = 0.003
+_frames_together: Final = 64

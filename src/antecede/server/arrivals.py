@@ -27,28 +27,29 @@ class Machine(Protocol):
 
 def take_from_peer(machine: Machine, given: FromPeer, now: float) -> None:
     """Take what a peer sent."""
-    place = (given.domain, given.peer)
-    if machine.stopped and place in machine.stopped:
+    domain, peer, content = given.domain, given.peer, given.content
+    if machine.stopped and (domain, peer) in machine.stopped:
         return
-    consumer = machine.channel.consumers.get(given.domain)
-    if consumer is None or given.peer not in consumer.links:
+    consumer = machine.channel.consumers.get(domain)
+    if consumer is None or peer not in consumer.links:
         # It was queued before a change of the topology removed the link.
         return
-    content = given.content
     try:
         if type(content) is Frame:
-            consumer.receive(given.peer, content, now)
+            consumer.receive(peer, content, now)
             machine.collect()
         elif type(content) is Ack:
-            consumer.links[given.peer].on_ack(content, now)
+            consumer.links[peer].on_ack(content, now)
+            machine.channel.links.changed()
         elif isinstance(content, Hello):
-            link = consumer.links[given.peer]
+            link = consumer.links[peer]
             known = (link.peer, link.peer_life)
             link.on_hello(content, now)
+            machine.channel.links.changed()
             if (link.peer, link.peer_life) != known:
-                machine.items.append(Met(given.domain, given.peer, link.peer, link.peer_life))
+                machine.items.append(Met(domain, peer, link.peer, link.peer_life))
     except LinkError as error:
-        machine.stopped[place] = str(error)
-        machine.faults.append((*place, str(error)))
+        machine.stopped[domain, peer] = str(error)
+        machine.faults.append((domain, peer, str(error)))
     except (WireError, StampError) as error:
-        machine.faults.append((*place, str(error)))
+        machine.faults.append((domain, peer, str(error)))

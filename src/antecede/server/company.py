@@ -5,11 +5,13 @@ acceptance of a call leaves with the answer, because a client that calls waits f
 milliseconds both leave in any case.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from antecede.channel import Outgoing
 from antecede.link import Ack
-from antecede.server.words import Accepted, Refused
+from antecede.objects.calls import Calls
+from antecede.server.words import Accepted, Refused, Step
 
 _Replies = list[Accepted | Refused]
 
@@ -27,6 +29,17 @@ class Company:
 
     def __bool__(self) -> bool:
         return self.leave_at is not None
+
+    def admit(
+        self, step: Step, calls: Calls, lives: Callable[[str], bool], now: float, recorded: int
+    ) -> tuple[list[Outgoing], _Replies]:
+        """Take the output of a step of a server with objects; return what leaves now. ``lives``: whether an address is
+        an agent of this server, not a client. ``recorded``: the newest record."""
+        frames, replies = step.outgoing, step.replies
+        if self.leave_at is None and not (frames and frames[0].unhurried) and not (replies and replies[0].unhurried):
+            return frames, replies
+        letters = not all(lives(due.agent) or calls.are_sure(due.letters) for due in step.due)
+        return self.gather(frames, replies, letters, now, recorded, bool(calls.sure))
 
     def gather(
         self,

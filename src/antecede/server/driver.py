@@ -9,7 +9,7 @@ simulator.
 
 An adapter calls, in this sequence:
 
-    turn = driver.turn(now, clock_ms)       one step at most
+    turn = driver.turn(now, clock_ms)       one step at most, or a part of it
     append turn.records, driver.appended(how many, why not all)
     run turn.reactions, driver.reacted(…) for each, at once or later
     repeat while driver.goes_on
@@ -21,11 +21,8 @@ and calls ``turn`` again when ``wake`` was called or ``deadline`` has come.
 
 from collections import deque
 from collections.abc import Callable
-from enum import Enum
 from functools import partial
 from typing import Final
-
-import msgspec
 
 from antecede import limits
 from antecede.channel import Letter
@@ -39,30 +36,8 @@ from antecede.server.company import Company
 from antecede.server.gate import Gate
 from antecede.server.items import FORMAT_WITH_LISTS, Handled, Organising, Reacted, pieces_of
 from antecede.server.retries import Retries
-from antecede.server.words import FromPeer, Log, Outputs
-
-
-class Turn(msgspec.Struct):
-    """The adapter's work after a turn, in this sequence."""
-
-    records: list[bytes]
-    """FIRST append these to the log, in this sequence, and report with ``appended``. Everything that depends on them
-    waits in the gate until they are durable. If the log has no space for one, stop there: the next turn returns it
-    again."""
-    reactions: list[React]
-    """THEN run these, one agent independent of another, and report each with ``reacted``. They need not wait for the
-    records, because their results are part of a later record."""
-
-
-class Commit(Enum):
-    """The time to commit the log, after a run of turns."""
-
-    HERE = "here"
-    """Here and now: something waits for it, and nothing else is going on."""
-    SOON = "soon"
-    """By the commit thread, with what else arrives."""
-    LATER = "later"
-    """Not now: nothing waits for it. A later record, or the deadline, lets it be committed."""
+from antecede.server.turns import Commit, Turn
+from antecede.server.words import FromPeer, Log, Outputs, Step
 
 
 class Driver:
@@ -90,8 +65,8 @@ class Driver:
         self.acknowledgements = Acknowledgements()
         self.stopping = False
         """No new reactions begin."""
-        self._starting = True
-        """The first record of this life is not durable yet: no step is taken."""
+        self._halted = True
+        """No step is taken: the first record of this life is not durable yet, or the driver is ``broken``."""
         self.broken = False
         """A step could not be completed: no more steps are taken, and the server must end."""
         self.now = 0.0
@@ -114,6 +89,12 @@ class Driver:
         self._organised = machine.organisation.applied
         self._when_taken: deque[tuple[int, Callable[[], None]]] = deque()
         """(inputs taken, call): the call is made when that many inputs have been taken."""
+        self._open = False
+        """Whether a step goes on: its record will contain the results of the reactions that run now."""
+        self._later: list[React] = []
+        """What the open step made due and must wait for its record: letters for clients."""
+        self._when_sealed: list[Callable[[], None]] = []
+        """Calls that wait for the record of the open step."""
         self._careful: list[React] = []
         """Batches of careful agents whose letters are durable."""
         self._deferred: list[Callable[[], None]] = []
@@ -141,7 +122,7 @@ class Driver:
         self.gate.call(self._start)
 
     def _start(self) -> None:
-        self._starting = False
+        self._halted = self.broken
         self.poke()
 
     # Inputs.
@@ -185,7 +166,9 @@ class Driver:
 
     def when_durable(self, call: Callable[[], None]) -> None:
         """Call when everything recorded so far is durable, in sequence with everything else that leaves."""
-        if self.gate.call(call):
+        if self._open:
+            self._when_sealed.append(call)
+        elif self.gate.call(call):
             self.poke()
 
     def hand_out(self, letters: list[Letter], deliver: Callable[[list[Letter]], None]) -> None:
@@ -213,7 +196,7 @@ class Driver:
     def busy(self) -> bool:
         """Whether there is pending work for this server's agents or its disk."""
         waits = any(self._lives(agent) for agent in self.machine.engine.mailboxes)
-        return bool(self.inputs or self._records or self.gate.waiting or self._company or waits)
+        return bool(self.inputs or self._records or self._open or self.gate.waiting or self._company or waits)
 
     @property
     def behind(self) -> bool:
@@ -223,73 +206,52 @@ class Driver:
     @property
     def can_step(self) -> bool:
         """Whether a turn takes a step."""
-        return not (self._records or self._starting or self.broken)
+        return not (self._records or self._halted)
 
     # Turns.
 
     def turn(self, now: float, clock_ms: int) -> Turn:
-        """Take one step, if the records of the previous ones have been appended."""
+        """Take inputs, and end the step: if the records of the previous ones have been appended. A small step does not
+        end yet if it makes reactions due: those that run at once share its record."""
         self.now = now
         self.awake = True
-        if self.broken:
-            return Turn([], [])
-        if self._deferred:
+        if self._deferred and not self.broken:
             deferred, self._deferred = self._deferred, []
             for call in deferred:
                 call()
-        records, queue = self._records, self.inputs
-        if records or self._starting:
+        records, queue, machine, retries = self._records, self.inputs, self.machine, self.retries
+        if records or self._halted:
             self.stepped = False
-            return Turn(list(records), [])
+            return Turn([] if self.broken else list(records), [])
         self.stepped = True
         if not self._steps:
             self.calm = now - self._let_leave > _calm_seconds
             self._until, self.hurries, self._slow = now + limits.reactions_together_seconds, self._slow, False
         self._steps += 1
-        retries, acknowledgements = self.retries, self.acknowledgements
         # The agent of a reaction may leave in the next step.
-        reactions = retries.due(now) if retries.pending and not self._changes else []
+        reactions = retries.due(now) if (retries.waiting or retries.queue) and not self._changes else []
         if self._careful:
             reactions += self._admitted(now)
+        few = len(queue) <= _inputs_few and not self._changes
         if self._changes:
-            inputs = take_until_change(queue)
-            self._changes -= isinstance(inputs[0], Organising)
-        elif len(queue) <= _inputs_few:
+            # A change has a step of its own: one that is open ends first.
+            inputs = [] if self._open else take_until_change(queue)
+            self._changes -= bool(inputs) and isinstance(inputs[0], Organising)
+        elif few:
             inputs = list(queue)
             queue.clear()
         else:
             inputs = take_inputs(queue)
-        acknowledge = acknowledgements.any and (
-            now >= acknowledgements.due or acknowledgements.frames >= _frames_together
-        )
-        machine = self.machine
+        self.taken += len(inputs)
         try:
-            step = machine.step(inputs, now, clock_ms, acknowledge)
+            machine.take(inputs, now, clock_ms)
+            if few and machine.engine.ready and self._stays_open(reactions):
+                return Turn([], reactions)
+            step = self._seal(now, clock_ms)
         except BaseException:
             # Half a step was taken and no record contains it: nothing may depend on it. The log is good.
-            self.broken = True
+            self.broken = self._halted = True
             raise
-        self.taken += len(inputs)
-        if machine.organisation.applied != self._organised:
-            self._organised = machine.organisation.applied
-            self._outputs.organised()
-        waits = machine.channel.acks_wait
-        if acknowledge or (waits and not acknowledgements.wait):
-            acknowledgements.stepped(waits, now)
-        if step.record is not None:
-            records.extend(pieces_of(step.record))
-            self.gate.last += len(records)
-        outgoing, replies = step.outgoing, step.replies
-        if (
-            self._company.leave_at is not None
-            or (outgoing and outgoing[0].unhurried)
-            or (replies and replies[0].unhurried)
-        ):
-            letters = not all(self._lives(due.agent) or machine.calls.are_sure(due.letters) for due in step.due)
-            sure = bool(machine.calls.sure)
-            outgoing, replies = self._company.gather(outgoing, replies, letters, now, self.gate.last, sure)
-        if outgoing or replies:
-            self.gate.put(outgoing, replies)
         for due in step.due:
             if not self._lives(due.agent):
                 self._outputs.deliver(due)
@@ -299,17 +261,60 @@ class Driver:
                 self.when_durable(partial(self._is_durable, due))
             elif retries.admit(due, now):
                 reactions.append(due)
-        machine.calls.sure.clear()
         while self._when_taken and self._when_taken[0][0] <= self.taken:
             self._when_taken.popleft()[1]()
         for domain, peer, reason in step.faults:
             self._outputs.fault(domain, peer, reason)
-        for failed in machine.calls.failed():
-            # The application declares too few conflicts, or an operation is not deterministic.
+        if machine.calls.site is not None:
+            machine.calls.sure.clear()
+            self._report_failed()
+        return Turn(list(records), [] if self.stopping else reactions)
+
+    def _stays_open(self, reactions: list[React]) -> bool:
+        """Return whether the step goes on while reactions run; add those that it has made due."""
+        # Objects act at the end of a step. After slow reactions, what waits for the record should leave before them.
+        apart = self.machine.calls.site is not None or self.hurries or self.stopping
+        if apart or self._steps >= _steps_together or not self.retries.idle:
+            return False
+        for due in self.machine.engine.due():
+            (reactions if self._lives(due.agent) else self._later).append(due)
+        self._open = bool(reactions)
+        return self._open
+
+    def _seal(self, now: float, clock_ms: int) -> Step:
+        """End the step, and put its output into the gate."""
+        acknowledgements, machine, records = self.acknowledgements, self.machine, self._records
+        acknowledge = acknowledgements.any and acknowledgements.are_due(now)
+        step = machine.seal(now, clock_ms, acknowledge)
+        if machine.organisation.applied != self._organised:
+            self._organised = machine.organisation.applied
+            self._outputs.organised()
+        waits = machine.channel.links.acks_wait
+        if acknowledge or (waits and not acknowledgements.wait):
+            acknowledgements.stepped(waits, now)
+        if step.record is not None:
+            records.extend(pieces_of(step.record))
+            self.gate.last += len(records)
+        outgoing, replies = step.outgoing, step.replies
+        if machine.calls.site is not None:
+            outgoing, replies = self._company.admit(step, machine.calls, self._lives, now, self.gate.last)
+        if outgoing or replies:
+            self.gate.put(outgoing, replies)
+        self._open = False
+        if self._later:
+            step.due[:0], self._later = self._later, []
+        if self._when_sealed:
+            calls, self._when_sealed = self._when_sealed, []
+            for call in calls:
+                self.when_durable(call)
+        return step
+
+    def _report_failed(self) -> None:
+        """Log operations that failed at some replicas only: conflicts are missing, or code is not deterministic."""
+        for failed in self.machine.calls.failed():
             self._log.error(
                 "replica-differs", operation=failed.operation, instance=failed.instance, reason=failed.reason
             )
-        return Turn(list(records) if records else [], [] if self.stopping else reactions)
 
     def _is_durable(self, due: React) -> None:
         self._careful.append(due)
@@ -317,15 +322,10 @@ class Driver:
 
     def _admitted(self, now: float) -> list[React]:
         """Return the batches with durable letters that may run now; a suspect that has had all its tries is dead."""
-        careful, self._careful, admitted = self._careful, [], list[React]()
-        for due in careful:
-            if not self._lives(due.agent) or self.machine.engine.is_frozen(due.agent):
-                continue
-            dead = self.retries.exhausted(due)
-            if dead is not None:
-                self.feed(Reacted(due.agent, (dead,), None, 0))
-            elif self.retries.admit(due, now):
-                admitted.append(due)
+        careful, self._careful = self._careful, []
+        admitted, dead = self.retries.admitted([due for due in careful if self._lives(due.agent)], now)
+        for agent, reaction in dead:
+            self.feed(Reacted(agent, (reaction,), None, 0))
         return admitted
 
     def appended(self, count: int, reason: str = "") -> None:
@@ -351,7 +351,9 @@ class Driver:
     def goes_on(self) -> bool:
         """Whether to take another turn at once. Results of reactions then share the group in the log and the write with
         the step that started them. And a turn that only appended records must be followed by a step."""
-        if self._records or self._starting:
+        if self._open:
+            return True
+        if self._records or self._halted:
             return False
         return not self.stepped or (bool(self.inputs) and self._steps < _steps_together)
 
@@ -364,7 +366,7 @@ class Driver:
         self._steps = 0
         self.awake = False
         self._retry_at = now + _full_seconds if self._records else None
-        if not self.broken and (self._deferred or (self.inputs and not (self._records or self._starting))):
+        if (self._deferred and not self.broken) or (self.inputs and self.can_step):
             self.poke()
         return commit
 
@@ -446,4 +448,3 @@ _early_seconds: Final = 0.001
 """An alarm that is early by no more than this counts as on time: timers of event loops are not more precise."""
 _unhurried_seconds: Final = 0.01
 """How long records that nothing waits for may stay in memory. A crash loses them, and what they contain comes again."""
-_frames_together: Final = 64

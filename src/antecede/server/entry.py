@@ -122,10 +122,11 @@ class Incoming:
         """Whether it counts as a connection of its identity."""
 
     def received(self, parts: list[AnyPart]) -> None:
-        if self._refused:
+        known = self._known
+        if known is not None and not self._refused:
+            known.received(parts)
             return
-        if self._known is not None:
-            self._known.received(parts)
+        if self._refused:
             return
         # One part: the connection reads no more until it is trusted.
         for part in parts:

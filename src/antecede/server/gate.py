@@ -58,12 +58,14 @@ class Gate:
             self.durable = durable
         durable, waiting = self.durable, self.waiting
         while waiting and waiting[0][0] <= durable:
-            _, frames, told, call = waiting.popleft()
-            outgoing, replies = [*frames], [*told]
-            while call is None and waiting and waiting[0][0] <= durable:
-                _, frames, told, call = waiting.popleft()
-                outgoing += frames
-                replies += told
+            _, outgoing, replies, call = waiting.popleft()
+            if call is None and waiting and waiting[0][0] <= durable:
+                # New lists: these belong to the step that made them.
+                outgoing, replies = [*outgoing], [*replies]
+                while call is None and waiting and waiting[0][0] <= durable:
+                    _, frames, told, call = waiting.popleft()
+                    outgoing += frames
+                    replies += told
             if replies:
                 self._reply(replies)
             if outgoing:

@@ -30,6 +30,7 @@ from antecede.server.inquiries import CODE, Inquiries
 from antecede.server.peer import PAUSE_FIRST, Peer, Unreachable
 from antecede.server.peer_ends import Dialed, Inquiry
 from antecede.server.words import Log, Refusal
+from antecede.wire import PeerFrames
 
 
 class Peering:
@@ -350,7 +351,7 @@ class Peering:
             # It was sent before the topology changed.
             return
         for part in parts:
-            if isinstance(part, wire.PeerFrames):
+            if type(part) is PeerFrames:
                 if part.domain not in peer.domains or len(part.numbers) != len(part.bodies):
                     raise WireError(f"malformed frames from {name} in domain {part.domain[:64]!r}", "bad-frames")
                 driver.acknowledgements.received(len(part.numbers))

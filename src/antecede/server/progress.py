@@ -11,9 +11,11 @@ A plain handler has the event loop until it ends. An ``async`` handler may wait 
 while a handler has the event loop, only that call is counted; otherwise all calls in progress are, because one of them
 may have done it in a thread.
 
-This module knows the layout only: a head, and slots of equal size. A slot's letter is written before its length, so a
-kill between the two leaves no wrong name. If the letter before had an id of the same length, as most have, the id is
-overwritten in one copy of a few bytes.
+This module knows the layout only: a head, and slots of equal size. The first slot is that of plain handlers, of which
+only one runs at a time; it counts only while the head says that it runs. So at the end of a plain call nothing but the
+head is written, and at the beginning of the next mostly the letter's id and the head. A slot's letter is written before
+its length, so a kill between the two leaves no wrong name. If the letter before had an id of the same length, as most
+have, the id is overwritten in one copy of a few bytes.
 """
 
 import struct
@@ -53,35 +55,78 @@ class Progress:
         self._memory = memory
         self._grow = grow
         self._slots = (len(memory) - _head_bytes) // _slot_bytes
-        self._free = list(range(self._slots - 1, -1, -1))
+        self._free = list(range(self._slots - 1, _plain, -1))
         self._agents: dict[int, str] = {}
         self.number = 0
-        """Changes with each call that begins or continues; a watchdog that sees the same number twice sees the same
-        call."""
+        """Changes with each batch that begins or continues; a watchdog that sees the same number and the same letter
+        twice sees the same call."""
         self._running = -1
         """The slot of the batch that has the event loop; -1: none has."""
         self._letters: dict[int, str] = {}
         self._names: dict[int, tuple[int, int, int]] = {}
         """For slots with a letter: where its name begins and ends, and its length."""
+        self._agent = self._letter = ""
+        """The last plain call."""
+        self._name = slice(0, 0)
+        self._name_bytes = 0
+        """The place of its letter's name, and its length: the next name of the same length is written there."""
+        self._plain_runs = _nothing
+        """The head's mark for a plain call: nothing if that call cannot be named."""
         memory[0:_head_bytes] = _head.pack(_magic, life, 0, boot.encode()[:_boot_bytes])
 
     @property
     def running(self) -> tuple[str, str] | None:
         """The agent and the letter of the call that has the event loop."""
         slot = self._running
+        if slot == _plain:
+            return self._agent, self._letter
         return None if slot < 0 else (self._agents[slot], self._letters.get(slot, ""))
 
+    # Plain handlers.
+
+    def call(self, agent: str, letter: str) -> None:
+        """Plain handlers of this agent are called next, the first one for this letter. They have the event loop until
+        ``off``."""
+        self.number += 1
+        if agent != self._agent:
+            self._name_agent(agent)
+        self.then(letter)
+        self._memory[_running_at:_running_end] = self._plain_runs
+        self._running = _plain
+
+    def then(self, letter: str) -> None:
+        """The next plain handler of the same agent is called for this letter."""
+        self._letter = letter
+        name = letter.encode()
+        if len(name) == self._name_bytes:
+            self._memory[self._name] = name
+        else:
+            self._name_letter(name)
+
+    def _name_agent(self, agent: str) -> None:
+        self._agent = agent
+        name = agent.encode()
+        named = len(name) <= _agent_bytes
+        self._plain_runs = _running.pack(_plain + 1) if named else _nothing
+        if named:
+            self._write_agent(_plain, name)
+        self._name_bytes = 0
+
+    def _name_letter(self, name: bytes) -> None:
+        start, end = self._write_letter(_plain, name)
+        self._name, self._name_bytes = slice(start, end), end - start
+
+    # Handlers that may wait.
+
     def begin(self, agent: str) -> int:
-        """A batch of calls begins; return its slot, or -1 if there is none."""
+        """A batch of calls that may wait begins; return its slot, or -1 if there is none."""
         if not self._free:
             self._more()
         name = agent.encode()
         if not self._free or len(name) > _agent_bytes:
             return -1
         slot = self._free.pop()
-        start = _head_bytes + slot * _slot_bytes
-        self._memory[start : start + 4] = _lengths.pack(len(name), 0)
-        self._memory[start + 4 : start + 4 + len(name)] = name
+        self._write_agent(slot, name)
         self._agents[slot] = agent
         return slot
 
@@ -96,6 +141,16 @@ class Progress:
         if known is not None and known[2] == len(name):
             self._memory[known[0] : known[1]] = name
             return
+        start, end = self._write_letter(slot, name)
+        self._names[slot] = (start, end, len(name))
+
+    def _write_agent(self, slot: int, name: bytes) -> None:
+        start = _head_bytes + slot * _slot_bytes
+        self._memory[start : start + 4] = _lengths.pack(len(name), 0)
+        self._memory[start + 4 : start + 4 + len(name)] = name
+
+    def _write_letter(self, slot: int, name: bytes) -> tuple[int, int]:
+        """Write a letter's name, unless it is too long; return its place."""
         if len(name) > _letter_bytes:
             name = b""
         start = _head_bytes + slot * _slot_bytes + 2
@@ -103,19 +158,19 @@ class Progress:
         memory[start : start + 2] = _none
         memory[text : text + len(name)] = name
         memory[start : start + 2] = _length.pack(len(name))
-        self._names[slot] = (text, text + len(name), len(name))
+        return text, text + len(name)
 
     def on(self, slot: int) -> None:
         """This batch has the event loop from now on."""
         self.number += 1
         if slot >= 0:
-            self._memory[_running_at : _running_at + 4] = _running.pack(slot + 1)
+            self._memory[_running_at:_running_end] = _running.pack(slot + 1)
         self._running = slot
 
     def off(self) -> None:
         """No batch has the event loop."""
         self._running = -1
-        self._memory[_running_at : _running_at + 4] = _nothing
+        self._memory[_running_at:_running_end] = _nothing
 
     def end(self, slot: int) -> None:
         """A batch has ended."""
@@ -131,8 +186,8 @@ class Progress:
         self._memory[0:_head_bytes] = bytes(_head_bytes)
 
     def _more(self) -> None:
-        slots = min(2 * self._slots, limits.calls_named_max)
-        memory = self._grow(size_of(slots)) if slots > self._slots else None
+        slots = min(2 * self._slots, limits.calls_named_max + 1)
+        memory = self._grow(_size(slots)) if slots > self._slots else None
         if memory is not None:
             self._memory = memory
             self._free = list(range(slots - 1, self._slots - 1, -1))
@@ -140,7 +195,11 @@ class Progress:
 
 
 def size_of(slots: int) -> int:
-    """Return the bytes for this number of calls."""
+    """Return the bytes for this number of calls that may wait."""
+    return _size(slots + 1)
+
+
+def _size(slots: int) -> int:
     return _head_bytes + slots * _slot_bytes
 
 
@@ -149,10 +208,11 @@ def interrupted(content: bytes, boot: str) -> Interrupted:
     if len(content) < _head_bytes:
         return Interrupted()
     magic, life, running, booted = _head.unpack(content[:_head_bytes])
-    if magic != _magic or not boot or booted.rstrip(b"\0") != boot.encode()[:_boot_bytes]:
+    if magic not in (_magic, _magic_before) or not boot or booted.rstrip(b"\0") != boot.encode()[:_boot_bytes]:
         return Interrupted()
     slots = (len(content) - _head_bytes) // _slot_bytes
-    chosen = range(running - 1, running) if 0 < running <= slots else range(slots)
+    waiting = range(slots) if magic == _magic_before else range(_plain + 1, slots)
+    chosen = range(running - 1, running) if 0 < running <= slots else waiting
     calls = []
     for slot in chosen:
         start = _head_bytes + slot * _slot_bytes
@@ -163,11 +223,16 @@ def interrupted(content: bytes, boot: str) -> Interrupted:
     return Interrupted(life, tuple(calls))
 
 
-_magic: Final = b"acalls01"
+_magic: Final = b"acalls02"
+_magic_before: Final = b"acalls01"
+"""Files of earlier versions: plain handlers used any slot."""
+_plain: Final = 0
+"""The slot of plain handlers."""
 _boot_bytes: Final = 40
 _head: Final = struct.Struct(f"<8sQI4x{_boot_bytes}s")
 _head_bytes: Final = _head.size
 _running_at: Final = 16
+_running_end: Final = 20
 _running: Final = struct.Struct("<I")
 _lengths: Final = struct.Struct("<HH")
 _length: Final = struct.Struct("<H")

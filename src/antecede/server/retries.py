@@ -32,7 +32,7 @@ class Retries:
         """Agent → the letter that failed, and how often it was tried."""
         self.waiting: list[tuple[float, int, React]] = []
         """(when, number, batch), as a heap."""
-        self._queue: deque[React] = deque()
+        self.queue: deque[React] = deque()
         """Suspects whose pause is over."""
         self._running = ""
         """The agent whose suspect is running; empty: none."""
@@ -47,12 +47,8 @@ class Retries:
     @property
     def idle(self) -> bool:
         """Whether every batch may run at once."""
-        return not self.tries and not self._suspects.any
-
-    @property
-    def pending(self) -> bool:
-        """Whether any batch waits."""
-        return bool(self.waiting or self._queue)
+        suspects = self._suspects
+        return not (self.tries or suspects.careful or suspects.letters)
 
     def is_careful(self, due: React) -> bool:
         """Whether a batch may run only when its letters are durable."""
@@ -69,6 +65,21 @@ class Retries:
             trouble = self.tries[due.agent] = (letter, tries)
         self._wait(due, trouble[1], now)
         return False
+
+    def admitted(self, careful: list[React], now: float) -> tuple[list[React], list[tuple[str, Reaction]]]:
+        """Return which batches of careful agents may run now, and which letters have had all their tries, with their
+        agents."""
+        admitted: list[React] = []
+        dead: list[tuple[str, Reaction]] = []
+        for due in careful:
+            if self._engine.is_frozen(due.agent):
+                continue
+            reaction = self.exhausted(due)
+            if reaction is not None:
+                dead.append((due.agent, reaction))
+            elif self.admit(due, now):
+                admitted.append(due)
+        return admitted, dead
 
     def exhausted(self, due: React) -> Reaction | None:
         """Return the reaction of a suspect that has had all its tries: it is dead, and is not tried again."""
@@ -87,11 +98,11 @@ class Retries:
         while waiting and waiting[0][0] <= now:
             batch = heappop(waiting)[2]
             if self._is_suspect(batch):
-                self._queue.append(batch)
+                self.queue.append(batch)
             else:
                 found.append(batch)
-        if self._queue and not self._running:
-            found.append(self._queue.popleft())
+        if self.queue and not self._running:
+            found.append(self.queue.popleft())
             self._running = found[-1].agent
         return found
 
@@ -102,7 +113,7 @@ class Retries:
         """Forget the batches of these agents: they leave, or their letters will be handed out again."""
         self.waiting = [one for one in self.waiting if one[2].agent not in agents]
         heapify(self.waiting)
-        self._queue = deque(due for due in self._queue if due.agent not in agents)
+        self.queue = deque(due for due in self.queue if due.agent not in agents)
         self.tries = {agent: trouble for agent, trouble in self.tries.items() if agent not in agents}
         if self._running in agents:
             self._running = ""
@@ -123,7 +134,8 @@ class Retries:
         """Return the part of a batch to commit; if it is empty, the batch waits for its next try."""
         if self._running == due.agent:
             self._running = ""
-        outcome.merge()
+        if outcome.plain:
+            outcome.merge()
         reactions = outcome.reactions
         self.done += len(reactions)
         if outcome.failure is not None:

@@ -1,8 +1,8 @@
 """The watchdog's rule: what to do about a handler that does not return.
 
 A plain handler, or a step of an ``async`` one, has the event loop: while it runs, nothing else of the server does. The
-watchdog looks from another thread. It sees which call runs, and a number that changes with each call. The same number
-again means that the same call is still running.
+watchdog looks from another thread. It sees which call runs, and a number that changes with each batch of calls. The
+same call with the same number again is still running.
 
 A call that runs too long is logged with its stack: after ``reaction_slow_seconds``, then each time its age has doubled.
 After its limit the process must end, since a thread cannot be stopped from outside. The letter is named in shared
@@ -37,15 +37,15 @@ class Watchdog:
     def __init__(self, limit: Callable[[str], float]) -> None:
         """``limit``: how many seconds a call of an agent may take."""
         self._limit = limit
-        self._number = -1
+        self._seen: tuple[int, tuple[str, str] | None] = (-1, None)
         self._since = 0.0
         self._log_at = 0.0
 
     def look(self, running: tuple[str, str] | None, number: int, now: float) -> Slow | None:
         """Return the running call if it must be logged now, or must end. ``running``: its agent and letter, or its
         object and operation."""
-        if running is None or number != self._number:
-            self._number, self._since = number, now
+        if running is None or (number, running) != self._seen:
+            self._seen, self._since = (number, running), now
             self._log_at = limits.reaction_slow_seconds
             return None
         seconds = now - self._since

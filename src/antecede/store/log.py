@@ -66,6 +66,7 @@ class LogStore(Closing):
         self._sure = True
         """Whether everything written so far is synced, so that the next group may vouch for it."""
         self._record_bytes_max = segments.sizes.group_bytes_max - LENGTH_BYTES
+        self._here_bytes_max = min(store_commit_here_bytes_max, segments.sizes.group_bytes_max)
 
         # Written by the appending thread only, without a lock: a record goes into a queue with two atomic ends. Both
         # sides count bytes from the beginning, so that neither changes the other's number.
@@ -158,10 +159,9 @@ class LogStore(Closing):
                 self._rouse()
 
     def commit_here(self) -> None:
-        segments, pending = self._segments, self.pending_bytes
+        segments, pending = self._segments, self._accepted_bytes - self.figures.durable_bytes
         # All of it in one group, because nothing would wake the thread for the rest.
-        most = min(store_commit_here_bytes_max, segments.sizes.group_bytes_max)
-        small = pending <= most and segments.spare and segments.fits(HEADER_BYTES + pending)
+        small = pending <= self._here_bytes_max and segments.spare and segments.fits(HEADER_BYTES + pending)
         quiet = self._asleep and not self._look and self._slow_share < 0.5
         if small and quiet and self._turn.acquire(blocking=False):
             # Waking the thread, committing there and notifying the owner takes about as long as the sync itself.
@@ -293,31 +293,31 @@ class LogStore(Closing):
         if not segments.fits(HEADER_BYTES + size):
             segments.turn()
             self._sure = True
-        before = self._previous
-        flags = VOUCHES if self._sure else 0
-        place = (segments.current, before.group + 1, before.record + 1)
-        group = Group(*place, len(records), size, before.checksum, flags, allocated=segments.end)
+        before, count = self._previous, len(records)
+        flags, number, first = VOUCHES if self._sure else 0, before.group + 1, before.record + 1
+        group = Group(segments.current, number, first, count, size, before.checksum, flags, 0, segments.end)
         header, body, checksum = encode_group(group, self._identity.seal, records)
         begun = perf_counter()
         segments.write([header, body], len(header) + len(body))
         written = perf_counter()
-        self._sure = self.durability == "disk"
-        if self._sure:
+        self._sure = sure = self.durability == "disk"
+        if sure:
             segments.sync()
-        ended = perf_counter()
-        self.figures.commits.add(ended - begun)
-        if self._sure:
-            self.figures.syncs.add(ended - written)
-            slow = ended - written > store_quick_sync_seconds
-            self._slow_share += (slow - self._slow_share) / 8
-        segments.began(group.first)
-        self.unvouched = bool(records)
-        before.group, before.record, before.checksum = group.number, group.last, checksum
+        ended, figures = perf_counter(), self.figures
+        figures.commits.add(ended - begun)
+        if sure:
+            seconds = ended - written
+            figures.syncs.add(seconds)
+            self._slow_share += ((seconds > store_quick_sync_seconds) - self._slow_share) / 8
+        segments.began(first)
+        self.unvouched = count > 0
+        last = first + count - 1
+        before.group, before.record, before.checksum = number, last, checksum
         with self._lock:
-            self._durable = group.last
-            self.figures.durable_bytes += size
+            self._durable = last
+            figures.durable_bytes += size
             self._admit()
-            self._waiting.wake(group.last)
+            self._waiting.wake(last)
 
     def _prepare(self) -> None:
         """Prepare the next segment; remember a lack of space or descriptors; after a refusal, try again."""

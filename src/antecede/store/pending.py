@@ -23,8 +23,8 @@ class Pending:
 
     def take(self) -> tuple[list[bytes], int]:
         """Take all records, up to the size of a group; return them and their bytes with their lengths."""
-        pull = self._queue.popleft
-        records = [pull() for _ in range(len(self._queue))]
+        pull, count = self._queue.popleft, len(self._queue)
+        records = [pull()] if count == 1 else [pull() for _ in range(count)]
         if self._rest:
             records = self._rest + records
             self._rest = []

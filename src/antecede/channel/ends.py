@@ -1,0 +1,54 @@
+"""This server's ends of the links of all its domains: acknowledgements that wait, and frames to send again.
+
+Most steps need not look at any link: nothing is due for a resend, and acknowledgements wait already.
+"""
+
+from collections.abc import Collection
+
+from antecede.channel.consumer import MessageConsumer, Outgoing
+
+
+class Links:
+    """The links of one server."""
+
+    def __init__(self, consumers: dict[str, MessageConsumer], resend_after: float) -> None:
+        """``resend_after``: no link sends a frame again before it was unacknowledged for this time."""
+        self._links = [
+            (name, peer, link) for name, consumer in consumers.items() for peer, link in consumer.links.items()
+        ]
+        self._resend_after = resend_after
+        self.acks_wait = False
+        """Whether the last look left acknowledgements for a later one."""
+        self.resend_at = 0.0
+        """No link has anything to send again before this time."""
+
+    def begin_life(self, life: int, kept: Collection[str] = ()) -> None:
+        """Start a life of the server on all links, except in the domains that are ``kept``."""
+        for domain, _, link in self._links:
+            if domain not in kept:
+                link.begin_life(life)
+
+    def look(self, now: float, acknowledge: bool, outgoing: list[Outgoing]) -> None:
+        """Add resends that are due and, if they should leave now, acknowledgements."""
+        waits, resend_at = False, now + self._resend_after
+        for domain, peer, link in self._links:
+            if link.ack_due:
+                if not acknowledge:
+                    waits = True
+                elif (ack := link.ack()) is not None:
+                    outgoing.append(Outgoing(domain, peer, ack))
+            if link.timers:
+                if link.timers[0][0] <= now:
+                    outgoing += [Outgoing(domain, peer, frame) for frame in link.tick(now)]
+                if link.timers and link.timers[0][0] < resend_at:
+                    resend_at = link.timers[0][0]
+        self.acks_wait, self.resend_at = waits, resend_at
+
+    def changed(self) -> None:
+        """Look at the next opportunity: frames may have to leave that a peer's window did not admit before."""
+        self.resend_at = 0.0
+
+    def deadline(self) -> float | None:
+        """Return the time at which a link must send something again."""
+        dues = [link.deadline() for _, _, link in self._links if link.timers]
+        return min([due for due in dues if due is not None], default=None)

@@ -1,0 +1,30 @@
+"""The interface between the driver of a server and its adapters: a turn's work, and the time of a commit."""
+
+from enum import Enum
+
+import msgspec
+
+from antecede.engine import React
+
+
+class Turn(msgspec.Struct):
+    """The adapter's work after a turn, in this sequence."""
+
+    records: list[bytes]
+    """FIRST append these to the log, in this sequence, and report with ``appended``. Everything that depends on them
+    waits in the gate until they are durable. If the log has no space for one, stop there: the next turn returns it
+    again."""
+    reactions: list[React]
+    """THEN run these, one agent independent of another, and report each with ``reacted``. They need not wait for the
+    records, because their results are part of a later record."""
+
+
+class Commit(Enum):
+    """The time to commit the log, after a run of turns."""
+
+    HERE = "here"
+    """Here and now: something waits for it, and nothing else is going on."""
+    SOON = "soon"
+    """By the commit thread, with what else arrives."""
+    LATER = "later"
+    """Not now: nothing waits for it. A later record, or the deadline, lets it be committed."""
