@@ -27,8 +27,8 @@ from antecede.wire import VERSION_OLDEST, AnyPart, Bye, Part, Unframer, frames
 class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
     """One end of a TCP connection; see :class:`antecede.server.connections.Connection`.
 
-    uvloop reads into memory of its own and calls ``data_received``. The event loop of asyncio would allocate memory for
-    each read, so it reads into a buffer.
+    uvloop reads into its memory and calls ``data_received``. The event loop of asyncio would allocate memory for each
+    read, so it reads into a buffer.
     """
 
     def __init__(self, opened: "Callable[[TcpConnection], Receiver]", guest: Guest | None = None) -> None:

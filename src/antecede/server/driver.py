@@ -92,7 +92,7 @@ class Driver:
         self._open = False
         """Whether a step goes on: its record will contain the results of the reactions that run now."""
         self._later: list[React] = []
-        """What the open step made due and must wait for its record: letters for clients."""
+        """Letters for clients that the open step made due: they wait for its record."""
         self._when_sealed: list[Callable[[], None]] = []
         """Calls that wait for the record of the open step."""
         self._careful: list[React] = []
@@ -234,7 +234,7 @@ class Driver:
             reactions += self._admitted(now)
         few = len(queue) <= _inputs_few and not self._changes
         if self._changes:
-            # A change has a step of its own: one that is open ends first.
+            # A change has a separate step: one that is open ends first.
             inputs = [] if self._open else take_until_change(queue)
             self._changes -= bool(inputs) and isinstance(inputs[0], Organising)
         elif few:
