@@ -1,7 +1,9 @@
 """``antecede topology apply --data``: the topology of stopped servers, killed at every record, and of older data."""
 
 import contextlib
+import errno
 import json
+import os
 from collections import Counter
 from collections.abc import Callable
 from itertools import count
@@ -12,16 +14,17 @@ from typer.testing import CliRunner
 
 from antecede.cli import build
 from antecede.engine import Alarm, Outbound, Reaction
-from antecede.errors import TopologyError
+from antecede.errors import StoreFullError, TopologyError
 from antecede.live import directories
 from antecede.live.application import plan_of
 from antecede.live.directories import change_directories, differing
 from antecede.recording.gathering import gathered
 from antecede.server import AgentServer
+from antecede.server.change_items import Staged
 from antecede.server.changing import Outcome, Wish
-from antecede.server.items import LOG_FORMAT, Began, Formatted, Published, Reacted, encode_record
+from antecede.server.items import LOG_FORMAT, Began, Formatted, Published, Reacted, decode_record, encode_record
 from antecede.server.recovery import replay
-from antecede.store import open_store
+from antecede.store import Files, LogStore, open_store
 from antecede.topology import TopologyFile, parse_topology
 from antecede.trace import read_events
 from antecede.trace.epochs import Epochs, epochs_of
@@ -205,6 +208,32 @@ def test_a_change_that_was_begun_can_be_ended(killed: int, tmp_path: Path, monke
     state = directories.histories(str(tmp_path))["s1"]
     assert state[0]["in_progress"] is None
     assert [one.change for one in state[1]] == list(range(outcome.number + 1))
+
+
+@pytest.mark.parametrize("full", ["s1", "s5"])
+def test_a_full_disk_abandons_the_change(full: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line names the directory, also if it is that of a new server; with space again the same command works."""
+    _begin(tmp_path, FLAT)
+    append, create = LogStore.append, Files.create
+
+    def appended(self: LogStore, record: bytes, **options: bool) -> int:
+        if self._segments.directory.endswith(full) and any(isinstance(one, Staged) for one in decode_record(record)):
+            raise StoreFullError(f"{full}: no space for the next segment")
+        return append(self, record, **options)
+
+    def created(self: Files, path: str) -> int:
+        if f"/{full}/" in path:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return create(self, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogStore, "append", appended)
+        patch.setattr(Files, "create", created)
+        with pytest.raises(StoreFullError, match=rf"{full}: [nN]o space"):
+            _apply(tmp_path, ONE_MORE)
+    assert all(one[0]["in_progress"] is None for one in directories.histories(str(tmp_path)).values())
+    assert _apply(tmp_path, ONE_MORE).state == "done"
+    _check(tmp_path, ONE_MORE)
 
 
 def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
