@@ -60,6 +60,39 @@ _commands = [
     "bench channel --against {}",
     "trial kills --kills 1 --topology {}",
     "campaign --order {}",
+    "races {} --engine plain",
+    "plan {} --engine plain",
+    "export {} --to dot",
+    "report {} -o report.html --engine plain",
+    "acknowledge {}",
+    "client list {}",
+    "client remove {} carol@s1",
+    "dead replay {} 1",
+    "backup {} backup",
+    "backup good.toml backup --data {}",
+    "restore {} new",
+    "topology apply {} --data data",
+    "topology apply good.toml --data {}",
+    "topology history --data {}",
+    "topology abort --data {}",
+    "credentials show {}",
+    "unit {}",
+    "unit good.toml -o {}/x",
+    "serve good.toml --server s1 --data data --access {}",
+]
+_values = ["", "nonsense", "-1", "0", "nan", "9" * 23, "a\nb", "\udcff"]
+_numbers = [
+    "campaign --order fifo --schedules {}",
+    "objects campaign --runs {}",
+    "bench simulate --deliveries 10 --rounds 1 --processes {}",
+    "bench hop --sizes {}",
+    "dead list good.toml --first 1 --after {}",
+    "serve good.toml --server s1 --data data --keep-log {}",
+    "serve good.toml --server s1 --data data --keep-trace-size {}",
+    "serve good.toml --server s1 --data data --metrics {}",
+    "serve good.toml --server {} --data data",
+    "unit good.toml --server {}",
+    "help {}",
 ]
 
 
@@ -113,6 +146,20 @@ def test_a_file_that_is_not_what_it_should_be(kind: str, folder: Path, capfd: py
         err = capfd.readouterr().err
         if code != 2 or err.count("\n") != 1 or "Traceback" in err or "internal error" in err:
             wrong.append(f"{line}: exit {code}: {err}")
+    assert wrong == []
+
+
+def test_values_that_make_no_sense(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    wrong = []
+    for line in _numbers:
+        for value in _values:
+            if line.startswith("help") and not value:
+                continue
+            capfd.readouterr()
+            code = cli.run([word.format(value) for word in line.split()])
+            err = capfd.readouterr().err
+            if code != 2 or err.count("\n") != 1 or "Traceback" in err or "internal error" in err:
+                wrong.append(f"{line} {value!r}: exit {code}: {err}")
     assert wrong == []
 
 

@@ -145,8 +145,7 @@ def run(arguments: list[str]) -> int:
             return crashed(error)
         # Commands name the file in their own errors. The remaining case is standard output that cannot be written.
         discard_output()
-        where = f"{error.filename}: " if error.filename else ""
-        return _fail(f"{where}{error.strerror or error}")
+        return _fail(f"{error.filename or 'standard output'}: {error.strerror or error}")
     except SystemExit as stop:
         return _stopped(stop)
     except BaseException as error:

@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
         """
         from antecede.bench.interpreter import interpreter
 
-        names, numbers = _names(order), _numbers(processes)
+        names, numbers = _names(order), _positive(processes, "processes", 2)
         total, done = len(numbers) * ((1 + len(names)) * max(rounds, 1) + len(names)), count(1)
         with bar("simulating: runs") as (_, tell):
 
@@ -310,7 +310,7 @@ def register(app: typer.Typer) -> None:
 
         chosen = [name for name in _names(order) if order]
         with bar("") as (say, tell):
-            report = bench_hop(letters, rounds, chosen, _numbers(sizes), directory, say, tell)
+            report = bench_hop(letters, rounds, chosen, _positive(sizes, "sizes", 2), directory, say, tell)
         print(json.dumps(report, indent=2))
 
 
@@ -318,17 +318,10 @@ def _tell(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _numbers(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise UsageError(f"--processes {text!r}: expected numbers separated by commas") from None
-
-
-def _positive(text: str, option: str) -> list[int]:
-    numbers = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
-    if min(numbers) < 1:
-        raise UsageError(f"--{option} {text!r}: expected numbers of at least 1, separated by commas")
+def _positive(text: str, option: str, least: int = 1) -> list[int]:
+    numbers = [int(part) if part.strip().isdecimal() and len(part) < 10 else 0 for part in text.split(",")]
+    if min(numbers) < least:
+        raise UsageError(f"--{option} {text!r}: expected numbers of at least {least}, separated by commas")
     return numbers
 
 

@@ -120,7 +120,7 @@ def histories(folder: str, old: TopologyFile | None = None) -> dict[str, tuple[d
     """Return for each server with a data directory in a folder its part in changes, and the topologies so far; nothing
     is changed."""
     found: dict[str, tuple[dict[str, object], list[Epoch]]] = {}
-    for name in _names_in(folder):
+    for name in _some_in(folder):
         opened = _opened(name, f"{folder}/{name}", True, [] if old is None else [old])
         if opened is not None:
             organisation = opened.machine.organisation
@@ -149,6 +149,13 @@ def finish(folder: str, clock_ms: int, old: TopologyFile | None = None, resolve:
 def _names_in(folder: str) -> list[str]:
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     return [name for name in names if is_data_directory(f"{folder}/{name}")]
+
+
+def _some_in(folder: str) -> list[str]:
+    names = _names_in(folder)
+    if not names:
+        raise TopologyError(f"{folder}: no data directories of servers there")
+    return names
 
 
 def change_directories(
