@@ -31,8 +31,8 @@ _apart = 22.0
 """The distance between boxes side by side."""
 _side_by_side = 8
 _side_by_side_each = 3
-"""If a domain's only router has more boxes below it that end there, they are in several rows; and if it is one of
-several routers."""
+"""The number of boxes in one row below a domain's only router, and below one of several routers; further boxes go to
+the next row."""
 _edge = 20.0
 _titled = 16.0
 """The height of the title of a drawing."""
