@@ -7,7 +7,8 @@ import pytest
 
 from antecede import limits
 from antecede.cli import run
-from antecede.cli.amounts import keeping, seconds, size
+from antecede.cli.amounts import check_serving, seconds, size
+from antecede.cli.options import Serving
 from antecede.errors import UsageError
 from antecede.live.logs import ServerLog
 from antecede.live.retention import Keep, Kept, prune_trace, releasable, superfluous
@@ -119,7 +120,10 @@ def test_amounts() -> None:
     assert seconds("--x", "30d") == 30 * _day
     assert seconds("--x", "90 m") == 5_400
     assert size("--x", "20GB") == 20_000_000_000
-    assert keeping("1d", None, None, "5MB") == Keep(trace_seconds=_day, log_bytes=5_000_000)
+    options = Serving("disk", *[None] * 6, True, False, "1d", None, None, "5MB", "json")
+    assert check_serving(options) == Keep(trace_seconds=_day, log_bytes=5_000_000)
+    words = "--durability disk --insecure --keep-trace 1d --keep-log-size 5MB --log json"
+    assert options.arguments() == words.split()
     for text in ("", "30", "d", "-1d", "1.5d", "30 days", "9" * 13 + "d"):
         with pytest.raises(UsageError, match="--x"):
             seconds("--x", text)

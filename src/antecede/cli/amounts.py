@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from antecede.errors import UsageError
 
 if TYPE_CHECKING:
+    from antecede.cli.options import Serving
     from antecede.live.retention import Keep
 
 _seconds = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -23,15 +24,17 @@ def size(option: str, text: str | None) -> int | None:
     return None if text is None else _read(option, text, _bytes, "a size such as 20GB or 500MB")
 
 
-def keeping(trace: str | None, trace_size: str | None, log: str | None, log_size: str | None) -> "Keep":
-    """Return how long a server keeps its trace and its log, from the options of a command."""
+def check_serving(options: "Serving") -> "Keep":
+    """Check the options of a server; return how long it keeps its trace and its log."""
     from antecede.live.retention import Keep
 
+    if options.log not in ("text", "json"):
+        raise UsageError(f"--log {options.log}: expected text or json")
     return Keep(
-        seconds("--keep-trace", trace),
-        size("--keep-trace-size", trace_size),
-        seconds("--keep-log", log),
-        size("--keep-log-size", log_size),
+        seconds("--keep-trace", options.keep_trace),
+        size("--keep-trace-size", options.keep_trace_size),
+        seconds("--keep-log", options.keep_log),
+        size("--keep-log-size", options.keep_log_size),
     )
 
 

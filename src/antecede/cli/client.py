@@ -54,8 +54,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Remove a client that will not return: end its subscriptions, delete its letters, forget its publishes.
 
-        Its subscriptions end at all topics of the topology file with the class antecede:Topic. For other topics use
-        "antecede client unsubscribe" before.
+        Its subscriptions end at all topics of the topology file with the class antecede:Topic. For other topics run
+        "antecede client unsubscribe" first.
         """
         from antecede.cli.dead_pages import Servers, access_of, dropped_from
         from antecede.errors import MissingError

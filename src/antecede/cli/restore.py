@@ -16,10 +16,10 @@ def register(app: typer.Typer) -> None:
         ),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
-        """Make a new system from a backup: a data directory for each server, for antecede up DIR or antecede serve.
+        """Make a new system from a backup: a data directory for each server, for antecede up --data DIR.
 
-        Agents, mailboxes, clients, timers and messages in transit are as they were at the cut. The new system has new
-        incarnations: its servers and those of the old system do not connect to each other.
+        Agents, mailboxes, clients, timers and messages in transit are as they were at the cut. The servers of the new
+        system and those of the old one do not connect to each other.
 
         Exit 0: done. 2: not done, and nothing is left.
         """

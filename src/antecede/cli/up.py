@@ -17,18 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from antecede.cli.options import (
-    ACCESS,
-    AUTHORITY,
-    INSECURE,
-    KEEP_LOG,
-    KEEP_LOG_SIZE,
-    KEEP_TRACE,
-    KEEP_TRACE_SIZE,
-    SERVERS_KEY,
-    SERVERS_TOKEN,
-    TRACE,
-)
+from antecede.cli.options import Serving, serving
 
 if TYPE_CHECKING:
     from antecede.topology import TopologyFile
@@ -36,32 +25,16 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     @app.command("up")
+    @serving
     def up(
+        options: Serving,
         topology: str = typer.Argument(..., metavar="TOPOLOGY", help="A topology file (TOML)."),
         data: str | None = typer.Option(None, metavar="DIR", help="The folder of the servers' data directories."),
-        durability: str = typer.Option("disk", help="disk, os or memory."),
-        token_file: str | None = SERVERS_TOKEN,
-        certificate: str | None = typer.Option(None, metavar="FILE", help="TLS: the certificate of all servers (PEM)."),
-        key: str | None = SERVERS_KEY,
-        authority: str | None = AUTHORITY,
-        credentials: str | None = typer.Option(
-            None,
-            metavar="DIR",
-            help="The folder that antecede credentials wrote. Default: credentials/ beside access.toml.",
-        ),
-        access: str | None = ACCESS,
-        insecure: bool = INSECURE,
-        trace: bool = TRACE,
-        keep_trace: str | None = KEEP_TRACE,
-        keep_trace_size: str | None = KEEP_TRACE_SIZE,
-        keep_log: str | None = KEEP_LOG,
-        keep_log_size: str | None = KEEP_LOG_SIZE,
         metrics_base_port: int | None = typer.Option(
             None,
             metavar="PORT",
             help="Serve /metrics, /health, /live and /ready: the first server on this port, others on the next.",
         ),
-        log: str = typer.Option("text", help="text or json, one line per event, on standard error."),
     ) -> int:
         """Run all servers of a topology on this machine, one process each, until Ctrl-C.
 
@@ -69,44 +42,25 @@ def register(app: typer.Typer) -> None:
         stopped, and the last line names the cause. Without --data all data is lost when the servers stop. With
         access.toml, SIGHUP makes all servers read it again. Exit code 0 if all stopped gracefully.
         """
-        from antecede.cli.amounts import keeping
+        from antecede.cli.amounts import check_serving
         from antecede.cli.live import check_folder
         from antecede.cli.organisation import usable_topology
         from antecede.errors import UsageError
 
-        if log not in ("text", "json"):
-            raise UsageError(f"--log {log}: expected text or json")
         file = usable_topology(topology)
         check_folder(data)
-        options = ["--durability", durability, "--log", log]
-        given = {
-            "--token-file": token_file,
-            "--certificate": certificate,
-            "--key": key,
-            "--authority": authority,
-            "--credentials": credentials,
-            "--access": access,
-            "--keep-trace": keep_trace,
-            "--keep-trace-size": keep_trace_size,
-            "--keep-log": keep_log,
-            "--keep-log-size": keep_log_size,
-        }
-        keeping(keep_trace, keep_trace_size, keep_log, keep_log_size)
-        options += [text for option, value in given.items() if value is not None for text in (option, value)]
-        options += ["--insecure"] if insecure else []
-        if trace:
-            if data is None or durability == "memory":
-                raise UsageError("--trace needs the servers' logs: expected --data DIR, and not --durability memory")
-            options.append("--trace")
+        check_serving(options)
+        if options.trace and (data is None or options.durability == "memory"):
+            raise UsageError("--trace needs the servers' logs: expected --data DIR, and not --durability memory")
         with contextlib.ExitStack() as stack:
             folder = data or stack.enter_context(tempfile.TemporaryDirectory(prefix="antecede-"))
             Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-            kept = data is not None and durability != "memory"
+            kept = data is not None and options.durability != "memory"
             if kept and not _ready(topology, file, folder):
                 return 2
-            reloads = access is not None or (Path(topology).parent / "access.toml").exists()
-            console = _Console(file, log)
-            return asyncio.run(_run(topology, console, folder, options, metrics_base_port, kept, reloads))
+            reloads = options.access is not None or (Path(topology).parent / "access.toml").exists()
+            console = _Console(file, options.log)
+            return asyncio.run(_run(topology, console, folder, options.arguments(), metrics_base_port, kept, reloads))
 
 
 def _ready(path: str, file: "TopologyFile", folder: str) -> bool:
