@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from antecede.backups.local import locked
 from antecede.cli import run
+from antecede.errors import StoreLockedError
 from antecede.link import Ack, Hello
+from antecede.live import ServerRuntime
 from antecede.server import FromPeer
 from antecede.store import Files
 from helpers.systems import System, routed_topology, run_bounded, under_load
@@ -85,3 +88,25 @@ def test_a_restore_without_space_leaves_nothing(
 async def _saved(system: System, backup: Path, topology: Path) -> None:
     await system.backup(backup)
     topology.write_text(system.file.text())
+
+
+def test_a_server_that_starts_while_its_directory_is_backed_up(tmp_path: Path) -> None:
+    file = routed_topology()
+
+    async def act(system: System) -> None:
+        """Only let the servers write something."""
+
+    run_bounded(lambda: under_load(tmp_path / "data", file, act))
+
+    async def start() -> None:
+        with (
+            locked(str(tmp_path / "data" / "s1")),
+            pytest.raises(StoreLockedError, match=r"s1: in use by process \d+$"),
+        ):
+            ServerRuntime(file, "s1", str(tmp_path / "data" / "s1"), agents={})
+        # After the copy it starts.
+        runtime = ServerRuntime(file, "s1", str(tmp_path / "data" / "s1"), agents={})
+        await runtime.start()
+        await runtime.stop()
+
+    run_bounded(start)

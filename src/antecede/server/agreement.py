@@ -49,6 +49,8 @@ def _other_topology(machine: AgentServer, shared: Sequence[str], hello: wire.Ser
     if hello.system and organisation.system and hello.system != organisation.system:
         return Refusal("other-system", f"server {other} belongs to another system ({hello.system[:64]}) than {me}")
     theirs = {link.domain: link.digest for link in hello.links}
+    if len(theirs) < len(hello.links):
+        return Refusal("bad-hello", f"server {other} names a link twice")
     ours = {one: organisation.digest(one, machine.plan) for one in shared}
     if hello.epoch != epoch and not (all(theirs.values()) and all(ours.values())):
         return Refusal(
