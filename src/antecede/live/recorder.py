@@ -14,6 +14,7 @@ from time import time
 from typing import Any
 
 from antecede import limits
+from antecede.crashes import how_ended
 from antecede.errors import StoreError
 from antecede.live.logs import ServerLog
 from antecede.live.retention import KEEP_NEEDED, Keep, prune_trace, releasable
@@ -111,7 +112,7 @@ class Recorder:
                 # A process that an earlier server left behind; it will notice that it is no longer needed.
                 self._not_before = loop.time() + limits.trace_retry_seconds
             else:
-                self._fail(said or f"the conversion ended with exit code {code}")
+                self._fail(said or f"the conversion ended: {how_ended(code)}")
         except (OSError, StoreError) as error:
             self._fail(str(error))
         finally:

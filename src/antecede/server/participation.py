@@ -174,12 +174,12 @@ class Participant:
             home = homes.get(address) or (new.home_of(address.rpartition("@")[2]) if "@" in address else "")
             home = new.home_of(machine.name) if address == machine.name else home
             if holds(machine.engine, address):
-                yield f"{address} has letters that are held behind a dead one: replay or drop the dead letter"
+                yield f"{address} has letters that are held behind a dead one: replay or bury the dead letter"
             if home in new.servers or drop:
                 continue
             letters = self._letters(address)
             if letters:
-                yield f"{address} is removed, and has {letters} letters that wait or are dead (--drop: lose them)"
+                yield f"{address} is removed, and letters wait or are dead there: {letters} (--drop: lose them)"
             elif "@" in address and address in addresses_of(machine) and not is_temporary(address):
                 yield (
                     f"server {machine.name} is removed, and has clients such as {address}: "
