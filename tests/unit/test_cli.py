@@ -160,7 +160,7 @@ def test_output_that_nobody_takes_is_one_line(arguments: list[str]) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "antecede", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
-    assert (done.returncode, done.stderr) == (2, "antecede: No space left on device\n")
+    assert (done.returncode, done.stderr) == (2, "antecede: standard output: No space left on device\n")
 
 
 def test_closed_standard_streams_are_no_traceback() -> None:
