@@ -20,19 +20,9 @@ from antecede.objects.instances import Instance, Request
 from antecede.objects.replay import Intentions
 from antecede.objects.replicas import Placement
 from antecede.testing import Faults, World
+from helpers.replicas import topology
 
-TOPOLOGY = """
-[servers]
-s1 = "tcp://127.0.0.1:7101"
-s2 = "tcp://127.0.0.1:7102"
-s3 = "tcp://127.0.0.1:7103"
-[domains]
-A = { servers = ["s1", "s2", "s3"], order = "objects" }
-[agents]
-tally = { servers = ["s1", "s2", "s3"], class = "blind:Tally" }
-pair = { servers = ["s2", "s3"], class = "blind:Tally" }
-purse = { servers = ["s2", "s3"], class = "blind:Purse" }
-"""
+TOPOLOGY = topology(tally="s1 s2 s3", pair="s2 s3", purse="s2 s3")
 HARD = Faults(crashes=12, powercuts=0.7, loss=0.1, partitions=3, resets=2, slow_disks=8, looks=2, seconds=0.6)
 
 

@@ -27,21 +27,11 @@ from antecede.server import AgentServer
 from antecede.server.items import Expired
 from antecede.testing import NONE, ROUGH, Faults, World
 from antecede.trace import DELIVER, SEND, judge
+from helpers.replicas import topology
 
 _seeds = int(os.environ.get("ANTECEDE_SEEDS", "40"))
 
-TOPOLOGY = """
-[servers]
-s1 = "tcp://127.0.0.1:7101"
-s2 = "tcp://127.0.0.1:7102"
-s3 = "tcp://127.0.0.1:7103"
-[domains]
-A = { servers = ["s1", "s2", "s3"], order = "objects" }
-[agents]
-anna = { servers = ["s1", "s2"], class = "bank:Account" }
-ben = { servers = ["s2", "s3"], class = "bank:Account" }
-clerk = { server = "s3", class = "bank:Clerk" }
-"""
+TOPOLOGY = topology(anna="s1 s2", ben="s2 s3") + 'clerk = { server = "s3", class = "bank:Clerk" }\n'
 
 
 class Account(ReplicatedObject):

@@ -16,18 +16,9 @@ from antecede.objects.calls import Calls
 from antecede.objects.replicas import Replicas
 from antecede.server.driver import Driver
 from antecede.testing import Faults, World
+from helpers.replicas import topology
 
-TOPOLOGY = """
-[servers]
-s1 = "tcp://127.0.0.1:7101"
-s2 = "tcp://127.0.0.1:7102"
-s3 = "tcp://127.0.0.1:7103"
-[domains]
-A = { servers = ["s1", "s2", "s3"], order = "objects" }
-[agents]
-tally = { servers = ["s1", "s2", "s3"], class = "sure:Tally" }
-local = { servers = ["s1"], class = "sure:Tally" }
-"""
+TOPOLOGY = topology(tally="s1 s2 s3", local="s1")
 _returned = name_of(Returned)
 HARD = Faults(crashes=12, powercuts=0.7, loss=0.1, partitions=3, resets=2, slow_disks=8, looks=2, seconds=0.6)
 
