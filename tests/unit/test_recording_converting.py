@@ -223,7 +223,7 @@ def _serve(directory: str, more_than: int = 0, **options: Any) -> tuple[int, int
         server = ServerRuntime(_topology, "s1", directory, sizes=_server_sizes, agents={}, **options)
         await server.start()
         recorder, sent = server.recorder, 0
-        async with asyncio.timeout(60), server.bus("c") as bus:
+        async with asyncio.timeout(300), server.bus("c") as bus:
             while (recorder is not None and recorder.converted <= more_than) or os.path.exists(_oldest(directory)):
                 for _ in range(100):
                     bus.send("c@s1", _Word(text="x" * 900))
@@ -269,7 +269,7 @@ def test_a_conversion_that_fails_is_told_and_holds_the_log(tmp_path: Path, monke
         assert server.recorder is not None
         await server.start()
         monkeypatch.setattr("antecede.recording.segments.CONVERTER", "antecede.live.no_such_module")
-        async with asyncio.timeout(60), server.bus("c") as bus:
+        async with asyncio.timeout(300), server.bus("c") as bus:
             for _ in range(1000):
                 await bus.send("c@s1", _Word(text="x" * 900))
             while not server.recorder.trouble:
