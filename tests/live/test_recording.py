@@ -131,7 +131,7 @@ def test_killed_again_and_again_while_segments_are_converted(cluster: Callable[.
     async def main() -> None:
         dice = Random(2)
         sent = 0
-        async with asyncio.timeout(90), antecede.connect(world.addresses["s1"], name="alice", patience=60) as bus:
+        async with asyncio.timeout(400), antecede.connect(world.addresses["s1"], name="alice", patience=200) as bus:
             for _ in range(6):
                 until = asyncio.get_running_loop().time() + dice.uniform(0.2, 0.7)
                 while asyncio.get_running_loop().time() < until:
