@@ -2,6 +2,7 @@
 there is one), one line on standard error, no traceback."""
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -126,6 +127,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     # A crash would leave its report here, and nowhere else.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    # A command that starts a server sets up the log of this process, on a stream that ends with the test.
+    logger = logging.getLogger("antecede")
+    for name in ("handlers", "propagate", "level"):
+        monkeypatch.setattr(logger, name, getattr(logger, name))
     (tmp_path / "good.toml").write_text(_topology)
     (tmp_path / "good.scenario").write_text("processes P1 P2\nsend x P1 -> P2\narrive x P2\n")
     delivery = {"process": "q", "index": 0, "kind": "deliver", "message": "m"}
