@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 from antecede import pipeline
 from antecede.cli import build
 from antecede.errors import TraceError
+from antecede.server.epochs import first_epoch, next_epoch
+from antecede.topology import parse_topology
 from antecede.trace import DELIVER, SEND, Event, Metadata, verify, write_trace
 from antecede.trace.epochs import Area, Epoch, Epochs, epochs_in, united
 
@@ -206,3 +208,14 @@ def test_unreadable_epochs(document: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=message):
         verify([tmp_path / "t.jsonl"])
     assert verify([tmp_path / "t.jsonl"], everywhere=True)["messages"] == 1
+
+
+def test_a_server_that_a_change_adds_lists_only_the_epochs_since_then() -> None:
+    """Also if an agent came there with an index, before the server itself had any events."""
+    alone = '[servers]\ns1 = "tcp://127.0.0.1:7101"\n[domains]\nA = { servers = ["s1"] }\n'
+    new = parse_topology(alone.replace("[domains]", 's2 = "tcp://127.0.0.1:7102"\n[domains]'), "new")
+    old = parse_topology(alone, "old")
+    added = next_epoch(first_epoch(new), new, 1, {"greeter": 4}, 0)
+    assert [(one.change, one.since) for one in added] == [(1, {"greeter": 4})]
+    kept = next_epoch(first_epoch(old), new, 1, {"greeter": 4}, 0)
+    assert [(one.change, one.since) for one in kept] == [(0, {}), (1, {"greeter": 4})]

@@ -22,8 +22,9 @@ def next_epoch(
     epochs: list[Epoch], file: TopologyFile, change: int, indices: dict[str, int], clock_ms: int
 ) -> list[Epoch]:
     """Return the epochs after a change. ``indices``: the next index of each process of this server."""
-    # A server that the change added has done nothing yet: it was not part of the system before.
-    epochs = epochs if indices else []
+    if not indices or (epochs and epochs[-1].epoch == file.epoch):
+        # The change has added this server, which was started with the new topology: it was not part of the system.
+        epochs = []
     listed: dict[str, int] = {}
     for one in epochs:
         listed.update(one.since)
