@@ -8,7 +8,8 @@ import os
 import pytest
 
 from antecede.simulator.servers.changes import ChangeWorld
-from helpers.changing import AGENTS, BUS, FLAT, JOURNEY, MOVED, topology
+from antecede.simulator.servers.changing_world import ChangingWorld
+from helpers.changing import AGENTS, BUS, FLAT, JOURNEY, MOVED, ONE_MORE, topology
 
 _seeds = int(os.environ.get("ANTECEDE_SEEDS", "3"))
 
@@ -58,3 +59,16 @@ def test_without_faults_nothing_is_refused() -> None:
     world.run(200)
     assert not world.findings()
     assert [one.state for one in world.outcomes] == ["unchanged", "done"]
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_whole_servers_change_while_they_run(part: int) -> None:
+    """Connections, queues, reactions in progress, and operators that are gone for a while; see ``ChangingWorld``."""
+    made = 0
+    for seed in range(part, max(4, _seeds * 2), 2):
+        texts = [FLAT, BUS, ONE_MORE, MOVED, FLAT] if seed % 4 < 2 else [BUS, ONE_MORE, BUS, FLAT]
+        world = ChangingWorld(seed, texts, kill=0.02 + 0.1 * (seed % 3))
+        found = world.play(60)
+        assert not found, f"seed {seed}: {found[:3]}"
+        made += sum(one.state == "done" for one in world.outcomes)
+    assert made > 1, "the changes have become rare"

@@ -21,6 +21,7 @@ wait, so this stays true.
 """
 
 from collections.abc import Generator, Iterable
+from contextlib import suppress
 
 import msgspec
 
@@ -132,11 +133,13 @@ def carry_out(wish: Wish) -> Steps:
         raise
     moment = (attempt, str(wish.clock_ms))
     yield from _all([Command(stage.coordinator, "change-commit", moment, patient=True)])
-    # Servers that are removed come last: their clients then find their new server ready.
     rest = [server for server in wish.new.servers if server != stage.coordinator]
+    yield from _all(Command(server, "change-commit", moment, patient=True) for server in rest)
+    # Servers that are removed come last: their clients then find their new server ready. One may have learned the
+    # decision from another server and have ended already, so an answer is not needed.
     gone = [server for server in servers if server not in wish.new.servers]
-    for some in (rest, gone):
-        yield from _all(Command(server, "change-commit", moment, patient=True) for server in some)
+    with suppress(AntecedeError):
+        yield [Command(server, "change-commit", moment) for server in gone]
     return msgspec.structs.replace(outcome, state="done", number=number)
 
 

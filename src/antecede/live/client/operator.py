@@ -25,6 +25,8 @@ async def request(
     """Send a request to a server; return the document that it answers with. ``keyring``: the operator's identity, for
     servers with an access file. ``long``: whether the request is long, or may take long."""
     answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    # If this request is cancelled, its error is of no interest.
+    answer.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def answered(document: Any, error: AntecedeError | None) -> None:
         if answer.done():
