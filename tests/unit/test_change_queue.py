@@ -39,8 +39,8 @@ def _driver() -> tuple[Driver, _Outputs]:
 def test_an_item_about_a_change_is_taken_alone() -> None:
     driver, outputs = _driver()
     taken: list[list[Any]] = []
-    real = driver.machine.step
-    driver.machine.step = lambda inputs, *given: (taken.append(inputs), real(inputs, *given))[1]  # type: ignore[method-assign]
+    real = driver.machine.take
+    driver.machine.take = lambda inputs, *given: (taken.append(inputs), real(inputs, *given))[1]  # type: ignore[method-assign]
     calls: list[int] = []
     driver.feed(Left("a"))
     driver.feed(Left("b"))
