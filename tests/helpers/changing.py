@@ -1,4 +1,6 @@
-"""Topologies for tests of changes."""
+"""Topologies for tests of changes, and the search for planted bugs."""
+
+from antecede.simulator.servers.changes import ChangeWorld
 
 
 def topology(
@@ -32,3 +34,20 @@ SPLIT = topology({"A": "12", "B": "23", "C": "345"}, {**AGENTS, "e": 5, "a": 3},
 BACK = topology({"A": "12345"}, {**AGENTS, "e": 5})
 WITHOUT = topology({"A": "1234"}, AGENTS, moved="5>4")
 JOURNEY = [FLAT, BUS, ONE_MORE, MOVED, OTHER_ORDER, SPLIT, BACK]
+
+
+def caught(
+    topologies: list[str], operations: int = 250, crash: float = 0.01, kill: float = 0.02, first: int = 0
+) -> None:
+    """Check that 300 schedules of these changes find a planted bug; ``first``: the first seed, to find it sooner."""
+    for seed in range(first, first + 300):
+        world = ChangeWorld(seed, topologies, crash, kill)
+        try:
+            world.run(operations)
+            found = world.findings()
+        except Exception as error:
+            found = [f"{type(error).__name__}: {error}"]
+        if found:
+            print(f"after {seed + 1 - first} schedules: {found[0]}")
+            return
+    raise AssertionError("not caught in 300 schedules")

@@ -8,6 +8,7 @@ import os
 import pytest
 
 from antecede.simulator.servers.changes import ChangeWorld
+from antecede.simulator.servers.changes_random import play
 from antecede.simulator.servers.changing_world import ChangingWorld
 from helpers.changing import AGENTS, BUS, FLAT, JOURNEY, MOVED, ONE_MORE, topology
 
@@ -29,6 +30,13 @@ def test_a_journey_through_topologies(seed: int) -> None:
         len(JOURNEY) - 1
     )
     assert {one.machine.organisation.change for one in world.servers.values()} == {len(JOURNEY) - 1}
+
+
+@pytest.mark.parametrize("first", range(0, 30 * _seeds, 30))
+def test_random_changes(first: int) -> None:
+    for seed in range(first, first + 30):
+        outcome = play(seed)
+        assert not outcome.found, str(outcome)
 
 
 @pytest.mark.parametrize("seed", range(_seeds))

@@ -7,10 +7,11 @@ import pytest
 from antecede.channel import Letter, Past
 from antecede.engine import Reaction
 from antecede.engine.following import Following
-from antecede.errors import AntecedeError, TopologyError
+from antecede.errors import AntecedeError, OverloadError, TopologyError
 from antecede.server import AgentServer, Input, Refused
 from antecede.server.change_items import Abandoned, Paused
 from antecede.server.changing import Command, Outcome, Wait, Wish, carry_out
+from antecede.server.dead_letters import DeadLetters
 from antecede.server.items import Published, Reacted
 from antecede.server.participation import Participant
 from antecede.server.words import OPERATOR, Look, OnBehalf, Replay
@@ -192,6 +193,20 @@ def test_a_server_that_is_being_removed_sends_nothing() -> None:
     assert not machine.channel.pausing.waiting
     (reply,) = machine.step([_note("c", 2, "b")], 0.0, 1_000).replies
     assert isinstance(reply, Refused)
+
+
+def test_dead_letters_of_an_agent_that_moves_are_not_sent_again() -> None:
+    """They would wait on the old server, and come from there in the name of a sender that lives elsewhere."""
+    system = _System(_two)
+    machine = system.machines["s1"]
+    system.step("s1", _note("c", 1, "a"))
+    key = _kill(system, "s1", "a")
+    system.step("s1", Paused(1, ["A"], ["a"]), Replay(key, ("a",), OPERATOR))
+    assert list(machine.engine.dead) == [key]
+    with pytest.raises(OverloadError, match="agent a is being moved or removed"):
+        DeadLetters(machine, lambda given: None).replay(key)
+    system.step("s1", Abandoned(1), Replay(key, ("a",), OPERATOR))
+    assert not machine.engine.dead
 
 
 def test_questions_of_an_agent_that_moves_do_not_expire() -> None:

@@ -61,6 +61,8 @@ class DeadLetters:
         dead = self._find(id_)
         to = self._destinations(dead)
         self._check_load()
+        if self._machine.engine.is_frozen(dead.agent):
+            raise OverloadError(f"agent {dead.agent} is being moved or removed: try again later")
         self._change(Replay(dead.key, to, OPERATOR))
         return {"replayed": dead.letter.id, "agent": dead.agent, "from": dead.letter.source}
 
@@ -83,6 +85,8 @@ class DeadLetters:
         page = self._page(*arguments, letters_max=limits.dead_page_letters_max, size=_body_bytes)
         replays, size = [], 0
         for dead in page.letters:
+            if self._machine.engine.is_frozen(dead.agent):
+                continue
             try:
                 replays.append(Replay(dead.key, self._destinations(dead), OPERATOR))
             except UsageError:

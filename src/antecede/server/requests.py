@@ -12,6 +12,7 @@ from antecede import limits
 from antecede.channel import Channel, Letter
 from antecede.channel.footprint import plain_bytes
 from antecede.engine import Engine, Reaction, died
+from antecede.engine.dead import Dead
 from antecede.engine.quotas import Excess
 from antecede.server.change_items import Committed, Organised
 from antecede.server.clock import Clock
@@ -50,18 +51,23 @@ class Machine(Protocol):
 
 def _replay(machine: Machine, given: Replay, clock_ms: int) -> Iterator[Item]:
     dead = machine.engine.dead.get(given.key)
-    if dead is not None and not machine.organisation.closed:
-        # Otherwise another operator has already removed the letter. A server that is being removed sends nothing,
-        # because it would wait there for ever.
+    if dead is not None and _may_send_again(machine, dead):
+        # Otherwise another operator has already removed the letter.
         yield sent_again(dead.letter, given.client, machine.clients.get(given.client, 0) + 1, given.to)
         yield Buried(given.key)
+
+
+def _may_send_again(machine: Machine, dead: Dead) -> bool:
+    """Return whether a dead letter may be sent again now. On a server that is being removed it would wait for ever. The
+    letters of an agent that moves wait on its old server, and from there the letter of another sender looks forged."""
+    return not machine.organisation.closed and not machine.engine.is_frozen(dead.agent)
 
 
 def _replay_many(machine: Machine, given: ReplayMany, clock_ms: int) -> Iterator[Item]:
     sent: list[str] = []
     for one in given.letters:
         dead = machine.engine.dead.get(one.key)
-        if dead is not None and not machine.organisation.closed:
+        if dead is not None and _may_send_again(machine, dead):
             yield sent_again(dead.letter, one.client, machine.clients.get(one.client, 0) + 1, one.to)
             sent.append(one.key)
     if sent:

@@ -3,6 +3,7 @@
 * The trace from the logs keeps causal order; every letter is delivered once, none is lost or dead.
 * The indices of each process continue, over all its servers.
 * The state of each agent lists exactly its deliveries, in sequence.
+* Every dead letter was sent again by the operator.
 * Every timer has fired once, and every question was answered once or has timed out.
 * Each client has published as often as its server knows, and no accepted publish is missing.
 """
@@ -11,9 +12,11 @@ from collections.abc import Mapping
 
 import msgspec
 
+from antecede.engine import Reaction
 from antecede.server import AgentServer, Plan
 from antecede.server.items import Reacted, decode_record
 from antecede.server.projection import Projection
+from antecede.simulator.servers.changes_load import ANSWERED
 from antecede.topology import TopologyFile
 from antecede.trace import DELIVER, LOCAL, SEND, Event, judge, match
 
@@ -47,11 +50,15 @@ def judged(
         if [row.index for row in line] != list(range(len(line))):
             found.append(f"the indices of {process} are not 0, 1, 2 …: {[row.index for row in line][:50]}")
     found += _deliveries(rows)
+    died, again = sum(bool(row.dead) for row in rows), sum(bool(row.replays) for row in rows)
+    if died != again:
+        found.append(f"{died} letters have died, and {again} of them were sent again")
     fired = sum(row.kind == LOCAL for row in rows)
     wanted = sum(_timers(record) for _, _, log in logs.values() for record in log)
     if fired != wanted:
         found.append(f"{wanted} timers were set, and {fired} have fired")
-    found += _states(machines, lines, final)
+    asked = sum(_questions(record) for _, _, log in logs.values() for record in log)
+    found += _states(machines, lines, final, asked)
     found += _clients(machines, lines, final, numbers)
     for name, machine in machines.items():
         if machine.engine.dead:
@@ -71,8 +78,16 @@ def judged(
 
 def _timers(record: bytes) -> int:
     """Return how many timers a record sets: alarms, and the time limits of questions."""
-    reactions = [one for item in decode_record(record) if isinstance(item, Reacted) for one in item.reactions]
-    return sum(len(one.alarms) + sum(bool(sent.reply) for sent in one.outbound) for one in reactions)
+    return sum(len(one.alarms) for one in _reactions(record)) + _questions(record)
+
+
+def _questions(record: bytes) -> int:
+    """Return how many questions a record asks."""
+    return sum(bool(sent.reply) for one in _reactions(record) for sent in one.outbound)
+
+
+def _reactions(record: bytes) -> list[Reaction]:
+    return [one for item in decode_record(record) if isinstance(item, Reacted) for one in item.reactions]
 
 
 def _deliveries(rows: list[Event]) -> list[str]:
@@ -100,16 +115,22 @@ def _clients(
     return found
 
 
-def _states(machines: Mapping[str, AgentServer], lines: dict[str, list[Event]], final: TopologyFile) -> list[str]:
-    """Compare the saved state of each agent with its deliveries and timers."""
-    found = []
+def _states(
+    machines: Mapping[str, AgentServer], lines: dict[str, list[Event]], final: TopologyFile, asked: int
+) -> list[str]:
+    """Compare the saved state of each agent with its deliveries and timers. ``asked``: the number of questions."""
+    found, answered = [], 0
     for agent in final.agents:
         state = machines[agent.server].engine.states.get(agent.name)
-        handled = [] if state is None else msgspec.msgpack.decode(state, type=list[str])
+        noted = [] if state is None else msgspec.msgpack.decode(state, type=list[str])
+        handled = [one for one in noted if not one.startswith(ANSWERED)]
+        answered += len(set(noted) - set(handled))
         rows = [row for row in lines.get(agent.name, []) if row.kind in (DELIVER, LOCAL) and not row.dead]
         known = [row.message or str((row.extra or {}).get("timer")) for row in rows]
         if handled != known:
             found.append(f"the state of {agent.name} lists {len(handled)} letters, and the trace {len(known)}")
         if len(set(handled)) < len(handled):
             found.append(f"{agent.name} handled a letter twice")
+    if answered != asked:
+        found.append(f"{asked} questions were asked, and {answered} were answered or have timed out")
     return found

@@ -22,6 +22,11 @@ from antecede.server.organisation import client_address
 from antecede.server.progress import ENDED_WELL, Interrupted
 from antecede.server.words import Look, Replay
 
+ANSWERED = "?"
+"""In the state of an agent, this mark is in front of the questions that were answered or have timed out; letters have
+no mark."""
+_on_answer = "on_answer"
+
 
 class Server(Protocol):
     """A server of the world, as the load sees it."""
@@ -102,11 +107,13 @@ class Load:
             return
         handled: list[str] = [] if due.state is None else msgspec.msgpack.decode(due.state, type=list[str])
         reactions = []
-        for letter in due.letters:
+        for letter, handler in zip(due.letters, due.handlers, strict=True):
             if not calm and letter.type == "Note" and not letter.replays and self._random.random() < self._dying:
                 reactions.append(died(letter, "it failed", machine.channel.check))
                 break
             handled.append(letter.id)
+            if letter.answers and handler == _on_answer:
+                handled.append(ANSWERED + letter.answers)
             reactions.append(self._reaction(server, letter))
         server.step([Reacted(due.agent, tuple(reactions), msgspec.msgpack.encode(handled), clock_ms)])
         if server.up and len(reactions) < len(due.letters):
@@ -133,7 +140,7 @@ class Load:
             except AntecedeError:
                 continue
             asks = len(to) == 1 and self._random.random() < 0.3
-            question = ("on_answer", self._random.randint(100, 3_000)) if asks else ("", 0)
+            question = (_on_answer, self._random.randint(100, 3_000)) if asks else ("", 0)
             outbound.append(Outbound(to, "Note", bytes([depth - 1]), *question))
         if self._random.random() < 0.2:
             alarms.append(Alarm(self._random.randint(1, 3_000), "Alarm", b""))
