@@ -60,7 +60,7 @@ def test_tries_that_are_lost(monkeypatch: Patch) -> None:
 
     real = organisation.put_in
     monkeypatch.setattr(organisation, "put_in", put_in)
-    caught(_exchanged)
+    caught(_exchanged, first=50)
 
 
 def test_a_commit_before_all_servers_have_staged(monkeypatch: Patch) -> None:
