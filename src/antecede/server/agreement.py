@@ -3,13 +3,26 @@
 from collections.abc import Sequence
 from typing import Final
 
-from antecede import wire
-from antecede.errors import WireError
+from antecede import limits, wire
+from antecede.errors import UsageError, WireError
 from antecede.server import AgentServer
 from antecede.server.words import Refusal
 
 BEHIND: Final = ("other-topology", "unknown-server", "other-links")
 """The refusals that a server may get because it has not made a change yet."""
+
+
+def check_hello(epoch: str, server: str, peer: str, token: str, domains: Sequence[str]) -> None:
+    """Refuse a topology, or a token, with which a hello would be longer than the other end reads."""
+    most = limits.counter_max
+    links = [wire.LinkHello(domain, most, most, most, most, most, most, most, "0" * 16) for domain in domains]
+    names = (epoch, server, peer, token)
+    size = len(wire.frame([wire.ServerHello(wire.VERSION, wire.VERSION_OLDEST, *names, links, "0" * 16, most)]))
+    if size > limits.hello_bytes_max:
+        raise UsageError(
+            f"the hello between {server} and {peer} has {size} bytes, at most {limits.hello_bytes_max} are read: "
+            f"expected a shorter token, or less than {len(links)} shared domains"
+        )
 
 
 def refusal_of(

@@ -286,15 +286,15 @@ class Driver:
         acknowledgements, machine, records = self.acknowledgements, self.machine, self._records
         acknowledge = acknowledgements.any and acknowledgements.are_due(now)
         step = machine.seal(now, clock_ms, acknowledge)
-        if machine.organisation.applied != self._organised:
-            self._organised = machine.organisation.applied
-            self._outputs.organised()
         waits = machine.channel.links.acks_wait
         if acknowledge or (waits and not acknowledgements.wait):
             acknowledgements.stepped(waits, now)
         if step.record is not None:
             records.extend(pieces_of(step.record))
             self.gate.last += len(records)
+        if machine.organisation.applied != self._organised:
+            self._organised = machine.organisation.applied
+            self._outputs.organised()
         outgoing, replies = step.outgoing, step.replies
         if machine.calls.site is not None:
             outgoing, replies = self._company.admit(step, machine.calls, self._lives, now, self.gate.last)

@@ -18,11 +18,11 @@ from typing import Any, Final
 
 from antecede import limits, wire
 from antecede.channel import Outgoing
-from antecede.errors import UsageError, WireError
+from antecede.errors import WireError
 from antecede.link import Ack, Frame, Hello
 from antecede.objects.replicas import RULES, RULES_FOR_ALL, RULES_OF_SHARING
 from antecede.server import AgentServer, FromPeer
-from antecede.server.agreement import refusal_of
+from antecede.server.agreement import check_hello, refusal_of
 from antecede.server.connections import NO_HELLO, Connection, keep_alive
 from antecede.server.driver import Driver
 from antecede.server.guard import Guard
@@ -68,11 +68,12 @@ class Peering:
         """Called with the hello of an authenticated server. Returns True if it decides a change of the topology; then
         that server should connect again afterwards."""
         self.inquiries = Inquiries(self, machine, log)
+        self._dialing: set[str] = set()
         self._consumers = dict(machine.channel.consumers)
         """The domains that the peers were made for."""
         self.peers = {peer: Peer(peer, domains, machine.name < peer) for peer, domains in self._shared().items()}
         for each in self.peers.values():
-            self._check_hello(each)
+            check_hello(self._epoch, machine.name, each.name, token, each.domains)
         self._choose_rules()
 
     def _shared(self) -> dict[str, list[str]]:
@@ -88,18 +89,6 @@ class Peering:
         # A restored system has a system id behind its epoch (antecede.backups.system).
         given, mark, system = self._given_epoch.partition("~")
         return (self._machine.epoch or given) + mark + system
-
-    def _check_hello(self, peer: Peer) -> None:
-        """Refuse a topology, or a token, with which a hello would be longer than the other end reads."""
-        most = limits.counter_max
-        links = [wire.LinkHello(domain, most, most, most, most, most, most, most, "0" * 16) for domain in peer.domains]
-        names = (self._epoch, self._machine.name, peer.name, self._token)
-        size = len(wire.frame([wire.ServerHello(wire.VERSION, wire.VERSION_OLDEST, *names, links, "0" * 16, most)]))
-        if size > limits.hello_bytes_max:
-            raise UsageError(
-                f"the hello between {self._machine.name} and {peer.name} has {size} bytes, at most "
-                f"{limits.hello_bytes_max} are read: expected a shorter token, or less than {len(links)} shared domains"
-            )
 
     def _choose_rules(self) -> None:
         """Let objects follow the newest rules that all servers of their domain understand."""
@@ -219,7 +208,9 @@ class Peering:
         for peer in self.peers.values():
             if peer.dial_at is not None and peer.dial_at <= now:
                 peer.dial_at = None
-                found.append(peer.name)
+                if peer.name not in self._dialing:
+                    found.append(peer.name)
+        self._dialing.update(found)
         return found + self.inquiries.due(now)
 
     def deadline(self) -> float | None:
@@ -233,7 +224,7 @@ class Peering:
     def dial_failed(self, name: str, now: float, reason: str = "") -> None:
         """Schedule another attempt later, with growing pauses, because there was no answer. This is logged once, when
         it has happened a few times: peers that start together do not find each other at once."""
-        if self.inquiries.ended(name) or name not in self.peers:
+        if self._dial_ended(name):
             return
         before = self.unreachable.get(name)
         failed = self.unreachable[name] = Unreachable(reason, now, 1) if before is None else before.again(reason)
@@ -241,10 +232,19 @@ class Peering:
             self._log.warning("dial-failed", peer=name, reason=reason, tries=failed.tries)
         self._dial_later(self.peers[name], now)
 
+    def _dial_ended(self, name: str) -> bool:
+        """Note that a server was dialed. Return whether that was for a question, or the server is not a peer."""
+        if self.inquiries.ended(name):
+            return True
+        self._dialing.discard(name)
+        return name not in self.peers
+
     def dialed(self, name: str, connection: Connection) -> Dialed:
         """A server that we dialed is connected; return what receives from it."""
-        if self.inquiries.ended(name) or name not in self.peers:
+        if self._dial_ended(name):
             return Inquiry(self, Peer(name, [], False), connection)
+        # Two connections at once would have hellos of different moments.
+        self.peers[name].dial_at = None
         return Dialed(self, self.peers[name], connection)
 
     def _dial_later(self, peer: Peer, now: float) -> None:
