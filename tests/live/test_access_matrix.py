@@ -93,7 +93,7 @@ class _World:
         text += f'[operators.scraper]\ntokens = ["{token}"]\noperate = ["metrics"]\n'
         self.access = folder / "access.toml"
         self.access.write_text(text + "".join(map(table, made)))
-        self.security = ServerSecurity(self.access, Credentials(folder / "s1"), "s1", self.file.servers)
+        self.security = ServerSecurity(self.access, Credentials(folder / "s1"), "s1")
         # Clients and operators trust the same servers.
         dialing = "alice", "bob", "mute", "expired", "admin", "reader", "viewer", "impostor", "unknown", "revoked"
         for name in dialing:

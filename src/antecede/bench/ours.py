@@ -150,7 +150,7 @@ async def _start(topology: str, server: str, data: str | None, trace: bool, keys
         from antecede.live.security import ServerSecurity
 
         own = Credentials(f"{keys}/{server}")
-        more["security"] = ServerSecurity(f"{keys}/access.toml", own, server, file.servers)
+        more["security"] = ServerSecurity(f"{keys}/access.toml", own, server)
     runtime = ServerRuntime(file, server, data, agents=dict(_agents[server]), **more)
     await runtime.start()
     settle_memory()

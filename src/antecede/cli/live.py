@@ -108,7 +108,7 @@ def server_security(
     folder = find_credentials(given, topology, "server", server)
     if folder is None:
         raise UsageError(f"{access or beside} needs the credentials of server {server}: expected --credentials DIR")
-    return ServerSecurity(access or beside, read_credentials(folder), server, file.servers)
+    return ServerSecurity(access or beside, read_credentials(folder), server)
 
 
 def client_tls(authority: str | None) -> ssl.SSLContext | None:

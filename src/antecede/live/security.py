@@ -3,10 +3,9 @@
 So a rotated key of a server is used without a restart. Whether TLS is used at all is decided at the start.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from antecede.access import Access, Authoriser
 from antecede.access.model import SERVER
@@ -20,18 +19,17 @@ if TYPE_CHECKING:
 class ServerSecurity:
     """The identity of one server, and the identities that it knows."""
 
-    def __init__(self, access: str | Path, credentials: Credentials, server: str, servers: Mapping[str, Any]) -> None:
-        """``access``: the access file. ``servers``: those of the topology."""
+    def __init__(self, access: str | Path, credentials: Credentials, server: str) -> None:
+        """``access``: the access file."""
         credentials.expect(SERVER, server)
         self._file = access
-        self._servers = servers
         self.credentials = credentials
         self.authoriser = Authoriser(self._read(credentials), clock=time)
         self.keyring = credentials.keyring(self.authoriser.servers)
 
     def _read(self, own: Credentials) -> Access:
         access = read_access(self._file)
-        check_access(access, self._servers, own)
+        check_access(access, own)
         return access
 
     def reload(self, core: "ServerCore") -> None:
