@@ -1,14 +1,10 @@
 """Bugs planted into the part of running servers in changes of the topology, caught by the schedules of
 :mod:`antecede.simulator.servers.changing_world`."""
 
-from typing import Any
-
 import pytest
 
 from antecede.server import changing
-from antecede.server.change_items import Abandoned
 from antecede.server.deciding import Deciding
-from antecede.server.driver import Driver
 from antecede.server.peering import Peering
 from antecede.server.reorganising import Reorganising
 from antecede.simulator.servers import world
@@ -47,39 +43,11 @@ def test_an_agent_that_stays_in_memory_although_its_outcomes_do_not_count(monkey
     _caught([ONE_MORE, MOVED, ONE_MORE, MOVED, ONE_MORE], kill=0.2)
 
 
-def test_a_server_that_abandons_what_it_has_staged(monkeypatch: Patch) -> None:
-    """Only the coordinator may."""
-
-    def watch(self: Deciding, now: float) -> str:
-        organisation = self._machine.organisation
-        if organisation.staged is not None and self._machine.name != organisation.staged.coordinator:
-            self._decide(Abandoned(organisation.staged.change, organisation.staged.attempt))
-        return real(self, now)
-
-    real = Deciding.watch
-    monkeypatch.setattr(Deciding, "watch", watch)
-    _caught([FLAT, BUS, FLAT], kill=0.3)
-
-
 def test_a_staged_change_that_is_never_asked_about(monkeypatch: Patch) -> None:
     """A server that was down at the commit goes on with the old topology."""
     monkeypatch.setattr(Reorganising, "heard", lambda self, hello: False)
     monkeypatch.setattr(changing, "_finish", lambda views, wish: iter(()))
     _caught([FLAT, BUS, FLAT], kill=0.3)
-
-
-def test_a_command_that_is_answered_before_its_item_is_durable(monkeypatch: Patch) -> None:
-    def carry_out(self: Reorganising, command: str, arguments: list[str], done: Any) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(Driver, "when_durable", lambda driver, call: call())
-            patch.setattr(Driver, "when_taken", lambda driver, call: (call(), None)[1])
-            real(self, command, arguments, done)
-
-    real = Reorganising._carry_out
-    monkeypatch.setattr(Reorganising, "_carry_out", carry_out)
-    _caught(
-        [FLAT, BUS, ONE_MORE, MOVED], Faults(crashes=12, powercuts=1.0, slow_disks=8, seconds=0.5, looks=3), 0.0, 50
-    )
 
 
 def test_letters_that_wait_for_ever_because_the_operator_is_gone(monkeypatch: Patch) -> None:
