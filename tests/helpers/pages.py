@@ -51,6 +51,7 @@ EXEMPT: dict[str, dict[str, str]] = {
     "docs/guide/bench.md": {
         "./run python -m pip install nats-py": SERVICE,
         "git worktree add ../before": MINUTES,
+        "antecede bench channel --permissions": MINUTES,
         "antecede bench objects ": MINUTES,
         "antecede bench paper000 ": MINUTES,
     },
@@ -61,6 +62,7 @@ EXEMPT: dict[str, dict[str, str]] = {
     "docs/guide/verify.md": {
         "antecede verify 's3://bucket/run-17/' --master spark://head:7077": SERVICE,
         "files ── encode ──▶": DRAWING,
+        "causal       holds where it was guaranteed": SHOWN,
     },
     "docs/scale.md": {"antecede plan n1000.csv": MINUTES},
 }

@@ -10,8 +10,8 @@ PEOPLE = ["ann@s1", "bob@s2", "cy@s3", "dan@s4"]
 
 
 def test_an_answer_never_appears_before_its_question() -> None:
-    """Play the same conversation in five worlds with different faults."""
-    for seed in range(5):
+    """Play the same conversation in twenty worlds with different faults."""
+    for seed in range(20):
         world = World(TOPOLOGY, agents={"kitchen": Room, "garden": Room}, seed=seed, faults=ROUGH)
         for client in PEOPLE:
             world.send(client, "kitchen", Join())
