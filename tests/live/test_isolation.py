@@ -31,7 +31,7 @@ def _mortal(world: Any, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str
 
 def _run(main: Any) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             await main()
 
     asyncio.run(bounded())
