@@ -110,15 +110,6 @@ class Net(ReplicaNet):
         assert all(state == states[0] for state in states)
         return states[0]["counts"]
 
-    def check_logs(self) -> None:
-        """The records alone lead to the same state, and nothing is left."""
-        again = Net()
-        for name, server in again.servers.items():
-            for record in self.logs[name]:
-                server.replay(record, 0.0)
-            assert again.site(name).snapshot() == self.site(name).snapshot()
-            assert not self.site(name).unended()
-
 
 def test_which_operations_are_blind() -> None:
     assert blind_operations(Tally) == {"add", "confirm", "lie", "hide", "swell", "once"}

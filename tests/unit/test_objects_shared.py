@@ -118,15 +118,6 @@ class Net(ReplicaNet):
         assert states == [states[0]] * 3
         return states[0]
 
-    def check_logs(self) -> None:
-        """The records alone lead to the same state."""
-        again = Net()
-        for name, server in again.servers.items():
-            for record in self.logs[name]:
-                server.replay(record, 0.0)
-            assert again.site(name).snapshot() == self.site(name).snapshot()
-            assert not self.site(name).unended()
-
 
 def _frames(net: Net) -> int:
     return sum(isinstance(out.content, Frame) for _, out in net.frames)

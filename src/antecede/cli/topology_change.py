@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from antecede.server.changing import Outcome, Steps, Wish
     from antecede.topology import TopologyFile
 
+_RUNNING = typer.Argument(None, metavar="[TOPOLOGY]", help="A topology file of running servers.")
+_STOPPED = typer.Option(None, "--data", metavar="DIR", help="The folder with the directories of stopped servers.")
+
 
 def add_to(group: typer.Typer) -> None:
     """Add the commands that change a topology."""
@@ -75,7 +78,7 @@ def add_to(group: typer.Typer) -> None:
 
     @group.command("history")
     def history(
-        topology: str | None = typer.Argument(None, metavar="[TOPOLOGY]", help="A topology file of running servers."),
+        topology: str | None = _RUNNING,
         data: str | None = typer.Option(None, metavar="DIR", help="The folder with the data directories of servers."),
         old: str | None = typer.Option(
             None, "--from", metavar="OLD", help="With --data: the topology in force, for data of older versions."
@@ -106,10 +109,8 @@ def add_to(group: typer.Typer) -> None:
 
     @group.command("abort")
     def abort(
-        topology: str | None = typer.Argument(None, metavar="[TOPOLOGY]", help="A topology file of running servers."),
-        data: str | None = typer.Option(
-            None, metavar="DIR", help="The folder with the directories of stopped servers."
-        ),
+        topology: str | None = _RUNNING,
+        data: str | None = _STOPPED,
         token_file: str | None = TOKEN,
         authority: str | None = AUTHORITY,
         credentials: str | None = CREDENTIALS,
@@ -120,13 +121,11 @@ def add_to(group: typer.Typer) -> None:
 
     @group.command("resolve")
     def resolve(
-        topology: str | None = typer.Argument(None, metavar="[TOPOLOGY]", help="A topology file of running servers."),
+        topology: str | None = _RUNNING,
         decision: str = typer.Option(
             ..., metavar="WHAT", help="abandon, or commit: if you know that the change was made."
         ),
-        data: str | None = typer.Option(
-            None, metavar="DIR", help="The folder with the directories of stopped servers."
-        ),
+        data: str | None = _STOPPED,
         token_file: str | None = TOKEN,
         authority: str | None = AUTHORITY,
         credentials: str | None = CREDENTIALS,

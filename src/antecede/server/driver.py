@@ -102,7 +102,7 @@ class Driver:
         self.awake = False
         """Whether a turn was asked for, or is about to be."""
         self._steps, self._until = 0, 0.0
-        """Steps since the last rest; after this time there are no more of them without one."""
+        """Steps since the last rest, and the time after which another step waits until there was a rest."""
         self._slow = self.hurries = False
         """Whether reactions of this run of turns are slow; and those of the last one. Then records should be committed
         before the reactions of a turn, so that what waits for them can leave earlier."""

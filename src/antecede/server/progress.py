@@ -119,7 +119,7 @@ class Progress:
     # Handlers that may wait.
 
     def begin(self, agent: str) -> int:
-        """A batch of calls that may wait begins; return its slot, or -1 if there is none."""
+        """Take a slot for a batch of calls that may be awaited; return -1 if all slots are taken."""
         if not self._free:
             self._more()
         name = agent.encode()

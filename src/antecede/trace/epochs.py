@@ -191,7 +191,7 @@ def epochs_in(document: Any, where: str) -> list[Epoch]:
 
 
 def epochs_of(metadata: Iterable[Metadata]) -> Epochs | None:
-    """Return the epochs in a trace's metadata, for all its files together; ``None`` if there are none."""
+    """Return the epochs that the metadata of a trace's files list, joined; ``None`` if they list none."""
     return united([epochs_in(said.epochs, "metadata") for said in metadata if said.epochs is not None])
 
 
