@@ -7,12 +7,14 @@ notice within a stated number of schedules. The same schedules find nothing in w
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from antecede import limits
 from antecede.engine import React
+from antecede.engine.context import Context
 from antecede.engine.host import Outcome
 from antecede.engine.tries import SavedTries, Tries
 from antecede.server.driver import Driver
@@ -24,6 +26,7 @@ from helpers.planted import caught
 
 Patch = pytest.MonkeyPatch
 _endless = "handlers end its process again and again"
+_other_id = "to one piece of work had the ids"
 _counted = "were in progress at an end, and counted"
 
 
@@ -115,6 +118,23 @@ def test_the_rest_of_a_worker_s_batch_counted(monkeypatch: Patch) -> None:
     real = Retries.settle
     monkeypatch.setattr(Retries, "settle", settle)
     caught(300, "ended the worker process", faults=Poisoned(isolated="a0", seconds=0.01))
+
+
+def test_an_id_of_a_reaction_whose_letter_is_not_durable(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Context, "reaction_id", property(lambda self: f"{self.agent}:{self.letter.id}"))
+    caught(300, _other_id, faults=_powercuts)
+
+
+def test_reactions_that_run_again_before_their_letters_are_durable(monkeypatch: Patch) -> None:
+    def when_durable(self: Driver, call: Callable[[], None]) -> None:
+        if isinstance(call, partial) and call.func == self._is_durable:
+            call()
+        else:
+            real(self, call)
+
+    real = Driver.when_durable
+    monkeypatch.setattr(Driver, "when_durable", when_durable)
+    caught(300, _other_id, faults=_powercuts)
 
 
 _quiet = Poisoned(seconds=0.05)

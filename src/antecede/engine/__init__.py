@@ -3,11 +3,9 @@
 Its algorithm, for each agent: *get* the next letter, *react*, then in one transaction *dispatch* the messages of the
 reaction, *save* the agent, and *remove the letter* from the mailbox. The engine does not run handlers. It returns the
 reactions that are due (:class:`React`), receives their outcomes (:class:`Reaction`), and keeps everything that must
-survive. An agent reacts to one letter at a time, in the sequence of its mailbox. Several letters may be handed out
-together, to be handled one after the other.
+survive. An agent handles one letter after the other, in the sequence of its mailbox, also if it gets several together.
 
-If a question becomes a dead letter, it is still answered, with the reason (:func:`died`), so that the asker need not
-wait for a timeout.
+A question that becomes a dead letter is answered with the reason (:func:`died`); its asker need not wait longer.
 
 A reaction that fails is tried again with growing pauses, while its mailbox waits. After the last try the letter is
 *dead*: it is set aside with the reason, counts as delivered, and waits for an operator. A client is an agent whose
@@ -73,6 +71,8 @@ class React(msgspec.Struct, frozen=True, gc=False):
     waits for this answer."""
     state: bytes | None
     """The agent's saved state; ``None`` if it has none yet."""
+    durable: bool = False
+    """Whether the letters are known to be durable: they keep their ids."""
 
 
 STALE = "-"

@@ -2,6 +2,11 @@
 
 External effects of a handler (a web request, a print) happen at least once: a reaction that was not committed runs
 again. ``ctx.reaction_id`` is the same each time, so it is a good idempotency key.
+
+Handlers may run before their letters are durable. A letter that this server has named can then come again under another
+id after a crash: its client publishes it again, or the agent that sent it reacts again. So a handler that asks for
+``ctx.reaction_id`` too early is stopped there (:class:`TooEarly`), and runs again when its letter is durable. From then
+on all reactions of its agent wait for that (:mod:`antecede.server.retries`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,6 +61,11 @@ def _any_address(to: tuple[str, ...]) -> tuple[str, ...]:
     return to
 
 
+class TooEarly(BaseException):
+    """A handler asked for the id of its reaction before its letter was durable: it runs again later. Handlers that
+    catch errors do not catch this, because it is none."""
+
+
 class Context(msgspec.Struct, eq=False):
     """The interface of one reaction to everything else."""
 
@@ -74,6 +84,10 @@ class Context(msgspec.Struct, eq=False):
     """The span of this reaction, as a W3C trace context, if tracing is on."""
     requests: bool = False
     """Whether the reaction has requested anything."""
+    durable: bool = True
+    """Whether the letter is durable."""
+    early: bool = False
+    """Whether the handler asked for the reaction's id too early; it may have ignored that it was stopped."""
 
     @property
     def sender(self) -> str:
@@ -83,6 +97,9 @@ class Context(msgspec.Struct, eq=False):
     @property
     def reaction_id(self) -> str:
         """An id that is the same each time this reaction runs."""
+        if not self.durable and self.letter.id.startswith(f"{self.server}."):
+            self.early = self.requests = True
+            raise TooEarly
         return f"{self.agent}:{self.letter.id}"
 
     def send(self, to: str, notification: Notification) -> None:

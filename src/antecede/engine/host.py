@@ -25,7 +25,7 @@ from antecede.channel.letters import Letter
 from antecede.durations import Durations
 from antecede.engine import STALE, React, Reaction, died
 from antecede.engine.agents import Agent, Handler, Timeout, Unanswered, handlers_of, name_of
-from antecede.engine.context import Context
+from antecede.engine.context import Context, TooEarly
 from antecede.engine.state import check, comes_back, encode, too_large, unfit
 from antecede.errors import AgentError
 from antecede.interrupts import is_ctrl_c
@@ -46,6 +46,11 @@ class Outcome(msgspec.Struct):
     rest of it runs again without counting as a try."""
     plain: list[str] = []
     """All letters of the batch, if no reaction failed or requested anything; then ``reactions`` is empty."""
+
+    @property
+    def too_early(self) -> bool:
+        """Whether the batch ended at a reaction that needs a durable letter."""
+        return isinstance(self.failure, TooEarly)
 
     def merge(self) -> None:
         """Put the reactions to ``plain`` letters before the others."""
@@ -171,7 +176,7 @@ class Host:
         self, due: React, clock: Callable[[], float] | None, marks: list[float], singly: bool = False
     ) -> Outcome:
         agent, saved = self._alive.get(due.agent) or self._wake(due)
-        name, server, check, watches = due.agent, self.server, self.check, self.watches
+        name, server, check, watches, durable = due.agent, self.server, self.check, self.watches, due.durable
         outcome = Outcome(name, [], None)
         kind, plain, reactions = type(agent), outcome.plain, outcome.reactions
         stateless = not kind.__struct_fields__
@@ -187,7 +192,7 @@ class Host:
         for done, (letter, named) in enumerate(zip(due.letters, due.handlers, strict=True), 1):
             if then is not None:
                 then(letter.id)
-            context = Context(name, server, letter, check)
+            context = Context(name, server, letter, check, durable=durable)
             begun = [watch.begin(context) for watch in watches] if watches else _nobody
             try:
                 if letter.type != run:
@@ -261,7 +266,7 @@ class Host:
                 self.progress.at(slot, letter.id)
             if self.each is not None:
                 self.each(due.agent)
-            context = Context(due.agent, self.server, letter, self.check)
+            context = Context(due.agent, self.server, letter, self.check, durable=due.durable)
             begun = [watch.begin(context) for watch in self.watches] if self.watches else _nobody
             try:
                 dead = self._call(agent, letter, named, context)
@@ -353,6 +358,8 @@ class Host:
         checked: bool,
         saved: bytes,
     ) -> None:
+        if context.early:
+            raise TooEarly
         # A state that cannot be saved fails like its handler: before anything is recorded.
         state = None
         if not dead and type(agent).__struct_fields__:

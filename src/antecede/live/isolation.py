@@ -18,6 +18,7 @@ from time import perf_counter
 from antecede import limits
 from antecede.crashes import how_ended
 from antecede.engine import React
+from antecede.engine.context import TooEarly
 from antecede.engine.host import Host, Outcome
 from antecede.errors import AgentError
 from antecede.live.application import load_class
@@ -108,7 +109,7 @@ class Isolated:
         if self._news:
             self._streams[1].write(self._news)
             self._news, self._loaded = b"", False
-        batch = Batch(due.letters, due.handlers, not self._loaded, None if self._loaded else due.state)
+        batch = Batch(due.letters, due.handlers, not self._loaded, None if self._loaded else due.state, due.durable)
         self._streams[1].write(framed(batch))
         self._loaded = True
 
@@ -121,7 +122,10 @@ class Isolated:
         except AgentError as error:
             self._loaded = False
             return Outcome(due.agent, [], None, error)
-        if done.failure:
+        if done.too_early:
+            outcome.failure = TooEarly()
+            self._loaded = False
+        elif done.failure:
             outcome.failure = WorkerError(done.failure, done.traceback)
             self._loaded = False
         return outcome

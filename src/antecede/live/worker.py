@@ -140,7 +140,7 @@ class Worker:
         host, agent = self._host, self._agent
         if batch.load:
             host.forget(agent)
-        due = React(agent, batch.letters, batch.handlers, batch.state)
+        due = React(agent, batch.letters, batch.handlers, batch.state, batch.durable)
         try:
             outcome = runner.run(host.react_async(due)) if host.is_async(agent) else host.react(due)
         except BaseException as error:
@@ -151,6 +151,8 @@ class Worker:
         failure = outcome.failure
         if failure is None:
             return Done(outcome.reactions, outcome.state)
+        if outcome.too_early:
+            return Done(outcome.reactions, outcome.state, too_early=True)
         return Done(outcome.reactions, outcome.state, described(failure), traceback_of(failure))
 
 

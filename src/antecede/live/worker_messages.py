@@ -31,6 +31,7 @@ class Batch(msgspec.Struct, frozen=True, tag=True):
     load: bool
     """Whether the agent must be loaded from ``state`` first."""
     state: bytes | None
+    durable: bool
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -53,6 +54,8 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     failure: str = ""
     """The described exception of the first failed reaction."""
     traceback: str = ""
+    too_early: bool = False
+    """Whether that reaction needs a durable letter."""
 
 
 ToWorker = Setup | Batch

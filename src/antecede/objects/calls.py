@@ -10,7 +10,7 @@ after that is the machine's answer to the packets of later records; its deadline
 loses none of it, and a repeated publish is recognised by its number.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -147,6 +147,11 @@ class Calls:
             return []
         failed, self.site.failed = self.site.failed, []
         return failed
+
+    def report(self, error: Callable[..., None]) -> None:
+        """Log operations that failed at some replicas only: conflicts are missing, or code is not deterministic."""
+        for failed in self.failed():
+            error("replica-differs", operation=failed.operation, instance=failed.instance, reason=failed.reason)
 
     def are_sure(self, letters: Iterable[Letter]) -> bool:
         """Return whether these letters may reach their clients before the log has them."""

@@ -24,6 +24,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
+
 from antecede import limits
 from antecede.channel import Letter
 from antecede.engine import React
@@ -267,7 +269,7 @@ class Driver:
             self._outputs.fault(domain, peer, reason)
         if machine.calls.site is not None:
             machine.calls.sure.clear()
-            self._report_failed()
+            machine.calls.report(self._log.error)
         return Turn(list(records), [] if self.stopping else reactions)
 
     def _stays_open(self, reactions: list[React]) -> bool:
@@ -309,15 +311,8 @@ class Driver:
                 self.when_durable(call)
         return step
 
-    def _report_failed(self) -> None:
-        """Log operations that failed at some replicas only: conflicts are missing, or code is not deterministic."""
-        for failed in self.machine.calls.failed():
-            self._log.error(
-                "replica-differs", operation=failed.operation, instance=failed.instance, reason=failed.reason
-            )
-
     def _is_durable(self, due: React) -> None:
-        self._careful.append(due)
+        self._careful.append(replace(due, durable=True))
         self.poke()
 
     def _admitted(self, now: float) -> list[React]:
@@ -408,6 +403,8 @@ class Driver:
         elif reactions := self.retries.settle(due, outcome, now):
             self.feed(Reacted(due.agent, tuple(reactions), state, clock_ms))
         else:
+            if outcome.too_early:
+                self.when_durable(partial(self._is_durable, due))
             # The next turn ends with a check of the deadline, which is that of the next try.
             self.poke()
 
@@ -438,7 +435,9 @@ class Driver:
             self.poke()
 
 
-_inputs_few, _full_seconds = 2, 0.1
+_inputs_few: Final = 2
+"""A step with at most this many inputs can stay open for the reactions that it makes due."""
+_full_seconds: Final = 0.1
 """How long to wait before a record without space is tried again."""
 _calm_seconds: Final = 0.00005
 """After this time without a step the server is idle: input need not wait for more."""

@@ -7,6 +7,9 @@ These tries are counted in memory: a restart begins counting again.
 A handler call that ended the process, or a worker process, counts as a try of its letter alone; the rest of its batch
 runs again and is not counted. The letter is now a *suspect* (:mod:`antecede.engine.tries`): it runs alone, after its
 pause, and at most one suspect runs at a time. Tries that ended the process are in the log.
+
+A reaction that asked for its id too early (:mod:`antecede.engine.context`) has not failed. It runs again when its
+letter is durable, and its agent is *keyed* from then on: all its batches wait until they are durable.
 """
 
 from collections import deque
@@ -37,6 +40,8 @@ class Retries:
         self._running = ""
         """The agent whose suspect is running; empty: none."""
         self._number = 0
+        self.keyed: set[str] = set()
+        """The agents that ask for the ids of their reactions."""
         self.done = 0
         """Number of reactions that succeeded."""
         self.failed = 0
@@ -48,11 +53,11 @@ class Retries:
     def idle(self) -> bool:
         """Whether every batch may run at once."""
         suspects = self._suspects
-        return not (self.tries or suspects.careful or suspects.letters)
+        return not (self.tries or self.keyed or suspects.careful or suspects.letters)
 
     def is_careful(self, due: React) -> bool:
         """Whether a batch may run only when its letters are durable."""
-        return self._suspects.is_careful(due.agent, due.letters[0].id)
+        return due.agent in self.keyed or self._suspects.is_careful(due.agent, due.letters[0].id)
 
     def admit(self, due: React, now: float) -> bool:
         """Return whether a batch may run now. If its first letter has just failed, or is a suspect, it waits."""
@@ -131,18 +136,21 @@ class Retries:
             del self.tries[due.agent]
 
     def settle(self, due: React, outcome: Outcome, now: float) -> list[Reaction]:
-        """Return the part of a batch to commit; if it is empty, the batch waits for its next try."""
+        """Return the part of a batch to commit; if it is empty, the batch waits for its next try. One that ended
+        too early is the caller's: it waits until it is durable."""
         if self._running == due.agent:
             self._running = ""
         if outcome.plain:
             outcome.merge()
         reactions = outcome.reactions
         self.done += len(reactions)
-        if outcome.failure is not None:
+        if outcome.too_early:
+            self.keyed.add(due.agent)
+        elif outcome.failure is not None:
             self._failed(due, outcome, outcome.failure)
         elif due.agent in self.tries and self.tries[due.agent][0] in {reaction.letter for reaction in reactions}:
             del self.tries[due.agent]
-        if not reactions:
+        if not reactions and not outcome.too_early:
             if outcome.ended_at is not None and len(due.letters) > 1:
                 self._suspects.suspect(due.agent, due.letters[outcome.ended_at].id)
                 self._engine.abandon(due.agent)

@@ -209,7 +209,10 @@ class IdentifiedWorld(ServerWorld):
     def _as_many(self, server: SimulatedServer) -> None:
         """Take many connections from one address, and leave them open for a while."""
         introduction = wire.Introduce(wire.VERSION, wire.VERSION_OLDEST, CLIENT, "c0", "", bytes(32))
-        many = [Intruder(self, server, "one of many", introduction).end for _ in range(_address_max + 4)]
+        many: list[End] = []
+        # The server may crash meanwhile; then there is nobody to connect to.
+        while server.up and len(many) < _address_max + 4:
+            many.append(Intruder(self, server, "one of many", introduction).end)
         self.later(0.2, self._count, server, many)
 
     def _count(self, server: SimulatedServer, many: list[End]) -> None:

@@ -77,6 +77,8 @@ def play(
         world_class = IdentifiedWorld
     world = world_class(plan, agents, seed, rough, durability)
     dice = Worker.dice = Dice(random, [name for name in agents if name[0] == "a"], topics, clients)
+    if seed % 4 == 3:
+        dice.wrongs = world.wrongs
     if isinstance(world, IdentifiedWorld):
         world.work = lambda: Work(id=dice.id(), depth=0)
     _workload(world, random, dice)

@@ -63,10 +63,21 @@ class Dice:
         self.ids = 0
         self.strike: Callable[[Context], None] | None = None
         """Ends the process of a handler."""
+        self.wrongs: list[str] | None = None
+        """Unless None: agents have effects outside, under the ids of their reactions; what is wrong with these ids."""
+        self._effects: dict[tuple[str, int], str] = {}
 
     def id(self) -> int:
         self.ids += 1
         return self.ids
+
+    def effect(self, ctx: Context, work: int) -> None:
+        """Have an effect outside, which no crash takes back: its key must be the same each time."""
+        if self.wrongs is not None and work % 3 == 0:
+            key = ctx.reaction_id
+            before = self._effects.setdefault((ctx.agent, work), key)
+            if before != key:
+                self.wrongs.append(f"the reaction of {ctx.agent} to one piece of work had the ids {before} and {key}")
 
     def below(self, bound: int) -> int:
         return int(self.random.random() * bound)
@@ -93,6 +104,7 @@ class Worker(Agent):
 
     def on_work(self, work: Work, ctx: Context) -> None:
         self.seen.append(work.id)
+        self.dice.effect(ctx, work.id)
         if work.depth > 0:
             for _ in range(self.dice.below(3)):
                 self._act(work.depth - 1, ctx)
