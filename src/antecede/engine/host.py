@@ -16,7 +16,7 @@ notification, or its bytes do not fit the notification's fields.
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -27,6 +27,7 @@ from antecede.engine import STALE, React, Reaction, died
 from antecede.engine.agents import Agent, Handler, Timeout, Unanswered, handlers_of, name_of
 from antecede.engine.context import Context, TooEarly
 from antecede.engine.state import check, comes_back, encode, too_large, unfit
+from antecede.engine.watching import Progress, Watch
 from antecede.errors import AgentError
 from antecede.interrupts import is_ctrl_c
 from antecede.whereabouts import text_of
@@ -57,42 +58,6 @@ class Outcome(msgspec.Struct):
         if self.plain:
             self.reactions[:0] = map(Reaction, self.plain)
             self.plain = []
-
-
-class Watch(Protocol):
-    """An observer of reactions, for example for tracing."""
-
-    def begin(self, context: Context) -> Any:
-        """Called when a reaction begins; its result is passed to ``end``."""
-        ...
-
-    def end(self, begun: Any, dead: str, failure: BaseException | None) -> None:
-        """Called when it has ended: successfully, with a dead letter for that reason, or with an exception."""
-        ...
-
-
-class Progress(Protocol):
-    """Names the calls in progress, batch by batch, for the next life (:mod:`antecede.server.progress`)."""
-
-    @property
-    def running(self) -> tuple[str, str] | None: ...
-
-    @property
-    def number(self) -> int: ...
-
-    def call(self, agent: str, letter: str) -> None: ...
-
-    def then(self, letter: str) -> None: ...
-
-    def begin(self, agent: str) -> int: ...
-
-    def at(self, slot: int, letter: str) -> None: ...
-
-    def on(self, slot: int) -> None: ...
-
-    def off(self) -> None: ...
-
-    def end(self, slot: int) -> None: ...
 
 
 class Host:

@@ -210,7 +210,7 @@ class IdentifiedWorld(ServerWorld):
         """Take many connections from one address, and leave them open for a while."""
         introduction = wire.Introduce(wire.VERSION, wire.VERSION_OLDEST, CLIENT, "c0", "", bytes(32))
         many: list[End] = []
-        # If the server crashes in between, nobody listens any more.
+        # The server may crash before all are open.
         while server.up and len(many) < _address_max + 4:
             many.append(Intruder(self, server, "one of many", introduction).end)
         self.later(0.2, self._count, server, many)
