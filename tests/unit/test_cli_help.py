@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -128,3 +129,19 @@ def test_options_without_a_value_show_no_type(capsys: pytest.CaptureFixture[str]
     for words in ([], ["verify"], ["dead", "list"]):
         assert run([*words, "--help"]) == 0
         assert "<bool>" not in capsys.readouterr().out
+
+
+def test_no_bracket_of_a_help_text_is_lost(commands: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """Rich reads some words in brackets as markup and does not print them."""
+    found = 0
+    for name, command in commands.items():
+        texts = [command.help or "", command.epilog or "", *(getattr(one, "help", "") or "" for one in command.params)]
+        brackets = {one for text in texts for one in re.findall(r"\[[^\[\]]*\]", text)}
+        if brackets:
+            assert run([*name.split(), "--help"]) == 0
+            printed = re.sub(r"[\s│]+", "", capsys.readouterr().out)
+            lost = [one for one in brackets if re.sub(r"\s+", "", one) not in printed]
+            assert not lost, name
+            assert "\\[" not in printed, name
+            found += len(brackets)
+    assert found > 3, "redis[hiredis], local[*], [[operation, operation], …] and others"

@@ -179,6 +179,7 @@ def _flowing(command: Any, path: tuple[str, ...] = ()) -> Any:
     if examples:
         # A paragraph each, since the lines of a paragraph are joined.
         command.epilog = "\n\n".join(["Examples:" if len(examples) > 1 else "Example:", *examples])
+    _escape_brackets(command)
     _without_types(command)
     without_conversion(command.params)
     parts = getattr(command, "commands", {})
@@ -190,6 +191,21 @@ def _flowing(command: Any, path: tuple[str, ...] = ()) -> Any:
             part.params.append(same)
         _flowing(part, (*path, name))
     return command
+
+
+def _escape_brackets(command: Any) -> None:
+    """When help is printed, Rich would take ``[hiredis]`` in ``redis[hiredis]`` for a style, and would not print it."""
+    made = command.format_help
+
+    def format_help(context: Any, formatter: Any) -> None:
+        if command.rich_markup_mode == "rich":
+            for one in (command, *command.params, *getattr(command, "commands", {}).values()):
+                if getattr(one, "help", None):
+                    one.help = re.sub(_markup, r"\\\1", one.help)
+            command.epilog = re.sub(_markup, r"\\\1", command.epilog or "")
+        made(context, formatter)
+
+    command.format_help = format_help
 
 
 def _without_types(command: Any) -> None:
@@ -228,6 +244,9 @@ def _rank(name: str) -> int:
 _completing = "_ANTECEDE_COMPLETE"
 _again_seconds = 0.05
 """The variable in which a shell says that it asks for completions."""
+
+_markup = r"(?<!\\)(\[[a-z#/@][^\[]*?\])"
+"""The brackets that Rich reads as markup."""
 
 _usual = {"antecede client": "list", "antecede dead": "list", "antecede topology": "check"}
 """Groups of commands about a topology, and the command of each that shows one."""

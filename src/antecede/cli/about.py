@@ -30,7 +30,9 @@ def register(app: typer.Typer) -> None:
     @app.command("help")
     def help_(
         context: typer.Context,
-        command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="A command, as words.")] = None,
+        command: Annotated[
+            list[str] | None, typer.Argument(metavar="COMMAND", help="For example: topology check")
+        ] = None,
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> None:
         """Show the help of a command; without one, the list of all commands."""

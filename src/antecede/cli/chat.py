@@ -19,7 +19,9 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def chat(
         topology: str | None = typer.Argument(
-            None, metavar="[TOPOLOGY]", help="A topology file, to talk in a room of it. Default: the story."
+            None,
+            metavar="[TOPOLOGY]",
+            help="Topology of running servers to chat on. Without it: play the simulated story.",
         ),
         name: str | None = typer.Option(None, "--name", metavar="NAME", help="Your name in the chat."),
         server: str | None = typer.Option(
@@ -35,9 +37,9 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """See an answer appear before its question under FIFO order, and never under causal order; or chat yourself.
 
-        Without a topology: the story of four people on four simulated servers, under each order. With one (antecede
-        sample chat copies one, antecede up runs its servers): join a room; each line of input is said to all its
-        members, until the input ends (Ctrl-D).
+        Without a topology, play the story of four people on four simulated servers, under each order. With a topology
+        (antecede sample chat copies one, antecede up runs its servers), join a room: each line of input is sent to all
+        its members, until the input ends (Ctrl-D).
         """
         if topology is None:
             if name is not None or server is not None:

@@ -33,9 +33,12 @@ def register(app: typer.Typer) -> None:
         client: list[str] = _clients,
         operator: list[str] = _operators,
         days: float = _days,
-        tls: bool = typer.Option(True, "--tls/--no-tls", help="Also certificates, so that connections use TLS."),
+        tls: bool = typer.Option(True, "--tls/--no-tls", help="Also create certificates, so that connections use TLS."),
         system: str | None = typer.Option(
-            None, "--system", metavar="NAME", help="Certificates have names spiffe://NAME/role/name. Default: the file."
+            None,
+            "--system",
+            metavar="NAME",
+            help="Certificates have names spiffe://NAME/role/name. Default: the name of the topology file.",
         ),
         out: str | None = _out,
         access: str | None = _access,

@@ -92,11 +92,16 @@ def register(app: typer.Typer) -> None:
     def drop(
         where: str = _where,
         client: str | None = typer.Argument(
-            None, metavar="[NAME@SERVER]", help="A disconnected client, as status lists it; none with --all."
+            None,
+            metavar="[NAME@SERVER]",
+            help="A disconnected client, as status lists it; leave it out with --all or --like.",
         ),
-        every: bool = typer.Option(False, "--all", help="The mailboxes of all disconnected clients."),
+        every: bool = typer.Option(False, "--all", help="Empty the mailboxes of all disconnected clients."),
         like: str = typer.Option(
-            "", "--like", metavar="PATTERN", help="Of the disconnected clients that fit, for example 'tmp-*@s1'."
+            "",
+            "--like",
+            metavar="PATTERN",
+            help="Empty the mailboxes of disconnected clients whose address matches, for example 'tmp-*@s1'.",
         ),
         token_file: str | None = TOKEN,
         authority: str | None = AUTHORITY,
@@ -116,7 +121,9 @@ def register(app: typer.Typer) -> None:
 
 
 def _many(group: typer.Typer, name: str, does: str) -> None:
-    @group.command(name, help=f"{does} One by its ID, or many: --all, or filters. Interrupted, it may start again.")
+    @group.command(
+        name, help=f"{does} Give one ID, or choose many with --all or filters. If it is interrupted, run it again."
+    )
     def command(
         where: str = _where,
         letter: str | None = _letter_or_not,

@@ -23,7 +23,9 @@ def register(app: typer.Typer) -> None:
     def explain(
         trace: Annotated[
             list[str],
-            typer.Argument(metavar="TRACE…", help="Files, directories (also servers'), patterns; - is standard input."),
+            typer.Argument(
+                metavar="TRACE…", help="Files, folders, data directories of servers, patterns; - is standard input."
+            ),
         ],
         message: str | None = typer.Option(
             None, "--message", metavar="ID", help="Explain every late delivery of this message."
@@ -37,7 +39,7 @@ def register(app: typer.Typer) -> None:
         ),
         diagram: bool = typer.Option(False, "--diagram", help="Draw each explanation; a single one is always drawn."),
         svg: str | None = typer.Option(None, "--svg", metavar="FILE", help="Draw only the events involved into FILE."),
-        engine: str = typer.Option("auto", "--engine", help="auto, plain (this process) or spark."),
+        engine: str = typer.Option("auto", "--engine", help="auto, plain (in the process of this command) or spark."),
         master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
         conf: Annotated[
             list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")

@@ -30,7 +30,10 @@ def register(app: typer.Typer) -> None:
         fifo_links: bool = typer.Option(False, "--fifo-links", help="Links do not reorder."),
         duplicates: bool = typer.Option(False, "--duplicates", help="Every packet arrives twice."),
         program: str | None = typer.Option(
-            None, "--program", metavar="FILE", help="Only these sends: processes P…, send M FROM -> TO[,TO…] [after K]."
+            None,
+            "--program",
+            metavar="FILE",
+            help="A file with lines: processes P…, and send M FROM -> TO[,TO…] [after K]. Only these sends are tried.",
         ),
         guarantee: str = typer.Option(
             "",
@@ -43,10 +46,11 @@ def register(app: typer.Typer) -> None:
         ),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
     ) -> int:
-        """Try every interleaving of a small scope: sends at any moment, packets arriving in any sequence.
+        """Try every interleaving of a few messages between a few processes: sends at any moment, packets arriving in
+        any sequence.
 
         Exit 0: every run keeps the guarantee of the order. 1: a run breaks it; the shortest one is printed as a
-        scenario file. 2: the scope is too large or makes no sense.
+        scenario file. 2: there are too many interleavings, or the options contradict each other.
         """
         if multicast and broadcast:
             raise UsageError("--multicast and --broadcast exclude each other")

@@ -34,7 +34,9 @@ def register(app: typer.Typer) -> None:
     def export(
         trace: Annotated[
             list[str],
-            typer.Argument(metavar="TRACE…", help="Files, directories (also servers'), patterns; - is standard input."),
+            typer.Argument(
+                metavar="TRACE…", help="Files, folders, data directories of servers, patterns; - is standard input."
+            ),
         ],
         to: str = typer.Option(..., "--to", metavar="FORMAT", help=f"One of {', '.join(_formats)}."),
         output: str = typer.Option(

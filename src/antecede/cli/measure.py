@@ -19,7 +19,9 @@ def register(app: typer.Typer) -> None:
     def measure(
         trace: Annotated[
             list[str],
-            typer.Argument(metavar="TRACE…", help="Files, directories (also servers'), patterns; - is standard input."),
+            typer.Argument(
+                metavar="TRACE…", help="Files, folders, data directories of servers, patterns; - is standard input."
+            ),
         ],
         tables: str | None = typer.Option(
             None,
@@ -27,7 +29,7 @@ def register(app: typer.Typer) -> None:
             metavar="DIR",
             help="Also write tables: DIR/traffic.parquet, delay, rates, held, hops.",
         ),
-        engine: str = typer.Option("auto", "--engine", help="auto, plain (this process) or spark."),
+        engine: str = typer.Option("auto", "--engine", help="auto, plain (in the process of this command) or spark."),
         master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
         conflicts: str | None = typer.Option(
             None, "--conflicts", metavar="FILE", help="The table of conflicting operations, if the trace has none."
@@ -45,8 +47,8 @@ def register(app: typer.Typer) -> None:
         held: the share of arrivals that had to wait for another message.
         hops: packets per copy, if routers forward messages from domain to domain.
         concurrency: the share of pairs of messages that no order needs to keep in order.
-        significance: the orderings of causal order that conflicting operations do not need. This needs rows with
-        instances and a table of conflicts.
+        significance: how many pairs that causal order keeps in sequence need no order, because their operations do not
+        conflict. This needs rows with instances and a table of conflicts.
         rates: messages sent per second.
 
         A figure that the trace does not record is "not recorded", and null in the JSON document, never 0.

@@ -49,7 +49,10 @@ def register(app: typer.Typer) -> None:
         ),
         busiest: int | None = typer.Option(None, "--busiest", metavar="N", min=2, help="Only the N busiest servers."),
         pins: str | None = typer.Option(
-            None, "--pins", metavar="FILE", help="TOML: together, apart (lists of servers), never_router (servers)."
+            None,
+            "--pins",
+            metavar="FILE",
+            help="TOML: together, apart (lists of lists of servers), never_router (a list of servers).",
         ),
         allow_disconnected: bool = typer.Option(
             False, "--allow-disconnected", help="Servers that exchange no messages need no route to each other."

@@ -23,7 +23,9 @@ def register(app: typer.Typer) -> None:
     def races(
         trace: Annotated[
             list[str],
-            typer.Argument(metavar="TRACE…", help="Files, directories (also servers'), patterns; - is standard input."),
+            typer.Argument(
+                metavar="TRACE…", help="Files, folders, data directories of servers, patterns; - is standard input."
+            ),
         ],
         assume: str | None = typer.Option(
             None,
@@ -38,7 +40,7 @@ def register(app: typer.Typer) -> None:
         every: bool = typer.Option(
             False, "--all", help="Count every earlier message of a sender, not only the last one delivered."
         ),
-        engine: str = typer.Option("auto", "--engine", help="auto, plain (this process) or spark."),
+        engine: str = typer.Option("auto", "--engine", help="auto, plain (in the process of this command) or spark."),
         master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
         conf: Annotated[
             list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")

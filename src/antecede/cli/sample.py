@@ -14,7 +14,8 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def sample(
         name: Annotated[
-            list[str] | None, typer.Argument(metavar="NAME…", help="The samples to copy; all for all of them.")
+            list[str] | None,
+            typer.Argument(metavar="NAME…", help="The samples to copy; the word all copies all of them."),
         ] = None,
         to: str = typer.Option(".", "--to", metavar="DIR", help="The folder to copy them to."),
         as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),

@@ -30,7 +30,7 @@ def add_to(group: typer.Typer) -> None:
             None, metavar="DIR", help="Change stopped servers, with their data directories below this folder."
         ),
         limit: float = typer.Option(
-            60.0, metavar="SECONDS", help="How long letters may wait; then the change is abandoned."
+            60.0, metavar="SECONDS", help="How long to wait for letters in transit; then the change is abandoned."
         ),
         dry_run: bool = typer.Option(False, "--dry-run", help="Only show what would change, pause or be refused."),
         drop: bool = typer.Option(
@@ -45,8 +45,8 @@ def add_to(group: typer.Typer) -> None:
 
         States, letters, timers and questions stay with their agents. All servers of both topologies must run; start
         new servers with NEW first (`antecede serve NEW --server NAME`), they wait until they are added. --dry-run shows
-        what pauses. If the command is killed, run it again: it finishes the change, or begins again. Without it the
-        servers continue as before after some seconds, unless the change was already decided.
+        what pauses. If the command is killed, run it again: it finishes the change, or begins again. If you do
+        not run it again, the servers continue as before after some seconds, unless the change was already decided.
 
         Exit code 1 if the change is refused, 2 if it could not be made.
         """

@@ -33,10 +33,12 @@ def register(app: typer.Typer) -> None:
     def verify(
         trace: Annotated[
             list[str],
-            typer.Argument(metavar="TRACE…", help="Files, directories (also servers'), patterns; - is standard input."),
+            typer.Argument(
+                metavar="TRACE…", help="Files, folders, data directories of servers, patterns; - is standard input."
+            ),
         ],
         order: str = typer.Option("fifo,causal", "--order", help=f"The orders to check: {', '.join(_orders)}."),
-        engine: str = typer.Option("auto", "--engine", help="auto, plain (this process) or spark."),
+        engine: str = typer.Option("auto", "--engine", help="auto, plain (in the process of this command) or spark."),
         master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
         quarantine: str | None = typer.Option(
             None, "--quarantine", metavar="DIR", help="Write the rows that were set aside to DIR/quarantine.jsonl."
@@ -59,7 +61,9 @@ def register(app: typer.Typer) -> None:
             "auto", "--causal", help="How Spark checks FIFO and causal order: walk (one task), chunks (of time), auto."
         ),
         everywhere: bool = typer.Option(
-            False, "--everywhere", help="Also where the topology in force did not guarantee an order (epochs)."
+            False,
+            "--everywhere",
+            help="Check FIFO and causal order also where the topology in force did not guarantee them (epochs).",
         ),
         dry_run: bool = typer.Option(
             False, "--dry-run", help="Print what would be read and by which engine, and stop."
