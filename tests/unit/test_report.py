@@ -141,7 +141,7 @@ def test_many_processes_are_the_busiest_and_others(report: Callable[..., tuple[i
     [
         ("report -", "standard input"),
         ("report trace.jsonl -o no/such/folder/x.html", "does not exist"),
-        ("report trace.jsonl -o x.json", "expected a name for HTML"),
+        ("report trace.jsonl -o x.json", "choose a name that does not end in .json"),
         ("report trace.jsonl -o .", "not a directory"),
         ("report trace.jsonl --order casual", "did you mean causal?"),
         ("report trace.jsonl --first 1000", "expected 0 to 100"),

@@ -319,7 +319,7 @@ def test_closing_twice_is_once_and_a_closed_log_says_so(place: str) -> None:
 
 
 def test_waiting_for_what_nobody_appended_is_an_error(place: str) -> None:
-    with open_log(place) as log, pytest.raises(UsageError, match="the newest appended is 0"):
+    with open_log(place) as log, pytest.raises(UsageError, match="the last is 0"):
         log.wait(1)
 
 

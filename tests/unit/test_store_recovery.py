@@ -278,7 +278,7 @@ def test_a_snapshot_that_cannot_be_written_leaves_the_log_as_it_was(disk: Simula
     log.snapshot(b"fine", 2)
     with pytest.raises(UsageError, match="there is already one up to 2"):
         log.snapshot(b"late", 1)
-    with pytest.raises(UsageError, match="the newest appended is 2"):
+    with pytest.raises(UsageError, match="the last is 2"):
         log.snapshot(b"early", 3)
 
 

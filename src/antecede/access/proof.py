@@ -8,13 +8,14 @@
     Proof(signature), then the hello      ──►
 
 Each end signs the same content: both nonces, the role and the name of the dialing end, the name of the server, the
-versions, and the binding of the TLS channel (empty without TLS). It begins with the end that signs. So a signature is
-worth nothing on another connection, in the other direction, for another name, or through a relay that ends TLS. The
-dialing end sends nothing about itself beyond its name before the server has proved to be the right one.
+versions, and the binding of the TLS channel (empty without TLS). The content starts with which end signs (dialing or
+answering). So a signature is worth nothing on another connection, in the other direction, for another name, or through
+a relay that ends TLS. The dialing end sends nothing about itself beyond its name before the server has proved to be the
+right one.
 
 An identity is proved by a signature with one of its keys. If it lists certificates, the connection's certificate must
 have one of these names, too. An identity with ``certificate_alone`` is proved by its certificate, which TLS has
-checked. An identity without keys cannot be proved otherwise: this is how keys are revoked.
+checked. An identity with neither keys nor ``certificate_alone`` can never be proved: this is how keys are revoked.
 
 Refusals do not say whether the name or the key is wrong, so that names cannot be searched for. The log does.
 """

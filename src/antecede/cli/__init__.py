@@ -194,7 +194,7 @@ def _flowing(command: Any, path: tuple[str, ...] = ()) -> Any:
 
 
 def _escape_brackets(command: Any) -> None:
-    """When help is printed, Rich would take ``[hiredis]`` in ``redis[hiredis]`` for a style, and would not print it."""
+    """Escape brackets when help is printed: Rich would take ``[hiredis]`` in ``redis[hiredis]`` for a style."""
     made = command.format_help
 
     def format_help(context: Any, formatter: Any) -> None:

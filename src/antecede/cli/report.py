@@ -57,7 +57,9 @@ def register(app: typer.Typer) -> None:
         _check_writable(page)
         data = page.with_suffix(".json")
         if page == data:
-            raise UsageError(f"-o {output}: expected a name for HTML, since {data.name} gets the numbers")
+            raise UsageError(
+                f"-o {output}: choose a name that does not end in .json; the numbers are written to {data.name}"
+            )
         settings = spark_settings(conf)
         with trace_inputs(trace) as paths:
             chosen = chosen_engine(engine, master, conf, paths)

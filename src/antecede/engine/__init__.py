@@ -146,7 +146,7 @@ class Engine:
         self.deaths = 0
         """Letters that ever died here: the number of the newest dead letter."""
         self.clock_ms = 0
-        """The wall clock of the last reactions."""
+        """The server time of the last reactions (:mod:`antecede.server.clock`)."""
         self.forgotten = 0
         """Dead letters that were dropped in this life because there were too many."""
         self.asks: dict[str, Question] = {}
@@ -352,7 +352,7 @@ class Engine:
         return letters
 
     def finish_plainly(self, agent: str, ids: list[str], state: State | None, clock_ms: int) -> None:
-        """Do the same for reactions that requested nothing, and with no letter dead."""
+        """Finish reactions, like :meth:`finish`, that requested nothing and left no letter dead."""
         mailbox = self.mailboxes.get(agent)
         if mailbox is None or agent in self.following.agents:
             self.finish(agent, tuple(map(Reaction, ids)), state, clock_ms)

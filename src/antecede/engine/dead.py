@@ -22,7 +22,7 @@ class Dead(msgspec.Struct, frozen=True, array_like=True, gc=False):
     number: int = 0
     """Its place in the sequence of all dead letters of this server, from 1."""
     since_ms: int = 0
-    """The server's wall clock when it died."""
+    """The server time when it died."""
 
     @property
     def key(self) -> str:
@@ -38,7 +38,7 @@ class Choice(msgspec.Struct, frozen=True):
     reason: str = ""
     """A part of the reason."""
     before_ms: int = 0
-    """Only letters that died before this time of the server's wall clock."""
+    """Only letters that died before this server time."""
 
     def admits(self, dead: Dead) -> bool:
         """Return whether a dead letter fits all fields."""

@@ -62,7 +62,7 @@ class Following:
         """The sequence in which the letters of these agents came, by letter and agent."""
         self.newest = 0
         self.since: dict[str, int] = {}
-        """The wall clock at which held letters of mailboxes with a limit of time were seen, by letter and agent."""
+        """The server time at which held letters of mailboxes with a limit of time were seen, by letter and agent."""
         self._barriers: dict[str, _Barrier] = {}
 
     def came(self, agent: str, letter: Letter) -> None:

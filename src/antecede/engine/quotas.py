@@ -62,7 +62,7 @@ class Quotas:
         self.crowded: set[str] = set()
         """Mailboxes with too many letters, of which the first were handed out."""
         self.ages: dict[str, deque[list[int]]] = {}
-        """For mailboxes with a limit of time: [wall clock, number of letters seen then], from the head on. Letters
+        """For mailboxes with a limit of time: [server time, number of letters seen then], from the head on. Letters
         behind these have not been seen. This is durable."""
         self.expired: dict[str, int] = {}
         """The letters that expired since someone looked here, by mailbox."""

@@ -124,6 +124,7 @@ class ServerRuntime:
                 wall_ms=wall_ms,
                 cuts=truncated(found.cuts, wall_ms),
             )
+            # The number by which peers recognise a restart; the file of calls has another number of this life.
             self.machine.begin_life(randbits(63) + 1)
             for agent, letter in ended.calls:
                 tries = self.machine.engine.tries.of(agent, letter)

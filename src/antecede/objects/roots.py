@@ -1,5 +1,10 @@
 """Wound–wait: the roots of one home, and the roots that an object has asked to make way.
 
+A *root* is an operation that a user started, and its *home* is the object where it was started. A *try* of a root is
+one execution of it. To *wound* a root is to ask it to *make way*: its try is aborted, and the root *rests* until the
+message to go on (*heal*) comes; then its next try begins. To *unite* roots is to make one root of them, with one
+request.
+
 The theorem of §3.3 is about messages. Instances can still wait for each other in a cycle: op1@i calls op2@j while op3@j
 calls op4@i, with op1 ~ op4 and op2 ~ op3. So an object at which an older instance waits for one of a *younger* root
 asks that root's home to abort it (``wound``). The home does, unless it has decided to commit. When the older instance
@@ -47,8 +52,8 @@ class Roots:
         unite: Callable[[list[Root]], Root] | None = None,
         shareable: Callable[[str], int] = lambda _: 0,
     ) -> None:
-        """``operation``: by which conflicts of a root are decided. ``unite``: makes one root of several. ``shareable``:
-        how many roots of an operation may share one."""
+        """``operation``: by which conflicts of a root are decided. ``unite``: makes one root of several, for
+        shared requests. ``shareable``: how many roots of an operation may share a request."""
         self.version = 2
         """The rules of admission."""
         self.running: dict[str, Root] = {}
@@ -66,7 +71,7 @@ class Roots:
         self._waiting: dict[str, deque[Root]] = {}
         """By operation, the oldest first."""
         self._healed: set[str] = set()
-        """Running tries that need not rest when they are wounded: the message to go on came before the wound."""
+        """Running tries that need not rest when they are wounded: the message ``heal`` came before the wound."""
         self._admitted: dict[str, int] = {}
         """How many roots of each operation run or rest."""
         self._bytes = 0

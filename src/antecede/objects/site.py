@@ -13,7 +13,7 @@ before it (:mod:`antecede.objects.table`). Locks stay with the root until it end
 failed or were aborted within it: values that such an instance read may change before its root commits.
 
 **Wound–wait** (:mod:`antecede.objects.roots`) ends the cycles of waiting instances, which the theorem of §3.3 does not
-exclude.
+exclude. That module defines the words *root*, *home*, *try*, *wound*, *make way*, *rest* and *heal*.
 """
 
 from collections.abc import Iterable, Iterator
@@ -92,7 +92,7 @@ class Site(Order):
         return root.name, self._finished()
 
     def _sharing(self) -> tuple[Any, ...]:
-        """Return how several roots become one, and for which operations."""
+        """Return the arguments of :class:`Roots` for shared requests: how to unite roots, and how many of them."""
         return ()
 
     def _called(self, root: Root) -> str:
@@ -191,7 +191,7 @@ class Site(Order):
             self.table.queue(Instance(attempt, root.operation, root.arguments, attempt, root.number, "", 0))
 
     def _rest(self, attempt: str) -> None:
-        """Let a root of this home make way: its try is undone."""
+        """Let a root of this home make way for an older one: undo its try, and let it rest."""
         self.execution.abort(self.table.instances[attempt])
         self._follow()
         self._queue(self.roots.rest(attempt))

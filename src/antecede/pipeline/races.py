@@ -78,7 +78,7 @@ def races_files(
 def races_in(
     running: Session, given: Given, declare: Declare, wanted: Wanted, say: Say = lambda _: None
 ) -> dict[str, Any]:
-    """Do the same in a running session."""
+    """Find the races in a trace, in a running session. Return the report."""
     started = time.perf_counter()
     trace = open_trace(running, given, say, figures=True, numbered=True)
     say(f"looking for races among {trace.rows:,} rows")

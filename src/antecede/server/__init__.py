@@ -4,8 +4,8 @@
 
 A step takes a batch of inputs, one after the other, and then stamps everything that they sent. Its outcome is **one
 record**: the inputs that were accepted. The driver appends the record to the log, and lets the step's effects leave
-when that record, and every one before it, is durable: *persist, then send, then acknowledge*. Reactions may run at
-once, because their results are part of a later record.
+when that record, and every one before it, is durable: *persist, then send, then acknowledge*. Reactions may run
+before that, because their results are part of the same record or of a later one.
 
 Recovery is the same machine reading the same records: ``replay(record)`` arrives at the same state, with the same
 stamps on the same frames; what was not acknowledged is then resent. There is no other recovery code.

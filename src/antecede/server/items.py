@@ -43,7 +43,7 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     asked: str = ""
     """The id that an answer quotes, if it is not that of this publish."""
     deadline_ms: int = 0
-    """For a call: the wall clock by which it must have ended."""
+    """For a call: the server time by which it must have ended."""
 
 
 class Reacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=3):
@@ -53,7 +53,7 @@ class Reacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
     reactions: tuple[Reaction, ...]
     state: State | None
     clock_ms: int
-    """The wall clock when the step was taken, from which its timers count."""
+    """The server time at which the reactions ended, from which their timers count."""
 
     @property
     def letters(self) -> list[str]:
@@ -84,7 +84,7 @@ class Buried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
 
     @property
     def keys(self) -> list[str]:
-        """Its key, as a list."""
+        """The key of the removed letter, as a list."""
         return [self.key]
 
 
@@ -407,7 +407,7 @@ def joined(stored: Iterable[bytes]) -> Iterator[bytes]:
 
 
 LIFE_NUMBERS: Final = 10**9
-"""Each life of a server numbers its letters from a multiple of this on."""
+"""At each start (a new life of the server), letters are numbered from the next multiple of this on."""
 _nul: Final = "\0"
 _piece: Final = b"\xc1"
 """The one byte that no MessagePack value starts with."""

@@ -124,7 +124,7 @@ class Participant:
         ]
 
     def look(self, topology: str, drop: str) -> dict[str, Any]:
-        """Return what this server has, and what stands in the way of this topology. ``drop``: unless empty, letters of
+        """Return the state of this server, and the obstacles to this change. If ``drop`` is not empty, letters of
         removed agents and clients may be lost."""
         machine, organisation = self._machine, self._machine.organisation
         new = parse_topology(topology, "the new topology")

@@ -69,11 +69,11 @@ class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     deaths: int = 0
     """Letters that ever died here."""
     died: list[tuple[int, int]] = []
-    """For each dead letter its number, and the wall clock at its death. Snapshots before log format 3 lack them."""
+    """For each dead letter its number, and the server time of its death. Snapshots before log format 3 lack them."""
     clock_ms: int = 0
-    """The wall clock of the last reactions."""
+    """The server time of the last reactions."""
     ages: dict[str, list[tuple[int, int]]] = {}
-    """For mailboxes with a limit of time: wall clock, letters that were seen then."""
+    """For mailboxes with a limit of time: server time, letters that were seen then."""
     holding: list[str] = []
     """Agents for which letters that follow from a dead one are held."""
     pasts: dict[str, Past] = {}

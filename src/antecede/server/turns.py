@@ -16,7 +16,7 @@ class Turn(msgspec.Struct):
     again."""
     reactions: list[React]
     """THEN run these, one agent independent of another, and report each with ``reacted``. They need not wait for the
-    records, because their results are part of a later record."""
+    records, because their results are part of the record of an open step, or of a later record."""
 
 
 class Commit(Enum):

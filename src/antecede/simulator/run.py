@@ -77,7 +77,7 @@ class Setup(msgspec.Struct, frozen=True):
         if len(organisation.trees) > 1:
             apart = next(iter(sorted(organisation.trees[1])))
             raise UsageError(
-                f"there is no route from {organisation.servers[0]} to {apart}: every server sends to every other"
+                f"there is no route from {organisation.servers[0]} to {apart}: simulate needs one connected topology"
             )
 
     def used(self) -> list[OrderSpec]:

@@ -181,8 +181,10 @@ class LogStore(Closing):
                 return True
             if self._failure:
                 raise again(self._failure)
-            if upto > self._last or self._closed:
-                raise UsageError(f"nothing makes record {upto} durable: the newest appended is {self._last}")
+            if upto > self._last:
+                raise UsageError(f"record {upto} was never appended; the last is {self._last}")
+            if self._closed:
+                raise UsageError(f"record {upto} is not durable, and the log is closed")
             woken = self._waiting.add(upto)
             self._rouse()
         if not woken.acquire(timeout=-1 if timeout is None else timeout):

@@ -52,7 +52,7 @@ class MemoryStore(Closing):
 
     def wait(self, upto: int, timeout: float | None = None) -> bool:
         if upto > self._last:
-            raise UsageError(f"nothing makes record {upto} durable: the newest appended is {self._last}")
+            raise UsageError(f"record {upto} was never appended; the last is {self._last}")
         return True
 
     def snapshot(self, data: bytes | Iterable[bytes], upto: int) -> None:

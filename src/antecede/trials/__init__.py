@@ -8,6 +8,6 @@ The load is :mod:`antecede.walks`.
 * :mod:`~antecede.trials.disks`: a disk whose power can be cut, under a real process.
 
 A trial is one round from one seed: a new folder, some faults, a quiet time, a verdict. The seed determines the messages
-and the plan of the faults. The effect of a kill depends on the machine, so a round with errors keeps its folder
-instead.
+and the plan of the faults. A seed cannot repeat a kill, whose effect depends on the machine, so the folder of a round
+with errors is kept.
 """

@@ -117,7 +117,7 @@ class Study(msgspec.Struct, frozen=True):
     orders: tuple[str, ...] = ORDERS
 
     def run(self, order: str, density: float) -> dict[str, Any]:
-        """One order at one density."""
+        """Run one order with one share of conflicting requests."""
         meter, figures = Meter(self.warmup), Figures(self.warmup)
         world = StudyWorld(order, self.processes, density, self.seed, meter, figures)
         gap = parse_draw("exponential:0.1", stream(self.seed, "gap"))

@@ -50,7 +50,7 @@ def explain_files(
 
 
 def explain_in(running: Session, given: Given, asked: Asked, say: Say = lambda _: None) -> dict[str, Any]:
-    """Do the same in a running session."""
+    """Explain violations of an order in a trace, in a running session. Return the report."""
     started = time.perf_counter()
     trace = open_trace(running, given, say, instances=asked.order == "significant")
     say(f"looking for chains among {trace.rows:,} rows")

@@ -52,7 +52,7 @@ class Bench(msgspec.Struct, frozen=True):
 
 
 def bench_for(trace: Trace, conflicts: Conflicts, every_late: bool = False, lanes_max: int | None = None) -> Bench:
-    """Return the settings of the task."""
+    """Return the settings of the task that judges significant order."""
     tables = {name: {one: sorted(others) for one, others in own.items()} for name, own in conflicts.tables.items()}
     docket = trace.docket((), every_late=every_late)
     return Bench(docket, trace.names, tables, sorted(conflicts.everything), lanes_max)

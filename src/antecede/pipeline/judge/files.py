@@ -159,7 +159,7 @@ def verify_in(
     everywhere: bool = False,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
-    """Do the same in a running session."""
+    """Verify a trace in a running session. Return the report."""
     orders = known_orders(orders)
     started = time.perf_counter()
     given = _planned(running, given)

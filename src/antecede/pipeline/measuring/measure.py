@@ -49,7 +49,7 @@ def measure_in(
     conflicts: Conflicts | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
-    """Do the same in a running session."""
+    """Measure a trace in a running session. Return the report."""
     started = time.perf_counter()
     trace = open_trace(running, given, say, figures=True, numbered=True)
     say(f"measuring {trace.rows:,} rows")

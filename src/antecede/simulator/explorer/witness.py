@@ -1,7 +1,7 @@
 """A violation as a scenario file that can be played.
 
 The run is written down input by input. The last line gives the behaviour of a correct order at that point. It is
-computed by playing the same file: on the project's own order of that name if a variant of it broke, else on the
+computed by playing the same file: on our order, if the broken order is a variant of one of ours; otherwise on the
 simplest order with the violated guarantee.
 """
 

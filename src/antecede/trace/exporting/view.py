@@ -102,7 +102,7 @@ class View:
         return sum(delivered < sent for delivered, sent in pairs)
 
     def is_late(self, event: Event) -> Late | None:
-        """Return the verdict on a delivery that is late."""
+        """Return the verdict on a late delivery, or None if the event is not one."""
         return self.late.get((event.message or "", event.process)) if event.kind == DELIVER else None
 
 
