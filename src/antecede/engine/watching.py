@@ -1,4 +1,4 @@
-"""What a host tells about its reactions while they run, and to whom."""
+"""The observers of reactions while they run: spans for tracing, and the names of the calls in progress."""
 
 from typing import Any, Protocol
 
