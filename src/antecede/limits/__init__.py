@@ -147,7 +147,7 @@ message_id_chars_max: Final = 200
 """The id of one message."""
 
 reactions_together_max: Final = 256
-reactions_together_seconds: Final = 0.005
+reactions_together_seconds: Final = 0.003
 """Letters that one agent receives together; their reactions are committed together. The time after which other agents
 and connections have their turn, if handlers are slow: 256 handlers of a millisecond would stop a server for a quarter
 of a second. With less time, an overloaded server spends more of it on what it refuses."""

@@ -26,10 +26,20 @@ from antecede.live.worker_messages import LENGTH, At, Batch, Done, FromWorker, R
 from antecede.server.words import Log
 from antecede.topology import TopologyFile
 
-_program = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from antecede.live.worker import main; main(int(sys.argv[2]))"
-)
+_program = """
+import json, os, sys
+os.nice(5)
+try:
+    with open("/proc/self/autogroup", "w") as group:
+        group.write("5")
+except OSError:
+    pass
+sys.path[:] = json.loads(sys.argv[1])
+from antecede.live.worker import main
+main(int(sys.argv[2]))
+"""
+"""The worker's start. It gives way to the server from the beginning, because its imports take much time. Where Linux
+divides the time among sessions, that is a setting of the session."""
 
 
 class WorkerError(AgentError):
