@@ -41,6 +41,7 @@ from antecede.live.application import plan_of
 from antecede.live.server import ServerRuntime
 from antecede.live.tcp import TcpConnection
 from antecede.server import AgentServer, FromPeer
+from antecede.server.inquiries import CODE
 from antecede.server.items import Published
 from antecede.server.projection import project
 from antecede.topology import parse_topology
@@ -277,7 +278,8 @@ class Victim:
         connection.connection_lost(None)
         if transport.closed:
             self.closed += 1
-            known = not connection.reason or ear.heard(connection.reason)
+            # A server that asks about a change of the topology gets its answer, and nothing is logged.
+            known = not connection.reason or connection.code == CODE or ear.heard(connection.reason)
             if not known and len(self.unsaid) < _shown_max:
                 self.unsaid.append(f"a connection was closed without a logged reason: {connection.reason!r}")
         # A stopped link would let nothing more in, so the domain is reset.
