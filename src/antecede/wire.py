@@ -15,6 +15,8 @@ have a default if they are missing.
 2     letters and publishes carry the trace context that they were sent in
 3     a train of letters may contain a list of destinations once for many letters; ends with credentials prove their
       identity before the hello
+4, 5  replicated objects: several calls of one request; calls that are decided where they begin
+6     a server that has missed changes of the topology learns them from another one
 ====  ==================================================================================================
 
 **Temporary clients.** A client whose name begins with :data:`TEMPORARY` is forgotten, with its mailbox, when it closes
@@ -38,7 +40,7 @@ from msgspec import Meta
 from antecede import limits
 from antecede.errors import WireError
 
-VERSION: Final = 5
+VERSION: Final = 6
 """The newest supported version."""
 VERSION_OLDEST: Final = 1
 LISTS: Final = 3
@@ -47,6 +49,8 @@ SHARED_CALLS: Final = 4
 """The first version whose servers compute several calls of one request (:mod:`antecede.objects.roots`)."""
 DECIDED_CALLS: Final = 5
 """The first version whose servers apply calls that are decided where they begin (:mod:`antecede.objects.execution`)."""
+LESSONS: Final = 6
+"""The first version whose servers learn changes of the topology (:mod:`antecede.server.learning`)."""
 
 TEMPORARY: Final = "temporary-client."
 """The beginning of the names of temporary clients."""
@@ -97,6 +101,8 @@ class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
     """In an answer: the attempt of the hello that is answered."""
     known: bool = True
     """In an answer: whether the server that is answered shares a domain with this one."""
+    teaches: bool = False
+    """In an answer: whether a :class:`Lesson` follows."""
 
 
 class PeerFrames(Part, frozen=True, array_like=True, gc=False, tag=2):
@@ -254,6 +260,12 @@ class Proof(Part, frozen=True, array_like=True, gc=False, tag=19):
     signature: Annotated[bytes, Meta(max_length=limits.proof_bytes_max)]
 
 
+class Lesson(Part, frozen=True, array_like=True, gc=False, tag=20):
+    """The topology in force, for a server that is behind; since version 6. See :mod:`antecede.server.learning`."""
+
+    content: Annotated[bytes, Meta(max_length=limits.lesson_bytes_max)]
+
+
 AnyPart = (
     ServerHello
     | PeerFrames
@@ -274,6 +286,7 @@ AnyPart = (
     | Introduce
     | Challenge
     | Proof
+    | Lesson
 )
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -33,6 +33,14 @@ OTHER_ORDER = topology({"A": "12", "B": "23", "C": "34", "D": "45"}, {**AGENTS, 
 SPLIT = topology({"A": "12", "B": "23", "C": "345"}, {**AGENTS, "e": 5, "a": 3}, {"A": "pruned"})
 BACK = topology({"A": "12345"}, {**AGENTS, "e": 5})
 WITHOUT = topology({"A": "1234"}, AGENTS, moved="5>4")
+_BUS = {"A": "12", "B": "23", "C": "34"}
+MILD = [
+    BUS,
+    topology(_BUS, {**AGENTS, "x": 3}),
+    topology(_BUS, {**AGENTS, "x": 3}, {"C": "pruned"}),
+    topology({**_BUS, "D": "35"}, {**AGENTS, "x": 3, "e": 5}, {"C": "pruned"}),
+]
+"""Changes that need few servers."""
 JOURNEY = [FLAT, BUS, ONE_MORE, MOVED, OTHER_ORDER, SPLIT, BACK]
 
 

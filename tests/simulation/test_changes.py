@@ -5,12 +5,13 @@
 
 import os
 
+import msgspec
 import pytest
 
 from antecede.simulator.servers.changes import ChangeWorld
 from antecede.simulator.servers.changes_random import play
-from antecede.simulator.servers.changing_world import ChangingWorld
-from helpers.changing import AGENTS, BUS, FLAT, JOURNEY, MOVED, ONE_MORE, topology
+from antecede.simulator.servers.changing_world import FAULTS, ChangingWorld
+from helpers.changing import AGENTS, BUS, FLAT, JOURNEY, MILD, MOVED, ONE_MORE, topology
 
 _seeds = int(os.environ.get("ANTECEDE_SEEDS", "3"))
 
@@ -34,9 +35,12 @@ def test_a_journey_through_topologies(seed: int) -> None:
 
 @pytest.mark.parametrize("first", range(0, 30 * _seeds, 30))
 def test_random_changes(first: int) -> None:
+    missed = 0
     for seed in range(first, first + 30):
         outcome = play(seed)
         assert not outcome.found, str(outcome)
+        missed += outcome.missed
+    assert missed, "no server was away during a change"
 
 
 @pytest.mark.parametrize("seed", range(_seeds))
@@ -80,3 +84,14 @@ def test_whole_servers_change_while_they_run(part: int) -> None:
         assert not found, f"seed {seed}: {found[:3]}"
         made += sum(one.state == "done" for one in world.outcomes)
     assert made > 1, "the changes have become rare"
+
+
+def test_whole_servers_learn_changes_that_they_have_missed() -> None:
+    """Servers that are not needed are down while agents and servers are added, and get letters of these afterwards."""
+    missed, faults = 0, msgspec.structs.replace(FAULTS, seconds=4.0)
+    for seed in range(_seeds * 2):
+        world = ChangingWorld(seed, MILD, faults, kill=0.02, away=0.8)
+        found = world.play(60)
+        assert not found, f"seed {seed}: {found[:3]}"
+        missed += sum(len(one.absent) for one in world.outcomes if one.state == "done")
+    assert missed, "no server was away during a change"

@@ -1,11 +1,13 @@
 """The difference between two topologies, and the region that pauses for it, against a plain definition."""
 
 from itertools import combinations, pairwise, product
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from antecede.simulator.servers.changes_random import journey
 from antecede.topology import TopologyFile, parse_topology, plan_change
 from helpers.changing import AGENTS, BACK, BUS, FLAT, MOVED, ONE_MORE, WITHOUT, topology
 
@@ -134,3 +136,42 @@ def test_what_waits_at_a_border_router_is_on_the_new_route_too(before: dict[str,
             if domains <= region:
                 assert others[pair][0][: step + 1] == way[: step + 1]
                 break
+
+
+@pytest.mark.parametrize(
+    ("new", "needed"),
+    [
+        (topology({"A": "12", "B": "23", "C": "34"}, {**AGENTS, "x": 3}), "13"),
+        (topology({"A": "12", "B": "23", "C": "34", "D": "35"}, AGENTS), "135"),
+        (topology({"A": "12", "B": "23", "C": "34"}, AGENTS, {"C": "pruned"}), "134"),
+        (topology({"A": "12", "B": "23", "C": "34"}, AGENTS).replace("7004", "7009"), "134"),
+        (topology({"A": "12", "B": "23", "C": "34"}, AGENTS).replace("7002", "7009"), "12"),
+        (topology({"A": "12", "B": "23", "C": "34"}, {**AGENTS, "d": 3}), "1234"),
+        (BUS.replace("nowhere:Agent", "nowhere:Other", 1), "1"),
+        ('[application]\nmodule = "shop"\n' + BUS, "1234"),
+        (BUS, "1"),
+    ],
+)
+def test_servers_that_must_take_part(new: str, needed: str) -> None:
+    assert "".join(plan_change(parse_topology(BUS), parse_topology(new)).needed).replace("s", "") == needed
+
+
+def test_nothing_changes_for_a_server_that_need_not_take_part() -> None:
+    """Its domains, its agents, and its routes to all servers that it knows; also over several changes."""
+    spare = 0
+    for seed in range(150):
+        texts = journey(Random(seed), mild=bool(seed % 2))
+        files = [parse_topology(text) for text in texts]
+        for old, new in pairwise(files):
+            for server in set(old.servers) - set(plan_change(old, new).needed):
+                spare += 1
+                before, after = old.organisation.tree(server), new.organisation.tree(server)
+                ways = [{one: way for one, (_, way) in tree.items() if one in old.servers} for tree in (before, after)]
+                assert ways[0] == ways[1]
+                assert all(old.domain(name) == new.domain(name) for name in old.organisation.domains_of(server))
+                assert old.organisation.domains_of(server) == new.organisation.domains_of(server)
+                homes = [[one for one in file.agents if one.server == server] for file in (old, new)]
+                assert homes[0] == homes[1]
+        always = set(files[0].servers).difference(*(plan_change(*two).needed for two in pairwise(files)))
+        assert not always & set(plan_change(files[0], files[-1]).needed)
+    assert spare > 200, "the changes need all servers"

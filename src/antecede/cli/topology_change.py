@@ -43,10 +43,12 @@ def add_to(group: typer.Typer) -> None:
     ) -> int:
         """Change the topology: add, remove and move agents, servers and domains. Nothing is lost.
 
-        States, letters, timers and questions stay with their agents. All servers of both topologies must run; start
-        new servers with NEW first (`antecede serve NEW --server NAME`), they wait until they are added. --dry-run shows
-        what pauses. If the command is killed, run it again: it finishes the change, or begins again. If you do
-        not run it again, the servers continue as before after some seconds, unless the change was already decided.
+        States, letters, timers and questions stay with their agents. Servers for which something changes must run; the
+        others may be down, and learn the change when they connect. Start new servers with NEW first (`antecede serve
+        NEW --server NAME`), they wait until they are added. --dry-run shows what pauses, and which servers are needed.
+
+        If the command is killed, run it again: it finishes the change, or begins again. If you do not run
+        it again, the servers continue as before after some seconds, unless the change was already decided.
 
         Exit code 1 if the change is refused, 2 if it could not be made.
         """
@@ -263,6 +265,8 @@ def document(outcome: "Outcome", new: "TopologyFile") -> dict[str, Any]:
         "pauses": {"domains": list(plan.region), "servers": servers},
         "moves": [{"agent": address, "letters": letters} for address, letters in sorted(outcome.letters.items())],
         "refused": list(outcome.refusals),
+        "needed": list(plan.needed) if plan.differences else [],
+        "absent": list(outcome.absent),
     }
 
 
@@ -286,8 +290,12 @@ def _report(outcome: "Outcome", new: "TopologyFile") -> None:
         print(f"{leave} server, with {waiting} letter{'' if waiting == 1 else 's'}")
     pauses = ", ".join(outcome.change.region)
     print(f"pauses until its letters have arrived: {pauses}" if pauses else "nothing pauses")
+    if outcome.state == "planned":
+        print(f"must run: {', '.join(outcome.change.needed)}")
     for refusal in outcome.refusals:
         print(f"refused: {refusal}")
+    for server in outcome.absent if outcome.state != "refused" else ():
+        print(f"{server} is not running; it learns the change when it connects")
     if outcome.state == "done":
         print(f"done: change {outcome.number}, epoch {outcome.old.epoch} → {new.epoch}")
     elif outcome.state == "planned":

@@ -18,11 +18,10 @@ from antecede.live.application import plan_of, readable
 from antecede.recording.gathering import is_data_directory
 from antecede.recording.segments import Recording, recorded_topology
 from antecede.server import AgentServer, Input
-from antecede.server.change_items import Committed, Organised, Staged
+from antecede.server.change_items import Committed, Epoch, Learned, Organised, Staged
 from antecede.server.changing import Command, Outcome, Wait, Wish, carry_out
 from antecede.server.draining import drain
 from antecede.server.items import decode_record, joined, pieces_of
-from antecede.server.organisation import Epoch
 from antecede.server.participation import Participant
 from antecede.server.recovery import replay, resume, topology_of
 from antecede.store import Files, Store, open_store
@@ -104,7 +103,7 @@ def differing(folder: str, new: TopologyFile) -> TopologyFile | None:
             continue
         for record in joined(record for _, record in found.records()):
             for item in decode_record(record):
-                if isinstance(item, Organised):
+                if isinstance(item, Organised | Learned):
                     text = item.topology
                 elif isinstance(item, Staged):
                     staged = item.topology
@@ -183,7 +182,9 @@ def change_directories(
             raise TopologyError(f"{folder}: no data directories of servers there")
         for server in servers.values():
             server.sync()
-        for name in [name for name in wish.new.servers if name not in servers]:
+        plans = [server.machine.plan.file for server in servers.values()]
+        known = {name for file in plans if file is not None for name in file.servers}
+        for name in [name for name in wish.new.servers if name not in servers and name not in known]:
             # Its directory is made when the change is staged.
             found = open_store(durability="memory").recovered
             servers[name] = _Stopped(name, f"{folder}/{name}", None, found, [wish.new])

@@ -8,6 +8,8 @@ from antecede.errors import UsageError, WireError
 from antecede.server import AgentServer
 from antecede.server.words import Refusal
 
+CHANGING: Final = "changing"
+"""The refusal of a server that does not take part in the change that is being made: it may try again soon."""
 BEHIND: Final = ("other-topology", "unknown-server", "other-links")
 """The refusals that a server may get because it has not made a change yet."""
 
@@ -23,6 +25,28 @@ def check_hello(epoch: str, server: str, peer: str, token: str, domains: Sequenc
             f"the hello between {server} and {peer} has {size} bytes, at most {limits.hello_bytes_max} are read: "
             f"expected a shorter token, or less than {len(links)} shared domains"
         )
+
+
+def link_hellos(machine: AgentServer, peer: str, domains: Sequence[str]) -> list[wire.LinkHello]:
+    """Return the state of the links to a peer, as they stand now."""
+    links, organisation = [], machine.organisation
+    for domain in domains:
+        consumer = machine.channel.consumers[domain]
+        mine = consumer.links[peer].hello()
+        links.append(
+            wire.LinkHello(
+                domain,
+                mine.source,
+                mine.target,
+                mine.sent,
+                mine.accepted,
+                consumer.generation,
+                mine.life,
+                mine.base,
+                organisation.digest(domain, machine.plan),
+            )
+        )
+    return links
 
 
 def refusal_of(
@@ -65,6 +89,8 @@ def _other_topology(machine: AgentServer, shared: Sequence[str], hello: wire.Ser
     if len(theirs) < len(hello.links):
         return Refusal("bad-hello", f"server {other} names a link twice")
     ours = {one: organisation.digest(one, machine.plan) for one in shared}
+    if organisation.is_apart(hello.server):
+        return Refusal(CHANGING, f"the topology changes, and server {other} does not take part: try again")
     if hello.epoch != epoch and not (all(theirs.values()) and all(ours.values())):
         return Refusal(
             "other-topology",
@@ -73,6 +99,8 @@ def _other_topology(machine: AgentServer, shared: Sequence[str], hello: wire.Ser
         )
     if theirs.keys() != ours.keys() and hello.epoch == epoch:
         return Refusal("other-links", f"server {other} names other links than the topology")
+    if all(theirs.values()) and all(ours.values()) and (behind := _behind(machine, hello, epoch)) is not None:
+        return behind
     differ = sorted(one for one in {*theirs, *ours} if theirs.get(one) != ours.get(one))
     if differ and all(theirs.values()) and all(ours.values()):
         return Refusal(
@@ -82,3 +110,16 @@ def _other_topology(machine: AgentServer, shared: Sequence[str], hello: wire.Ser
             "with antecede topology apply, or start both with the same topology file",
         )
     return None
+
+
+def _behind(machine: AgentServer, hello: wire.ServerHello, epoch: str) -> Refusal | None:
+    """Return why a server with another number of changes may not connect. The one that is behind learns from the other
+    first, unless one of them is older or has another past."""
+    me, other, change = machine.name, hello.server[:64], machine.organisation.change
+    if hello.change == change:
+        return None
+    return Refusal(
+        "other-topology",
+        f"server {other} has change {hello.change} of the topology (epoch {hello.epoch[:64]}) and {me} has change "
+        f"{change} ({epoch}), and the one that is behind cannot learn from the other",
+    )

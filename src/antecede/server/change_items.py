@@ -1,8 +1,23 @@
 """The items of a log that are about changes of the topology; see :mod:`antecede.server.organisation`."""
 
+from typing import Literal
+
 import msgspec
 
 from antecede.engine.belongings import Belongings
+
+
+class Epoch(msgspec.Struct, frozen=True, array_like=True):
+    """A topology that is or was in force."""
+
+    change: int
+    epoch: str
+    clock_ms: int
+    """The wall clock when it came into force; 0 if it is not known."""
+    attempt: str = ""
+    """The command that made the change; empty: not known."""
+    guarantee: Literal["", "none", "fifo", "causal"] = ""
+    """The weakest guarantee of all its domains; empty: not known."""
 
 
 class Organised(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=41):
@@ -29,6 +44,11 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     attempt: str = ""
     """The command that makes the change. A change that was abandoned and one that is tried afterwards have the same
     number, and different attempts."""
+    absent: list[str] = []
+    """The servers that do not take part. They do not know the new topology before it is in force, so this server does
+    not connect with them until the change is decided."""
+    history: list[Epoch] = []
+    """The topologies so far, oldest first, if the change adds this server."""
 
 
 class Received(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=43):
@@ -67,3 +87,15 @@ class Paused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     """Whether this server is removed: none of its agents reacts, and its clients are refused for the moment."""
     attempt: str = ""
     """The command that makes the change."""
+
+
+class Learned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=47):
+    """Changes that were made without this server are in force here now, too (:mod:`antecede.server.learning`). Nothing
+    of its own is different: its domains, its agents and its clients continue."""
+
+    system: str
+    change: int
+    topology: str
+    since: dict[str, int]
+    history: list[Epoch]
+    """The topologies so far, oldest first; those that this server knows already are in it, too."""

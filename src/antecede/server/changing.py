@@ -11,6 +11,13 @@ independent of each other. The process that drives it may be killed at any point
 * After that, every server that has staged the change gets the command, or learns the decision from another server
   (:mod:`antecede.server.deciding`).
 
+**Servers that are down.** A server for which nothing changes may be down; it is *absent* and learns the change when it
+connects (:mod:`antecede.server.learning`). All servers that answer take part, so that they need not connect again. A
+server that is behind, because it was absent before, learns what it has missed first. If a server that is not needed
+goes away during the change, the change is abandoned and begun again without it; if it was decided, it is finished
+without it. The first server of the topology in force takes part in every change. So two commands cannot make different
+changes at the same time, even if each reaches only some servers.
+
 Each run of this sequence is an **attempt** with a random name, which is part of every command. If two operators make
 changes at the same time, the second one waits until the first has ended, or does nothing for a while.
 
@@ -21,7 +28,6 @@ wait, so this stays true.
 """
 
 from collections.abc import Generator, Iterable
-from contextlib import suppress
 
 import msgspec
 
@@ -62,6 +68,8 @@ class Outcome(msgspec.Struct, frozen=True):
     refusals: tuple[str, ...] = ()
     letters: dict[str, int] = {}
     """The agents and clients that moved or were removed, each with the number of its letters."""
+    absent: tuple[str, ...] = ()
+    """The servers that did not take part, and learn the change when they connect."""
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -91,56 +99,110 @@ Steps = Generator[list[Command] | Wait, list[dict[str, object] | None], Outcome]
 command fails, its error is thrown into the generator, which then abandons the change, unless it is decided."""
 
 
-def carry_out(wish: Wish) -> Steps:
-    """Make a change."""
-    views, old = yield from _survey(wish)
+class _Silent(TopologyError):
+    """A server does not answer."""
+
+    def __init__(self, server: str) -> None:
+        super().__init__(f"server {server} does not answer")
+        self.server = server
+
+
+def carry_out(wish: Wish, without: frozenset[str] = frozenset()) -> Steps:
+    """Make a change. ``without``: servers that went away during an earlier try, and are not asked any more."""
+    views, old = yield from _survey(wish, without)
     if any(view.staged for view in views.values()):
         yield from _wait_for_others(wish, views)
-        views, old = yield from _survey(wish)
+        views, old = yield from _survey(wish, without)
         yield from _finish(views, wish)
-        views, old = yield from _survey(wish)
+        views, old = yield from _survey(wish, without)
+    newest = max(view.change for view in views.values() if view.server in old.servers)
+    unable: dict[str, str] = {}
+    if not wish.dry and any(view.change < newest for view in views.values() if view.server in old.servers):
+        unable = yield from _teach(views, old, newest)
+        views, old = yield from _survey(wish, without)
     change = plan_change(old, wish.new)
     leader = max((view for view in views.values() if view.server in old.servers), key=lambda view: view.change)
     system = leader.system or wish.system
-    letters = {
-        one: count for view in views.values() for one, count in view.leaving.items() if view.server in old.servers
-    }
-    outcome = Outcome("unchanged", old, change, leader.change, system, letters=letters)
-    if not change.differences:
-        return outcome
-    absent = [server for server in {**old.servers, **wish.new.servers} if server not in views]
+    behind = [view for view in views.values() if view.server in old.servers and view.change < leader.change]
+    parties = {server for server in views if not any(view.server == server for view in behind)}
+    letters = {one: count for server in parties & {*old.servers} for one, count in views[server].leaving.items()}
+    servers = list({**old.servers, **wish.new.servers})
+    absent = tuple(server for server in servers if server not in parties)
+    outcome = Outcome("unchanged", old, change, leader.change, system, letters=letters, absent=absent)
     refusals = [*change.refusals]
     refusals += [
-        f"server {server} does not answer: all servers of both topologies must be reached" for server in absent
+        f"server {server} does not answer, and must take part in this change"
+        for server in absent
+        if server in change.needed and server not in views
     ]
-    refusals += _behind(old, views, leader.change)
-    refusals += [one for view in views.values() for one in view.obstacles if view.server in old.servers]
+    # A dry run teaches nothing, so it does not know whether these can learn.
+    refusals += [
+        _behind(view, leader.change, unable) for view in behind if view.server in change.needed and not wish.dry
+    ]
+    refusals += _too_old([views[server] for server in servers if server in parties], absent)
+    refusals += [one for server in parties & {*old.servers} for one in views[server].obstacles]
+    if not change.differences:
+        unsure = [one for one in refusals if next(iter(old.servers)) in absent]
+        return msgspec.structs.replace(outcome, state="refused", refusals=tuple(unsure)) if unsure else outcome
     if refusals or wish.dry:
         state = "refused" if refusals else "planned"
         return msgspec.structs.replace(outcome, state=state, refusals=tuple(refusals))
     number = leader.change + 1
-    servers = list({**old.servers, **wish.new.servers})
-    stage = _stage_of(old, leader, wish, change, number, system)
+    servers = [server for server in servers if server in parties]
+    stage = _stage_of(old, leader, wish, change, number, system, absent)
     attempt = attempt_of(number, wish.attempt)
     try:
-        yield from _prepare(old, wish, change, attempt)
+        yield from _prepare([server for server in servers if server in old.servers], wish, change, attempt)
         text = msgspec.json.encode(stage).decode()
         yield from _all(Command(server, "change-stage", (text,)) for server in servers)
         ready = yield from _all(Command(server, "change-ready", (attempt,)) for server in servers)
         yield from _hand_over(ready, attempt)
-    except AntecedeError:
+    except AntecedeError as error:
         yield [Command(server, "change-abandon", (attempt,)) for server in servers]
+        if isinstance(error, _Silent) and error.server not in change.needed:
+            again = msgspec.structs.replace(wish, attempt=f"{wish.attempt}.{len(without) + 1}")
+            return (yield from carry_out(again, without | {error.server}))
         raise
     moment = (attempt, str(wish.clock_ms))
     yield from _all([Command(stage.coordinator, "change-commit", moment, patient=True)])
-    rest = [server for server in wish.new.servers if server != stage.coordinator]
-    yield from _all(Command(server, "change-commit", moment, patient=True) for server in rest)
-    # Servers that are removed come last: their clients then find their new server ready. One may have learned the
-    # decision from another server and have ended already, so an answer is not needed.
-    gone = [server for server in servers if server not in wish.new.servers]
-    with suppress(AntecedeError):
-        yield [Command(server, "change-commit", moment) for server in gone]
-    return msgspec.structs.replace(outcome, state="done", number=number)
+    rest = [server for server in wish.new.servers if server != stage.coordinator and server in parties]
+    needed = [server for server in rest if server in change.needed]
+    yield from _all(Command(server, "change-commit", moment, patient=True) for server in needed)
+    # The others learn it from these if they have gone away meanwhile. Servers that are removed come last: their clients
+    # then find their new server ready. One may have learned the decision from another server and have ended already, so
+    # an answer is not needed.
+    late = yield from _told([server for server in rest if server not in change.needed], moment)
+    yield from _told([server for server in servers if server not in wish.new.servers], moment)
+    return msgspec.structs.replace(outcome, state="done", number=number, absent=(*absent, *late))
+
+
+def _told(
+    servers: list[str], moment: tuple[str, str]
+) -> Generator[list[Command], list[dict[str, object] | None], list[str]]:
+    """Tell servers that a change is made; return those that do not answer."""
+    if not servers:
+        return []
+    try:
+        answers = yield [Command(server, "change-commit", moment) for server in servers]
+    except AntecedeError:
+        return []
+    return [server for server, answer in zip(servers, answers, strict=True) if answer is None]
+
+
+def _teach(
+    views: dict[str, View], old: TopologyFile, newest: int
+) -> Generator[list[Command], list[dict[str, object] | None], dict[str, str]]:
+    """Let servers learn the changes that they have missed. Return those that cannot, with the reason."""
+    leader = next(view.server for view in views.values() if view.server in old.servers and view.change == newest)
+    unable: dict[str, str] = {}
+    for view in [view for view in views.values() if view.server in old.servers and view.change < newest]:
+        try:
+            answers = yield [Command(leader, "change-lesson")]
+            if answers[0] is not None:
+                yield [Command(view.server, "change-learn", (str(answers[0]["lesson"]),))]
+        except AntecedeError as error:
+            unable[view.server] = str(error)
+    return unable
 
 
 def end_change(wish: Wish) -> Steps:
@@ -153,13 +215,13 @@ def end_change(wish: Wish) -> Steps:
 
 
 def _survey(
-    wish: Wish,
+    wish: Wish, without: frozenset[str] = frozenset()
 ) -> Generator[list[Command], list[dict[str, object] | None], tuple[dict[str, View], TopologyFile]]:
     """Look at all servers of both topologies. Return what they have, and the topology in force."""
-    views = yield from _look(wish, wish.servers)
+    views = yield from _look(wish, [server for server in wish.servers if server not in without])
     old = _in_force(views)
     # Their addresses may be known only now.
-    missing = [server for server in old.servers if server not in views]
+    missing = [server for server in old.servers if server not in views and server not in without]
     if missing:
         views |= yield from _look(wish, missing)
         old = _in_force(views)
@@ -198,7 +260,7 @@ def _all(
     answers = yield given
     for command, answer in zip(given, answers, strict=True):
         if answer is None:
-            raise TopologyError(f"server {command.server} does not answer")
+            raise _Silent(command.server)
     return [answer for answer in answers if answer is not None]
 
 
@@ -220,12 +282,24 @@ def _in_force(views: dict[str, View]) -> TopologyFile:
     return agreed[0]
 
 
-def _behind(old: TopologyFile, views: dict[str, View], newest: int) -> list[str]:
-    return [
-        f"server {view.server} has change {view.change}, and others have {newest}: its data is older"
-        for view in views.values()
-        if view.server in old.servers and view.change != newest
-    ]
+def _behind(view: View, newest: int, unable: dict[str, str]) -> str:
+    reason = unable.get(view.server, "it has not learned them yet: try again")
+    return f"server {view.server} has change {view.change}, and others have {newest}: {reason}"
+
+
+def _too_old(views: list[View], absent: Iterable[str]) -> list[str]:
+    """Return why servers must not be absent: an older server would send them what they cannot know."""
+    older = [view.server for view in views if not view.learns]
+    return [f"server {server} does not answer, and {older[0]} has an older version" for server in absent if older]
+
+
+def _made(views: Iterable[View], number: int, attempt: str) -> bool:
+    """Return whether an attempt has made a change, as far as these servers know. Older servers do not say which one."""
+    return any(
+        view.change >= number
+        and next((one.attempt for one in view.history if one.change == number), "") in ("", attempt)
+        for view in views
+    )
 
 
 def _finish(views: dict[str, View], wish: Wish) -> Generator[list[Command], list[dict[str, object] | None], None]:
@@ -233,7 +307,7 @@ def _finish(views: dict[str, View], wish: Wish) -> Generator[list[Command], list
     for number, id_ in sorted({(view.staged, view.attempt) for view in views.values() if view.staged}):
         parts = [view for view in views.values() if (view.staged, view.attempt) == (number, id_)]
         coordinator = next((view.coordinator for view in parts if view.coordinator), "")
-        decided = any(view.change >= number for view in views.values())
+        decided = _made(views.values(), number, id_)
         attempt = attempt_of(number, id_)
         if not decided and coordinator and coordinator not in views:
             if not wish.resolve:
@@ -255,7 +329,7 @@ def _finish(views: dict[str, View], wish: Wish) -> Generator[list[Command], list
 
 
 def _prepare(
-    old: TopologyFile, wish: Wish, change: Change, attempt: str
+    servers: list[str], wish: Wish, change: Change, attempt: str
 ) -> Generator[list[Command] | Wait, list[dict[str, object] | None], None]:
     """Let letters wait that would enter the region, until nothing is in transit there. Agents that leave do not react
     from here on, even if no domain pauses because their server is alone."""
@@ -265,11 +339,11 @@ def _prepare(
     agents = ",".join(change.leaving)
     yield from _all(
         Command(server, "change-pause", (attempt, region, agents, "0" if server in wish.new.servers else "1"))
-        for server in old.servers
+        for server in servers
     )
     before: list[object] = []
     for _ in range(max(2, int(wish.limit_seconds / _look_seconds))):
-        answers = yield from _all(Command(server, "change-transit", (attempt, region)) for server in old.servers)
+        answers = yield from _all(Command(server, "change-transit", (attempt, region)) for server in servers)
         busy = next((answer for answer in answers if answer["in_transit"]), None)
         now = [] if busy is not None else [answer["sent"] for answer in answers]
         if busy is None and now == before:
@@ -283,14 +357,16 @@ def _prepare(
     )
 
 
-def _stage_of(old: TopologyFile, leader: View, wish: Wish, change: Change, number: int, system: str) -> Stage:
+def _stage_of(
+    old: TopologyFile, leader: View, wish: Wish, change: Change, number: int, system: str, absent: tuple[str, ...]
+) -> Stage:
     since = {
         name: number if name in change.begun else leader.since.get(name, 0) for name in wish.new.organisation.domains
     }
     coordinator = next(server for server in wish.new.servers if server in old.servers)
-    pausing = list(old.servers) if change.paused and wish.live else []
+    pausing = [server for server in old.servers if server not in absent] if change.paused and wish.live else []
     head = (system, number, wish.new.text(), since, coordinator, wish.clock_ms)
-    return Stage(*head, wish.attempt, pausing, wish.drop)
+    return Stage(*head, wish.attempt, pausing, wish.drop, list(absent), old.epoch, list(old.servers), leader.history)
 
 
 def _hand_over(

@@ -9,8 +9,9 @@ The coordinator's log decides (:mod:`antecede.server.changing`). So after a time
   and the attempt that is in progress there. If neither is this change, it was abandoned there. Only an answer counts: a
   hello that the coordinator sent earlier may be older than its part in the change.
 
-Besides, the hello of any server with this change in force proves that it was made. This is how a server that was down
-at the commit learns of it.
+Besides, any server that is ahead sends the history of its changes with the attempts that made them
+(:mod:`antecede.server.learning`). This is how a server that was down at the commit learns of it. An older server sends
+only its hello; if that names this number and this topology, the change was made.
 
 Why a server may abandon a staged change when the coordinator does not have it: the commit is given only after every
 server has confirmed that the change is staged there, the coordinator included. If it is not staged there any more, or
@@ -22,7 +23,7 @@ from collections.abc import Callable
 from antecede import limits
 from antecede.server import AgentServer
 from antecede.server.change_items import Abandoned, Committed
-from antecede.wire import ServerHello
+from antecede.wire import LESSONS, ServerHello
 
 
 class Deciding:
@@ -77,7 +78,8 @@ class Deciding:
         staged = organisation.staged
         if staged is None:
             return False
-        made = organisation.decided(hello.system, hello.change, hello.epoch.partition("~")[0])
+        older = hello.version < LESSONS
+        made = organisation.decided(hello.system, hello.change, hello.epoch.partition("~")[0]) if older else None
         if made is not None:
             self._decide(made)
             return True

@@ -115,6 +115,8 @@ class Incoming:
         """How long it may stay without being a server or a client."""
         self._refused = False
         """The refusal was sent and logged."""
+        self._teacher = ""
+        """The server that is ahead of this one, and sends the topology in force next."""
         self._proof: Answering | None = None
         self._who: Who | None = None
         """The identity that the other end has proved."""
@@ -133,7 +135,10 @@ class Incoming:
             self._greet(part)
 
     def _greet(self, part: AnyPart) -> None:
-        if isinstance(part, wire.ServerHello):
+        if self._teacher:
+            self._refused = True
+            self._entry.peering.lessons.take(self._teacher, part, self.connection)
+        elif isinstance(part, wire.ServerHello):
             self._greet_server(part)
         elif isinstance(part, wire.ClientHello):
             self._greet_client(part)
@@ -196,6 +201,15 @@ class Incoming:
         if stranger is None and entry.peering.decide(part):
             self._refused = True
             connection.close("the topology changes", code=CODE)
+            return
+        lessons = entry.peering.lessons
+        if stranger is None and lessons.are_due_to(part):
+            self._refused = True
+            lessons.give(part, connection, dialed=False)
+            return
+        if stranger is None and lessons.are_due_from(part):
+            self._teacher = part.server
+            lessons.expect(part, connection, dialed=False)
             return
         refusal = stranger or entry.peering.refusal(part)
         if refusal is not None and stranger is None and entry.peering.inquiries.answers(part, refusal):

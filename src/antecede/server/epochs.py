@@ -4,11 +4,14 @@ Each server lists the processes that had events on it. A process is listed in an
 was listed last, so that silent processes cost nothing.
 """
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from antecede import limits
 from antecede.errors import OrderError
 from antecede.orders import parse
+from antecede.server.change_items import Epoch as Known
 from antecede.topology import TopologyFile
 from antecede.trace.epochs import Area, Epoch, Guarantee
 
@@ -25,10 +28,7 @@ def next_epoch(
     if not indices or (epochs and epochs[-1].epoch == file.epoch):
         # The change has added this server, which was started with the new topology: it was not part of the system.
         epochs = []
-    listed: dict[str, int] = {}
-    for one in epochs:
-        listed.update(one.since)
-    since = {process: index for process, index in indices.items() if index != listed.get(process, 0)}
+    since = _fresh(epochs, indices)
     epochs = [*epochs, _epoch(file, change, since, clock_ms * 1_000_000 if clock_ms else None)]
     while len(epochs) > limits.changes_kept_max:
         first, second, *rest = epochs
@@ -36,10 +36,41 @@ def next_epoch(
     return epochs
 
 
+def _fresh(epochs: list[Epoch], indices: dict[str, int]) -> dict[str, int]:
+    """Return the next index of the processes that had events since they were listed."""
+    listed: dict[str, int] = {}
+    for one in epochs:
+        listed.update(one.since)
+    return {process: index for process, index in indices.items() if index != listed.get(process, 0)}
+
+
+def learned_epochs(
+    epochs: list[Epoch], file: TopologyFile, change: int, history: list[Known], indices: dict[str, int]
+) -> list[Epoch]:
+    """Return the epochs after changes that this server has learned late. To its processes all of them began now. Of the
+    topologies between, only the guarantee is known here; other servers list the rest."""
+    before = epochs[-1].change if epochs else 0
+    clock_ms = next((one.clock_ms for one in history if one.change == change), 0)
+    for one in history:
+        if before < one.change < change and epochs and indices:
+            since, time = _fresh(epochs, indices), one.clock_ms * 1_000_000 or None
+            epochs = [*epochs, Epoch(one.change, one.guarantee or "none", since, one.epoch, time)]
+    return next_epoch(epochs, file, change, indices, clock_ms)
+
+
+def weakest_guarantee(file: TopologyFile) -> Guarantee:
+    """Return the weakest guarantee of all domains."""
+    return _weakest(_guarantee(domain.order) for domain in file.domains)
+
+
+def _weakest(guarantees: Iterable[Guarantee]) -> Guarantee:
+    kept = set(guarantees)
+    return "none" if "none" in kept else "fifo" if "fifo" in kept else "causal"
+
+
 def _epoch(file: TopologyFile, change: int, since: dict[str, int], time: int | None) -> Epoch:
     areas = {domain.name: Area(tuple(domain.servers), _guarantee(domain.order)) for domain in file.domains}
-    kept = {area.guarantee for area in areas.values()}
-    weakest: Guarantee = "none" if "none" in kept else "fifo" if "fifo" in kept else "causal"
+    weakest = _weakest(area.guarantee for area in areas.values())
     agents = {agent.name: agent.server for agent in file.agents}
     return Epoch(change, weakest, since, file.epoch, time, areas, agents, dict(file.moved))
 

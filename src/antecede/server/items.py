@@ -22,7 +22,7 @@ from antecede.errors import StoreError
 from antecede.labels import tail_in
 from antecede.limits import record_piece_bytes_max
 from antecede.objects.replicas import Row
-from antecede.server.change_items import Abandoned, Committed, Organised, Paused, Received, Staged
+from antecede.server.change_items import Abandoned, Committed, Learned, Organised, Paused, Received, Staged
 
 
 class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=2):
@@ -258,7 +258,7 @@ class Restored(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field
     incarnation: int
 
 
-Organising = Organised | Staged | Received | Committed | Abandoned | Paused
+Organising = Organised | Staged | Received | Committed | Abandoned | Paused | Learned
 """The items about changes of the topology."""
 Item = (
     Organised
@@ -267,6 +267,7 @@ Item = (
     | Committed
     | Abandoned
     | Paused
+    | Learned
     | Taken
     | Published
     | Reacted

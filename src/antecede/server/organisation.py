@@ -7,6 +7,7 @@
     Received    the belongings of agents that will live here
     Committed   the new topology is in force: agents that came live here, those that left are forgotten
     Abandoned   instead: agents that were to leave live here again, those that came are forgotten
+    Learned     changes that were made without this server are in force (:mod:`antecede.server.learning`)
 
 One server, the coordinator, decides: once its log has ``Committed``, all others follow. The other steps can be repeated
 or taken back. When the first server commits, no letter is in transit in the region of the change
@@ -31,8 +32,9 @@ from antecede.engine import Engine
 from antecede.engine.belongings import Belongings, addresses_in, put_in, take_out
 from antecede.errors import OrderError, TopologyError
 from antecede.orders import parse
-from antecede.server.change_items import Abandoned, Committed, Organised, Paused, Received, Staged
+from antecede.server.change_items import Abandoned, Committed, Epoch, Learned, Organised, Paused, Received, Staged
 from antecede.server.clock import Clock
+from antecede.server.epochs import weakest_guarantee
 from antecede.server.items import Organising
 from antecede.server.timers import Timers
 from antecede.server.words import OPERATOR, Plan
@@ -40,15 +42,6 @@ from antecede.topology import TopologyFile, parse_topology, plan_change
 
 OUTSIDE = "the server is not part of the system yet: try again when antecede topology apply has added it"
 LEAVING = "the server is being removed from the topology: try again later"
-
-
-class Epoch(msgspec.Struct, frozen=True, array_like=True):
-    """A topology that is or was in force."""
-
-    change: int
-    epoch: str
-    clock_ms: int
-    """The wall clock when it came into force; 0 if it is not known."""
 
 
 class SavedOrganisation(msgspec.Struct, frozen=True):
@@ -121,6 +114,8 @@ class Organisation:
         """The attempt for which letters wait, or that is staged; empty: none."""
         self.outside = False
         """Whether the other servers do not know this one yet, because the change that adds it was not made."""
+        self.learned = -1
+        """The number of the last change that this server has learned in this life; -1: none."""
         self.applied = 0
         """The number of items that were applied in this life: a driver compares it to notice a change."""
 
@@ -138,6 +133,8 @@ class Organisation:
             self._freeze(machine, item.agents, item.whole)
         elif isinstance(item, Staged):
             self._stage(item, machine)
+        elif isinstance(item, Learned):
+            self._learn(item, machine)
         elif isinstance(item, Abandoned):
             self._abandon(item, machine)
         elif self.staged is None or self.staged.change != item.change:
@@ -152,7 +149,8 @@ class Organisation:
     def _note(self, item: Organised, machine: Machine) -> None:
         self.topology = item.topology
         self.use(machine)
-        self.history = [Epoch(self.change, machine.epoch, 0)]
+        file = topology_in(self.topology)
+        self.history = [Epoch(self.change, machine.epoch, 0, guarantee=weakest_guarantee(file))]
 
     def use(self, machine: Machine) -> None:
         """Let a machine that has done nothing yet use the topology in force."""
@@ -192,9 +190,19 @@ class Organisation:
                 self.adopted[one.address.rpartition("@")[0]] = one.address
         self.system, self.change, self.since = staged.system, staged.change, dict(staged.since)
         self.topology = staged.topology
-        self.history = [*self.history, Epoch(self.change, machine.epoch, item.clock_ms)][-limits.changes_kept_max :]
+        made = Epoch(self.change, machine.epoch, item.clock_ms, staged.attempt, weakest_guarantee(file))
+        self.history = [*(staged.history or self.history), made][-limits.changes_kept_max :]
         self.staged, self.left, self.came = None, [], []
         self._end_pause(machine)
+
+    def _learn(self, item: Learned, machine: Machine) -> None:
+        if item.change <= self.change:
+            return
+        file = topology_in(item.topology)
+        machine.organise(plan_for(file, machine.plan), list(machine.channel.consumers))
+        machine.epoch, self.outside = file.epoch, False
+        self.system, self.change, self.topology, self.since = item.system, item.change, item.topology, dict(item.since)
+        self.history, self.learned = list(item.history)[-limits.changes_kept_max :], self.change
 
     def _abandon(self, item: Abandoned, machine: Machine) -> None:
         if item.attempt not in ("", self.attempt):
@@ -237,6 +245,17 @@ class Organisation:
             link.peer for consumer in channel.consumers.values() for link in consumer.links.values()
         )
 
+    def is_apart(self, server: str) -> bool:
+        """Return whether a server does not take part in the change that is staged. It must not get letters of servers
+        that have made the change, which may come through this one: it would not know their senders."""
+        return self.staged is not None and server in self.staged.absent
+
+    def made_by(self, change: int) -> str | None:
+        """Return the attempt that made a change; empty: not known; None: the change was not made here."""
+        if change > self.change:
+            return None
+        return next((one.attempt for one in self.history if one.change == change), "")
+
     def digest(self, domain: str, plan: Plan) -> str:
         """Return the digest of a domain: two servers that share it must have the same one."""
         if plan.file is None:
@@ -244,12 +263,12 @@ class Organisation:
         return digest_of(plan.file, domain, self.since.get(domain, 0))
 
     def decided(self, system: str, change: int, epoch: str) -> Committed | None:
-        """Return the item that finishes the staged change, if the hello of another server shows that it was made.
-        ``epoch``: of the topology in force there."""
+        """Return the item that finishes the staged change, if the hello of an older server shows that it was made.
+        Others say by which attempt each change was made. ``epoch``: of the topology in force there."""
         staged = self.staged
-        if staged is None or system != staged.system or change < staged.change:
+        if staged is None or (system, change) != (staged.system, staged.change):
             return None
-        if change == staged.change and epoch != topology_in(staged.topology).epoch:
+        if epoch != topology_in(staged.topology).epoch:
             # Another attempt has this number.
             return None
         return Committed(staged.change, staged.clock_ms, staged.attempt)

@@ -21,7 +21,8 @@ from antecede import limits
 from antecede.engine.belongings import Belongings, holds
 from antecede.errors import DecidedError, TopologyError, UsageError
 from antecede.server import AgentServer, Input
-from antecede.server.change_items import Abandoned, Committed, Paused, Received, Staged
+from antecede.server.change_items import Abandoned, Committed, Epoch, Paused, Received, Staged
+from antecede.server.learning import item_of, lesson_of, read_lesson
 from antecede.server.organisation import addresses_of, leaving_from, topology_in
 from antecede.topology import TopologyFile, parse_topology
 from antecede.wire import is_temporary
@@ -41,6 +42,14 @@ class Stage(msgspec.Struct, frozen=True):
     """The servers on which letters must be waiting."""
     drop: bool = False
     """Whether letters of removed agents and clients may be lost."""
+    absent: list[str] = []
+    """The servers that do not take part."""
+    basis: str = ""
+    """The epoch of the topology in force."""
+    members: list[str] = []
+    """The servers of the topology in force; the others are added."""
+    history: list[Epoch] = []
+    """The topologies so far, oldest first, for new servers."""
 
 
 class View(msgspec.Struct, frozen=True):
@@ -63,6 +72,10 @@ class View(msgspec.Struct, frozen=True):
     obstacles: list[str] = []
     leaving: dict[str, int] = {}
     """The agents and clients that will leave, each with the number of its letters."""
+    learns: bool = False
+    """Whether this server can learn changes that it has missed, and keeps apart from those that have missed one."""
+    history: list[Epoch] = []
+    """The topologies so far, oldest first."""
 
 
 class Participant:
@@ -87,6 +100,8 @@ class Participant:
         """Returns the seconds since the last command of the attempt in progress."""
         self.commands: dict[str, tuple[int, Callable[..., Any]]] = {
             "change-look": (2, self.look),
+            "change-lesson": (0, self.lesson),
+            "change-learn": (1, self.learn),
             "change-pause": (4, self.pause),
             "change-transit": (2, self.transit),
             "change-stage": (1, self.stage),
@@ -144,9 +159,22 @@ class Participant:
                 organisation.since,
                 self._obstacles(new, bool(drop)),
                 {one: self._letters(one) for one in leaving_from(machine, new)},
+                True,
+                organisation.history,
             )
         )
         return view
+
+    def lesson(self) -> dict[str, Any]:
+        """Return the topology in force here, for servers that are behind."""
+        return {"server": self._machine.name, "lesson": lesson_of(self._machine.organisation).decode()}
+
+    def learn(self, lesson: str) -> dict[str, Any]:
+        """Take the topology in force at another server, if this one is behind."""
+        item = item_of(self._machine, read_lesson(lesson))
+        if item is not None:
+            self._change(item)
+        return {"server": self._machine.name, "learned": item is not None}
 
     def _letters(self, address: str) -> int:
         engine = self._machine.engine
@@ -219,8 +247,13 @@ class Participant:
         staged = machine.organisation.staged
         if machine.name in stage.pausing and machine.organisation.paused != stage.change:
             raise self._resumed(stage.change)
+        new = topology_in(stage.topology)
+        current = (machine.organisation.change + 1, machine.epoch) == (stage.change, stage.basis)
+        if machine.name in stage.members and not current:
+            raise TopologyError(
+                f"server {machine.name} has topology epoch {machine.epoch}, not {stage.basis}: try again"
+            )
         if staged is None or staged.change != stage.change:
-            new = topology_in(stage.topology)
             leaving = leaving_from(machine, new)
             # Letters have arrived since the first look.
             for obstacle in self._unmovable(new, stage.drop):
@@ -232,6 +265,8 @@ class Participant:
                     leaving,
                     stage.clock_ms,
                     stage.attempt,
+                    stage.absent,
+                    stage.history if machine.name not in stage.members else [],
                 )
             )
         return {"server": machine.name, "staged": stage.change}
@@ -306,13 +341,15 @@ class Participant:
         if organisation.change < number:
             self._staged(attempt)
             self._change(Committed(number, _number(clock_ms), id_))
+        elif organisation.made_by(number) not in ("", id_):
+            raise TopologyError(f"change {number} was made by another command: look at what is in force, and try again")
         return {"server": self._machine.name, "change": number}
 
     def abandon(self, attempt: str) -> dict[str, Any]:
         """Give up a change that was begun."""
         organisation = self._machine.organisation
         number, id_ = _attempt(attempt)
-        if organisation.change >= number:
+        if organisation.made_by(number) in ("", id_):
             raise DecidedError(
                 f"change {number} is in force at server {self._machine.name}: apply another change instead"
             )

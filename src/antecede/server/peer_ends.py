@@ -27,6 +27,9 @@ class Dialed:
         self._connection = connection
         self._met = False
         self._refused = False
+        self._learning = False
+        self._change = -1
+        """The change that our hello has named."""
         peer.dialed = connection
         peer.who = None
         keyring = peering.guard.keyring
@@ -41,7 +44,11 @@ class Dialed:
         if stopped is not None:
             self._refuse(stopped)
         else:
-            self._peering.say_hello(self._peer, self._connection, lambda: None)
+            self._say_hello()
+
+    def _say_hello(self) -> None:
+        self._change = self._peering.change
+        self._peering.say_hello(self._peer, self._connection, lambda: None)
 
     def received(self, parts: list[wire.AnyPart]) -> None:
         if self._met:
@@ -53,6 +60,9 @@ class Dialed:
             self._peering.closed_by_peer(self._peer, first, self._connection.remote)
         elif self._refused:
             return
+        elif self._learning:
+            self._refused = True
+            self._peering.lessons.take(self._peer.name, first, self._connection)
         elif self._proof is not None:
             self._check(self._proof, first)
         else:
@@ -79,6 +89,8 @@ class Dialed:
         if refusal is None and self._peering.decide(first):
             self._connection.close("the topology changes", code=CODE)
             return
+        if refusal is None and self._is_lesson(first):
+            return
         refusal = refusal or self._judge(first)
         if refusal is not None:
             self._refuse(refusal)
@@ -86,6 +98,22 @@ class Dialed:
         self._met = True
         self._peering.met(self._peer, self._connection, first)
         self._peering.open_for_frames(self._peer, self._connection)
+
+    def _is_lesson(self, hello: wire.ServerHello) -> bool:
+        """Learn, or teach, if one of the two servers is behind; return whether it is."""
+        lessons = self._peering.lessons
+        if self._change != self._peering.change:
+            # The other end has got an older hello, and does not expect a lesson.
+            self._connection.close("the topology has changed", code=CODE)
+        elif lessons.are_due_to(hello):
+            self._refused = True
+            lessons.give(hello, self._connection, dialed=True)
+        elif hello.teaches and lessons.are_due_from(hello):
+            self._learning = True
+            lessons.expect(hello, self._connection, dialed=True)
+        else:
+            return False
+        return True
 
     def _judge(self, hello: wire.ServerHello) -> Refusal | None:
         return self._peering.refusal(hello)
@@ -107,7 +135,7 @@ class Inquiry(Dialed):
     """The dialing end of a connection that is made for one question (:mod:`antecede.server.inquiries`)."""
 
     def _greet(self) -> None:
-        self._peering.say_hello(self._peer, self._connection, lambda: None)
+        self._say_hello()
 
     def _judge(self, hello: wire.ServerHello) -> Refusal | None:
         self._peering.inquiries.answered(hello)

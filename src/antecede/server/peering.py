@@ -22,11 +22,12 @@ from antecede.errors import WireError
 from antecede.link import Ack, Frame, Hello
 from antecede.objects.replicas import RULES, RULES_FOR_ALL, RULES_OF_SHARING
 from antecede.server import AgentServer, FromPeer
-from antecede.server.agreement import check_hello, refusal_of
+from antecede.server.agreement import CHANGING, check_hello, link_hellos, refusal_of
 from antecede.server.connections import NO_HELLO, Connection, keep_alive
 from antecede.server.driver import Driver
 from antecede.server.guard import Guard
 from antecede.server.inquiries import CODE, Inquiries
+from antecede.server.lessons import Lessons
 from antecede.server.peer import PAUSE_FIRST, Peer, Unreachable
 from antecede.server.peer_ends import Dialed, Inquiry
 from antecede.server.words import Log, Refusal
@@ -68,12 +69,13 @@ class Peering:
         """Called with the hello of an authenticated server. Returns True if it decides a change of the topology; then
         that server should connect again afterwards."""
         self.inquiries = Inquiries(self, machine, log)
+        self.lessons = Lessons(self, machine, log)
         self._dialing: set[str] = set()
         self._consumers = dict(machine.channel.consumers)
         """The domains that the peers were made for."""
         self.peers = {peer: Peer(peer, domains, machine.name < peer) for peer, domains in self._shared().items()}
         for each in self.peers.values():
-            check_hello(self._epoch, machine.name, each.name, token, each.domains)
+            check_hello(self.epoch, machine.name, each.name, token, each.domains)
         self._choose_rules()
 
     def _shared(self) -> dict[str, list[str]]:
@@ -85,7 +87,8 @@ class Peering:
         return shared
 
     @property
-    def _epoch(self) -> str:
+    def epoch(self) -> str:
+        """The topology in force, as hellos name it."""
         # A restored system has a system id behind its epoch (antecede.backups.system).
         given, mark, system = self._given_epoch.partition("~")
         return (self._machine.epoch or given) + mark + system
@@ -97,6 +100,11 @@ class Peering:
         known = min((peer.version for peer in others), default=wire.VERSION)
         sharing = RULES_OF_SHARING if known >= wire.SHARED_CALLS else RULES_FOR_ALL
         calls.newest = RULES if known >= wire.DECIDED_CALLS else sharing
+
+    @property
+    def change(self) -> int:
+        """The number of the change in force."""
+        return self._machine.organisation.change
 
     def attach(self, driver: Driver) -> None:
         """Set the driver that takes what peers send."""
@@ -154,17 +162,18 @@ class Peering:
                 if peer.ours_to_dial:
                     peer.pause, peer.dial_at = PAUSE_FIRST, now
 
-    def organise(self, now: float) -> None:
+    def organise(self, now: float, learned: bool = False) -> None:
         """Follow the topology that is now in force. Connections to peers with which this server shares other domains
         than before, or domains that have begun again, are closed: nothing that was sent in them counts any more, and
-        the next hello is about the new ones. All other connections continue."""
+        the next hello is about the new ones. All other connections continue, unless this server has ``learned`` the
+        topology: then any peer may be behind."""
         consumers, shared = self._machine.channel.consumers, self._shared()
         begun = {name for name, one in self._consumers.items() if consumers.get(name) is not one}
         self._consumers = dict(consumers)
         before, self.peers = self.peers, {}
         for name, domains in shared.items():
             known = before.get(name)
-            if known is not None and known.domains == domains and begun.isdisjoint(domains):
+            if known is not None and known.domains == domains and begun.isdisjoint(domains) and not learned:
                 self.peers[name] = before.pop(name)
             else:
                 peer = self.peers[name] = Peer(name, domains, self._machine.name < name)
@@ -252,9 +261,15 @@ class Peering:
             peer.dial_at = now + peer.pause * (1 + self._random()) / 2
             peer.pause = min(2 * peer.pause, limits.dial_seconds_max)
 
-    def say_hello(self, peer: Peer, connection: Connection, then: Callable[[], None], asked: str = "") -> None:
-        """Send the state of our links, once that is durable. ``asked``: see ``hello``."""
-        hello = self.hello(peer, asked)
+    def when_durable(self, then: Callable[[], None]) -> None:
+        """Do something when everything so far is durable."""
+        self._driver.when_durable(then)
+
+    def say_hello(
+        self, peer: Peer, connection: Connection, then: Callable[[], None], asked: str = "", teaches: bool = False
+    ) -> None:
+        """Send the state of our links, once that is durable. ``asked``, ``teaches``: see ``hello``."""
+        hello = self.hello(peer, asked, teaches)
 
         def send() -> None:
             connection.send([hello])
@@ -262,44 +277,30 @@ class Peering:
 
         self._driver.when_durable(send)
 
-    def hello(self, peer: Peer, asked: str = "") -> wire.ServerHello:
-        """Return our hello to a server, as the links stand now. ``asked``: the attempt of the hello that it answers."""
-        links, organisation = [], self._machine.organisation
-        for domain in peer.domains:
-            consumer = self._machine.channel.consumers[domain]
-            mine = consumer.links[peer.name].hello()
-            links.append(
-                wire.LinkHello(
-                    domain,
-                    mine.source,
-                    mine.target,
-                    mine.sent,
-                    mine.accepted,
-                    consumer.generation,
-                    mine.life,
-                    mine.base,
-                    organisation.digest(domain, self._machine.plan),
-                )
-            )
+    def hello(self, peer: Peer, asked: str = "", teaches: bool = False) -> wire.ServerHello:
+        """Return our hello to a server, as the links stand now. ``asked``: the attempt of the hello that it answers.
+        ``teaches``: whether a lesson follows."""
+        organisation = self._machine.organisation
         return wire.ServerHello(
             self._speaks,
             wire.VERSION_OLDEST,
-            self._epoch,
+            self.epoch,
             self._machine.name,
             peer.name,
             self._token,
-            links,
+            link_hellos(self._machine, peer.name, peer.domains),
             organisation.system,
             organisation.change,
             organisation.attempt,
             asked,
             peer.name in self.peers,
+            teaches,
         )
 
     def refusal(self, hello: wire.ServerHello) -> Refusal | None:
         """Return why this server may not connect, although it has proved to be a server; None: it may."""
         known = self.peers.get(hello.server)
-        refusal = refusal_of(self._machine, None if known is None else known.domains, hello, self._epoch, self._speaks)
+        refusal = refusal_of(self._machine, None if known is None else known.domains, hello, self.epoch, self._speaks)
         return refusal or self.stopped(hello.server)
 
     def stopped(self, peer: str) -> Refusal | None:
@@ -385,6 +386,9 @@ class Peering:
     def refuse(self, name: str, connection: Connection, refusal: Refusal) -> None:
         """Close a server's connection, with the reason."""
         reason = refusal.reason
+        if refusal.code == CHANGING:
+            connection.close(reason, code=CODE)
+            return
         if self.refusals.get(name) != reason:
             # A name that no peer has is only what the other end claims.
             named: dict[str, Any] = {"peer": name} if name in self.peers else {"claims": name[:64]}

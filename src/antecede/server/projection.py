@@ -33,8 +33,8 @@ from antecede.errors import AntecedeError, StoreError, WireError
 from antecede.labels import label_in
 from antecede.limits import trace_pending_letters_max
 from antecede.objects.calls import is_call
-from antecede.server.change_items import Abandoned, Committed, Organised, Received, Staged
-from antecede.server.epochs import first_epoch, next_epoch
+from antecede.server.change_items import Abandoned, Committed, Learned, Organised, Received, Staged
+from antecede.server.epochs import first_epoch, learned_epochs, next_epoch
 from antecede.server.items import (
     Began,
     Clocked,
@@ -154,6 +154,9 @@ class Projection:
         if isinstance(item, Organised):
             now.topology = item.topology
             now.epochs = first_epoch(self._follow())
+        elif isinstance(item, Learned):
+            now.topology = item.topology
+            now.epochs = learned_epochs(now.epochs, self._follow(), item.change, item.history, self.indices)
         elif isinstance(item, Staged):
             now.staged, now.came = item, []
         elif now.staged is None or item.change != now.staged.change:

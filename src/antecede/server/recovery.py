@@ -2,9 +2,9 @@
 
 The first record of a log names its server, and the topology in force is in the log
 (:mod:`antecede.server.organisation`). The machine is brought to the end of its log under the topologies that were in
-force meanwhile. Then the given topology file must be the one in force, one that was in force before, or the one of a
-change that is staged: the file is only a proposal, and a server never changes the topology by itself. It uses the one
-in force.
+force meanwhile. Then the given topology file must be the one in force, one that was in force before, the one of a
+change that is staged, or one that may be in force without this server knowing it, because it was not needed for the
+change. The file is only a proposal, and a server never changes the topology by itself. It uses the one in force.
 
 A log of an older format is replayed by the rules of that format. Then a record says that the newest rules are in force
 and that a new life begins. The driver takes no step before it is durable (:mod:`antecede.server.driver`).
@@ -22,7 +22,7 @@ from antecede.server.organisation import explain, topology_in
 from antecede.server.progress import ENDED_WELL, Interrupted
 from antecede.server.requests import settings_items
 from antecede.server.snapshots import check_server, decode_state, unknown_topology
-from antecede.topology import TopologyFile
+from antecede.topology import TopologyFile, plan_change
 
 
 def recover(
@@ -135,6 +135,9 @@ def _check_topology(machine: AgentServer, given: TopologyFile | None, epoch: str
     if staged is not None and topology_in(staged.topology).epoch == epoch:
         return
     force = topology_in(organisation.topology)
+    if machine.name not in plan_change(force, given).needed:
+        # If the others have made this change, this server learns it from them (antecede.server.learning).
+        return
     raise TopologyError(
         f"{given.name} differs from the topology in force at server {machine.name} (change {organisation.change}, "
         f"epoch {machine.epoch}): {explain(force, given)}; to make this change: antecede topology apply {given.name}"

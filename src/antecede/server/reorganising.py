@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from antecede.engine.belongings import Belongings
-from antecede.errors import AntecedeError, OverloadError, UsageError
+from antecede.errors import AntecedeError, OverloadError, TopologyError, UsageError
 from antecede.server import AgentServer, Input
 from antecede.server.change_items import Abandoned, Committed
 from antecede.server.deciding import Deciding
@@ -104,6 +104,7 @@ class Reorganising:
         self._frozen: frozenset[str] = frozenset()
         self._removed = machine.organisation.removed
         peering.decide = self.heard
+        peering.lessons.learn = self.learn
 
     # Commands.
 
@@ -130,7 +131,7 @@ class Reorganising:
         """Check a command; return the work to do before it."""
         if len(arguments) != self.commands[command][0]:
             raise UsageError(f"unknown request {command!r} with {len(arguments)} arguments")
-        if command not in _unbound and self._peering.paused:
+        if command not in _looks and self._peering.paused:
             raise OverloadError(f"server {self._machine.name} is part of a backup: try again later")
         if command == "change-left" and arguments[2] == "0":
             addresses = [one.address for one in self._machine.organisation.left]
@@ -196,6 +197,15 @@ class Reorganising:
         connect again afterwards."""
         return self.deciding.heard(hello)
 
+    def learn(self, content: bytes, done: Done) -> None:
+        """Take the topology in force from an authenticated server that is ahead."""
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:
+            done(None, TopologyError("the topology of another server is not text"))
+            return
+        self.request("change-learn", [text], done)
+
     def watch(self, now: float) -> None:
         """Look, about once per second, whether the operator of a change is gone."""
         inquiries, peers = self._peering.inquiries, self._peering.peers
@@ -242,6 +252,8 @@ class Reorganising:
             if organisation.whole:
                 # Nothing that a client reports now would count.
                 self._sessions.end("the server is being removed from the topology")
+        if organisation.staged is not None:
+            self._peering.lessons.part()
         if machine.plan is not self._plan or organisation.removed != self._removed:
             self._reorganise()
 
@@ -276,11 +288,13 @@ class Reorganising:
         self.adapter.organised(file)
         for agent in other:
             machine.engine.abandon(agent)
-        self._peering.organise(self._driver.now)
+        self._peering.organise(self._driver.now, organisation.learned == organisation.change)
         self._driver.poke()
 
 
-_unbound = ("change-look", "change-history")
+_looks = ("change-look", "change-history", "change-lesson")
+"""Commands that change nothing."""
+_unbound = (*_looks, "change-learn")
 """Commands that belong to no attempt."""
 _looks_unasked = 1
 """Looks of a new server without a question: in the first second its peers may still start."""

@@ -14,6 +14,13 @@ router is the same before and after the change, because otherwise its domains wo
 
 To add an agent, or a server with a separate new domain, changes no route: the region is empty and nothing pauses.
 
+**Servers that must take part** (``needed``) are those for which something of their own changes: members of domains that
+pause or begin, servers that come or go, that get or lose agents or clients, or that could not be found any more because
+an address changes. The first server of the old topology always takes part: so of two changes of the same topology at
+most one can be made, even if servers cannot reach each other. For every other server all routes to the servers that it
+knows stay the same (otherwise it would be in the region), and so do its domains and its agents. It may be down, and
+learn the change later (:mod:`antecede.server.learning`).
+
 This module knows names and routes. It does not know what the servers contain.
 """
 
@@ -52,6 +59,8 @@ class Change(msgspec.Struct, frozen=True):
     """Servers that are removed, each with the server that gets their clients; empty: their clients are removed."""
     refusals: tuple[str, ...]
     """The reasons why the change must not be made, one line each."""
+    needed: tuple[str, ...] = ()
+    """The servers of both topologies that must take part; the others may be down."""
 
     @property
     def paused(self) -> bool:
@@ -66,13 +75,16 @@ def plan_change(old: TopologyFile, new: TopologyFile) -> Change:
     moves = {name: after[name].server for name in before if name in after and after[name].server != before[name].server}
     leaving = moves | {name: "" for name in before if name not in after}
     region = _region(old, new, [*(before[name] for name in leaving), *(after[name] for name in moves)])
+    begun = tuple(name for name in new.organisation.domains if name in region or not _same_domain(old, new, name))
+    needed = _needed(old, new, region, begun)
     return Change(
         tuple(_differences(old, new)),
         tuple(sorted(region)),
-        tuple(name for name in new.organisation.domains if name in region or not _same_domain(old, new, name)),
+        begun,
         leaving,
         {server: new.home_of(server) if new.home_of(server) in new.servers else "" for server in removed},
         tuple(_refusals(old, new)),
+        tuple(server for server in {**old.servers, **new.servers} if server in needed),
     )
 
 
@@ -173,6 +185,28 @@ def _domains_on(tree: dict[str, tuple[str, str]], source: str, target: str) -> s
         domain, target = tree[target]
         domains.add(domain)
     return domains
+
+
+def _needed(old: TopologyFile, new: TopologyFile, region: set[str], begun: Iterable[str]) -> set[str]:
+    """Return the servers that must take part in a change; ``begun``: the domains of the new topology that begin."""
+    if old.module != new.module:
+        # Every server imports it.
+        return {*old.servers, *new.servers}
+    needed = {next(iter(old.servers)), *(old.servers.keys() ^ new.servers.keys())}
+    needed.update(server for name in region for server in old.domain(name).servers)
+    needed.update(server for name in begun for server in new.domain(name).servers)
+    needed.update(agent.server for agent in {*old.agents} ^ {*new.agents})
+    needed.update(server for one in {*old.objects} ^ {*new.objects} for server in one.servers)
+    for server in {*old.servers, *old.moved, *new.moved}:
+        homes = {old.home_of(server), new.home_of(server)}
+        if len(homes) > 1:
+            needed |= homes & {*old.servers, *new.servers}
+    for server in old.servers.keys() & new.servers.keys():
+        if old.servers[server] != new.servers[server]:
+            # Of two servers the one with the smaller name dials, so it must know the address.
+            members = [one for name in old.organisation.domains_of(server) for one in old.domain(name).servers]
+            needed |= {server, *(one for one in members if one < server)}
+    return needed
 
 
 def _refusals(old: TopologyFile, new: TopologyFile) -> Iterator[str]:

@@ -202,7 +202,10 @@ def united(lists: Iterable[Sequence[Epoch]]) -> Epochs | None:
     for listed in lists:
         for one in listed:
             known = found.setdefault(one.change, one)
-            if known.epoch != one.epoch or known.guarantee != one.guarantee:
+            if one.domains and not known.domains:
+                # The other server has learned this change late, together with later ones.
+                found[one.change] = one
+            if known.epoch != one.epoch or (known.guarantee != one.guarantee and known.domains and one.domains):
                 raise TraceError(
                     f"metadata: the files list different topologies for change {one.change} ({known.epoch[:12]}, "
                     f"{one.epoch[:12]}): verify the traces of different systems separately, or use --everywhere"

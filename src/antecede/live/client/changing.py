@@ -118,6 +118,8 @@ class RunningServers:
 
 _doing = {
     "change-look": "looks at the servers",
+    "change-lesson": "lets servers learn earlier changes",
+    "change-learn": "lets servers learn earlier changes",
     "change-pause": "lets letters wait",
     "change-transit": "waits until everything in transit has arrived",
     "change-stage": "imports classes and stages the change",

@@ -19,11 +19,13 @@ from antecede.link import Ack, Frame, Hello
 from antecede.orders import parse
 from antecede.server import AgentServer, FromPeer, Input, Plan
 from antecede.server.changing import Command, Outcome, Steps, Wait, Wish, carry_out
+from antecede.server.learning import lesson_of
 from antecede.server.participation import Participant
 from antecede.server.recovery import replay, resume
 from antecede.simulator.servers.changes_judged import judged, projected
 from antecede.simulator.servers.changes_load import Load, Server
-from antecede.topology import TopologyFile, parse_topology
+from antecede.simulator.servers.changes_meeting import agree, continue_, is_behind, pair_of, shared
+from antecede.topology import TopologyFile, parse_topology, plan_change
 
 Content = Frame | Ack | Hello
 
@@ -67,7 +69,7 @@ class _Server:
     def step(self, inputs: list[Input]) -> None:
         """Take a step; the server may crash before or after its record is durable."""
         world = self.world
-        machine, change = self.machine, self.machine.organisation.change
+        machine, change = self.machine, self.machine.organisation.applied
         step = machine.step(inputs, world.now, world.clock_ms)
         if world.crashes(self):
             world.down(self)
@@ -81,7 +83,7 @@ class _Server:
             return
         if step.faults:
             world.wrongs.append(f"{self.name}: {step.faults[0]}")
-        if machine.organisation.change != change:
+        if machine.organisation.applied != change:
             world.changed(self)
         self.due += step.due
         for one in step.outgoing:
@@ -96,18 +98,25 @@ class ChangeWorld:
     """A world in which the topology changes."""
 
     def __init__(
-        self, seed: int, topologies: list[str], crash: float = 0.01, kill: float = 0.02, rough: bool = True
+        self,
+        seed: int,
+        topologies: list[str],
+        crash: float = 0.01,
+        kill: float = 0.02,
+        rough: bool = True,
+        away: float = 0.0,
     ) -> None:
         """``topologies``: the texts of the topologies, one after the other. ``crash``: the probability that a server
         crashes at an effect; ``kill``: that the operator's command is killed before one of its commands. ``rough``:
-        whether letters die and reactions end the process."""
+        whether letters die and reactions end the process. ``away``: the probability that a server is down for long when
+        the operator begins; then the operator also leaves changes out."""
         self.random = Random(seed)
         self.load = Load(self.random, *((0.08, 0.02) if rough else (0.0, 0.0)))
         self.load.agents_known = self.known_agents
         self.topologies = [parse_topology(text) for text in topologies]
         self.now = 0.0
         self.wrongs: list[str] = []
-        self._crash, self._kill = crash, kill
+        self._crash, self._kill, self._leave = crash, kill, away
         self._flights: dict[tuple[str, str], list[FromPeer]] = {}
         self._connected: set[tuple[str, str]] = set()
         self.servers: dict[str, _Server] = {}
@@ -119,6 +128,11 @@ class ChangeWorld:
         self._pending: list[Command] = []
         self._answers: list[dict[str, object] | None] = []
         self._target = 0
+        self.away_operations = (50, 400)
+        self._away: dict[str, int] = {}
+        """Servers that stay down for a while, until this number of operations."""
+        self.missed = 0
+        """Changes that were made without a server."""
         self.outcomes: list[Outcome] = []
         for name in self.topologies[0].servers:
             self._create(name, self.topologies[0])
@@ -158,33 +172,40 @@ class ChangeWorld:
 
     def post(self, source: str, target: str, content: FromPeer) -> None:
         """Send something over a connection, if there is one."""
-        if _pair(source, target) in self._connected:
+        if pair_of(source, target) in self._connected:
             self._flights.setdefault((source, target), []).append(content)
 
     def changed(self, server: _Server) -> None:
-        """A server has another topology: connections in domains that began are closed."""
-        for pair in [pair for pair in self._connected if server.name in pair]:
-            other = self.servers[pair[0] if pair[1] == server.name else pair[1]]
-            if not _agree(server.machine, other.machine):
-                self._disconnect(pair)
+        """A server has applied an item about a change: connections that must not continue are closed."""
+        for one in [one for one in self._connected if server.name in one]:
+            other = self.servers[one[0] if one[1] == server.name else one[1]]
+            if not continue_(server.machine, other.machine):
+                self._disconnect(one)
 
     def connect(self, one: _Server, other: _Server) -> None:
         """Let two servers connect, if their hellos agree."""
-        pair = _pair(one.name, other.name)
-        if pair in self._connected or not (one.up and other.up):
+        two = pair_of(one.name, other.name)
+        if two in self._connected or not (one.up and other.up):
             return
         for me, peer in ((one, other), (other, one)):
-            organisation = peer.machine.organisation
-            decided = me.machine.organisation.decided(organisation.system, organisation.change, peer.machine.epoch)
-            if decided is not None:
-                me.step([decided])
-        if not (one.up and other.up) or not _agree(one.machine, other.machine):
+            if is_behind(me.machine, peer.machine):
+                self._learn(me, peer)
+        if not (one.up and other.up) or not agree(one.machine, other.machine):
             return
-        self._connected.add(pair)
+        self._connected.add(two)
         for me, peer in ((one, other), (other, one)):
-            for domain in _shared(one.machine, other.machine):
+            for domain in shared(one.machine, other.machine):
                 hello = peer.machine.channel.consumers[domain].links[me.name].hello()
                 self._flights.setdefault((peer.name, me.name), []).append(FromPeer(domain, peer.name, hello))
+
+    def _learn(self, me: _Server, teacher: _Server) -> None:
+        """Let a server that is behind learn from another one."""
+        try:
+            me.participant.learn(lesson_of(teacher.machine.organisation).decode())
+        except _Down:
+            pass
+        except AntecedeError as error:
+            self.wrongs.append(f"{me.name} cannot learn from {teacher.name}: {error}")
 
     def _deliver(self) -> bool:
         ways = [way for way, contents in self._flights.items() if contents]
@@ -238,9 +259,12 @@ class ChangeWorld:
         """Give the next command of the change in progress, or begin the next change."""
         if self._steps is not None and not self._calm and self.random.random() < self._kill:
             self._steps = None
+            if self._leave and 0 < self._target < len(self.topologies) - 1 and self.random.random() < 0.5:
+                # The operator makes another change instead.
+                self._target += 1
             return
         if self._steps is None:
-            if all(one.up for one in self.servers.values()) or self.random.random() < 0.1:
+            if all(one.up or one.name in self._away for one in self.servers.values()) or self.random.random() < 0.1:
                 self._begin()
             return
         if self._pending:
@@ -262,6 +286,14 @@ class ChangeWorld:
         for name in new.servers:
             if name not in self.servers:
                 self._create(name, new)
+        if self._leave and not self._calm and self.random.random() < self._leave:
+            needed = plan_change(self.topologies[max(0, self._target - 1)], new).needed
+            # One that is not needed, so that the change is made without it; best one that has staged another change.
+            spare = [one for one in self.servers.values() if one.up and one.name not in needed]
+            staged = [one for one in spare if one.machine.organisation.attempt]
+            for server in self.random.sample(staged or spare, 1 if spare else 0):
+                self._away[server.name] = self.operations + self.random.randint(*self.away_operations)
+                self.down(server)
         attempt = f"{self.random.getrandbits(32):x}"
         wish = Wish(new, tuple(self.servers), "system", self.clock_ms, attempt=attempt)
         self._steps = carry_out(wish)
@@ -277,6 +309,7 @@ class ChangeWorld:
             self._steps = None
             self._pending = []
             self.outcomes.append(end.value)
+            self.missed += len(end.value.absent) if end.value.state == "done" else 0
             if end.value.state in ("done", "unchanged"):
                 self._target += 1
             elif self._calm and not any("held behind" in one for one in end.value.refusals):
@@ -382,8 +415,9 @@ class ChangeWorld:
         return self.wrongs + self.load.wrongs + judged(machines, logs, self.topologies[-1], self.load.numbers)
 
     def _restart(self, all_: bool = False) -> None:
+        self._away = {} if all_ else {one: until for one, until in self._away.items() if until > self.operations}
         for server in self.servers.values():
-            if not server.up and (all_ or self.random.random() < 0.5):
+            if not server.up and server.name not in self._away and (all_ or self.random.random() < 0.5):
                 server.start()
 
     def _connect_some(self) -> None:
@@ -407,23 +441,6 @@ def _serves(server: _Server) -> bool:
     organisation = server.machine.organisation
     first = server.name in server.world.topologies[0].servers
     return server.up and not organisation.removed and (first or organisation.change > 0)
-
-
-def _pair(one: str, other: str) -> tuple[str, str]:
-    return (one, other) if one < other else (other, one)
-
-
-def _shared(one: AgentServer, other: AgentServer) -> list[str]:
-    return [name for name, consumer in one.channel.consumers.items() if other.name in consumer.links]
-
-
-def _agree(one: AgentServer, other: AgentServer) -> bool:
-    """Whether two servers share a domain, and agree on all domains that they share."""
-    if one.organisation.removed or other.organisation.removed:
-        return False
-    ours = {name: one.organisation.digest(name, one.plan) for name in _shared(one, other)}
-    theirs = {name: other.organisation.digest(name, other.plan) for name in _shared(other, one)}
-    return bool(ours) and ours == theirs
 
 
 _again = object()

@@ -1,7 +1,8 @@
 """Random changes of random topologies: one seed is one schedule with several changes under load.
 
 Each topology is made from the one before it by a random edit: agents are added and moved, servers come and go, domains
-are split, merged, connected elsewhere, and get other orders. ``play(SEED)`` returns the errors, none if all is well.
+are split, merged, connected elsewhere, and get other orders. In every third schedule the changes are *mild*: most
+servers are not needed, and some are down meanwhile. ``play(SEED)`` returns the errors, none if all is well.
 """
 
 from collections.abc import Callable
@@ -24,6 +25,8 @@ class Outcome(msgspec.Struct):
     """Changes that were made."""
     crashes: int = 0
     deliveries: int = 0
+    missed: int = 0
+    """Servers that were away during a change, summed over all changes."""
 
     @property
     def command(self) -> str:
@@ -37,9 +40,11 @@ class Outcome(msgspec.Struct):
 def play(seed: int) -> Outcome:
     """Play one seed and judge it."""
     random = Random(f"{seed}/changes")
-    topologies = journey(random)
+    mild = seed % 3 == 0
+    topologies = journey(random, mild)
     crash, kill = random.choice((0.002, 0.01, 0.03)), random.choice((0.0, 0.02, 0.05))
-    world = ChangeWorld(seed, topologies, crash, kill, rough=random.random() < 0.7)
+    rough, away = random.random() < 0.7, 0.8 if mild else random.choice((0.0, 0.3, 0.6))
+    world = ChangeWorld(seed, topologies, crash, kill, rough, away)
     try:
         world.run(random.randint(30, 80) * len(topologies))
         found = world.findings()
@@ -47,7 +52,7 @@ def play(seed: int) -> Outcome:
         # Any exception is an error, and the seed shows it again.
         found = [*world.wrongs, f"{type(error).__name__}: {error}"]
     made = sum(one.state == "done" for one in world.outcomes)
-    return Outcome(seed, found[:5], made, world.crashed, world.handled())
+    return Outcome(seed, found[:5], made, world.crashed, world.handled(), world.missed)
 
 
 class _Sketch(msgspec.Struct):
@@ -102,11 +107,11 @@ class _Sketch(msgspec.Struct):
         return "\n".join(lines) + "\n"
 
 
-def journey(random: Random) -> list[str]:
-    """Return the texts of topologies, each made from the one before it."""
+def journey(random: Random, mild: bool = False) -> list[str]:
+    """Return the texts of topologies, each made from the one before it. ``mild``: by changes that need few servers."""
     sketch = _Sketch({}, {}, {})
     sketch.alone = [sketch.new_server()]
-    for _ in range(random.randint(1, 4)):
+    for _ in range(random.randint(3, 4) if mild else random.randint(1, 4)):
         _add_server(sketch, random)
     for name in "abcd"[: random.randint(2, 4)]:
         sketch.agents[name] = random.choice(sketch.servers)
@@ -114,10 +119,10 @@ def journey(random: Random) -> list[str]:
         sketch.hold = "a"
     texts = [sketch.text()]
     while len(texts) < 2 or (len(texts) < 8 and random.random() < 0.8):
-        edit = random.choice(_edits)
-        edit(sketch, random)
+        edits = _mild_edits if mild else _edits
+        random.choice(edits)(sketch, random)
         if random.random() < 0.2:
-            random.choice(_edits)(sketch, random)
+            random.choice(edits)(sketch, random)
         if sketch.text() != texts[-1]:
             texts.append(sketch.text())
     return texts
@@ -197,6 +202,11 @@ def _reorder(sketch: _Sketch, random: Random) -> None:
         sketch.orders[random.choice(list(sketch.domains))] = random.choice(_orders)
 
 
+def _other_class(sketch: _Sketch, random: Random) -> None:
+    """Change the class of all agents."""
+    sketch.kind += "s"
+
+
 def _rename(sketch: _Sketch, random: Random) -> None:
     """Change all addresses, and the class of all agents."""
     sketch.ports += 100
@@ -208,3 +218,4 @@ _edits: tuple[_Edit, ...] = (
     *(_add_agent, _move_agent, _move_agent, _add_server, _remove_server, _split, _merge),
     *(_connect_elsewhere, _connect_elsewhere, _reorder, _rename),
 )
+_mild_edits: tuple[_Edit, ...] = (_add_agent, _add_agent, _add_server, _reorder, _other_class)

@@ -5,6 +5,7 @@ part: items that wait in a queue behind others, frames of an earlier topology th
 reactions in progress, servers that ask others for a decision, and an operator whose requests take their time.
 """
 
+from contextlib import suppress
 from typing import Any
 from zlib import crc32
 
@@ -14,7 +15,7 @@ from antecede.engine import React
 from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
 from antecede.engine.host import Outcome
-from antecede.errors import AntecedeError, ClosedError, OverloadError
+from antecede.errors import AntecedeError, ClosedError, OverloadError, UnknownAgentError
 from antecede.server.changing import Command, Steps, Wait, Wish, carry_out
 from antecede.server.changing import Outcome as ChangeOutcome
 from antecede.server.reorganising import Adapter
@@ -25,7 +26,7 @@ from antecede.simulator.servers.regular import LOOK_SECONDS
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.stopping import stop
 from antecede.simulator.servers.world import ServerWorld
-from antecede.topology import TopologyFile, parse_topology
+from antecede.topology import TopologyFile, parse_topology, plan_change
 from antecede.trace import DELIVER, LOCAL, SEND, Event, judge, match
 
 FAULTS = Faults(
@@ -52,8 +53,10 @@ class Scribe(Agent):
         self.count += 1
         for place in range(2 if note.depth else 0):
             seed = crc32(f"{note.seed}/{place}".encode())
+            # A server that has missed a change does not know the newest agents.
             if seed % 3:
-                ctx.send(note.to[seed % len(note.to)], Note(seed, note.depth - 1, note.to))
+                with suppress(UnknownAgentError):
+                    ctx.send(note.to[seed % len(note.to)], Note(seed, note.depth - 1, note.to))
 
 
 class _Adapter(Adapter):
@@ -120,13 +123,18 @@ class ChangingWorld(ServerWorld):
 
     server_class = ChangingServer
 
-    def __init__(self, seed: int, texts: list[str], faults: Faults = FAULTS, kill: float = 0.05) -> None:
+    def __init__(
+        self, seed: int, texts: list[str], faults: Faults = FAULTS, kill: float = 0.05, away: float = 0.0
+    ) -> None:
         """``texts``: the topologies, one after the other. ``kill``: the probability that the operator's command is
-        killed before one of its batches."""
+        killed before one of its batches. ``away``: the probability that a server that is not needed is down when the
+        command begins; then agents that are added get letters, too."""
         self._files = [parse_topology(text) for text in texts]
         self.agents = sorted({agent.name for file in self._files for agent in file.agents})
         self._gone: set[str] = set()
-        self._kill = kill
+        self._kill, self._leave = kill, away
+        self._away: dict[str, float] = {}
+        """Servers that stay down until this time."""
         self._steps: Steps | None = None
         self._run_number = 0
         self._station = 1
@@ -156,8 +164,8 @@ class ChangingWorld(ServerWorld):
         # Clients of servers that stay.
         names = [name for name in self._files[0].servers if all(name in file.servers for file in self._files)]
         to = tuple(sorted(agent.name for agent in self._files[0].agents))
-        target = to[int(draw() * len(to))]
-        self.client(f"client@{self._any(names)}").send((target,), Note(int(draw() * 2**31), 3, to))
+        target, known = to[int(draw() * len(to))], tuple(self.agents) if self._leave else to
+        self.client(f"client@{self._any(names)}").send((target,), Note(int(draw() * 2**31), 3, known))
 
     def leaves(self, server: ChangingServer) -> None:
         """Stop a server that was removed."""
@@ -170,7 +178,10 @@ class ChangingWorld(ServerWorld):
             super().wrong(where, reason)
 
     def _come_back(self, server: SimulatedServer) -> None:
-        if server.name not in self._gone:
+        until = 0.0 if self.calm else self._away.get(server.name, 0.0)
+        if until > self.now:
+            self.later(until - self.now, self._come_back, server)
+        elif server.name not in self._gone:
             super()._come_back(server)
 
     def _calm_down(self) -> None:
@@ -199,6 +210,13 @@ class ChangingWorld(ServerWorld):
             if name not in self.servers:
                 server = self.servers[name] = ChangingServer(self, name, plan_of(file), {}, "disk")
                 server.start()
+        if self._leave and not self.calm and self.random.random() < self._leave:
+            needed = plan_change(self._files[self._station - 1], file).needed
+            spare = [name for name, one in self.servers.items() if one.up and name not in (*needed, *self._gone)]
+            if spare:
+                name = self._any(spare)
+                self._away[name] = self.now + 0.1 + self.random.random() * 1.5
+                self.crash(name, "kill")
         self._run_number += 1
         attempt = f"{self.random.getrandbits(32):x}"
         servers = tuple(name for name in self.servers if name not in self._gone)

@@ -1,0 +1,155 @@
+"""Changes that were made without this server: it learns them from another server, before frames flow between the two.
+
+A server for which nothing changes (``Change.needed`` in :mod:`antecede.topology.change`) need not be up when a change
+is made. While it is *behind*, it goes on with the topology that it knows. Of two servers that connect, the one that is
+ahead sends a **lesson**: the topology in force, and how it came about. The other one records it (``Learned``), and only
+then both exchange frames. So
+
+* a frame never comes from a server with a newer topology: all its senders and destinations are known;
+* the new topology spreads from server to server, whichever of them are up at the same time;
+* several changes that were missed are one lesson: nothing of this server was different in any of them.
+
+**What is checked.** The other end has proved to be a server. Still a lesson is refused, unless
+
+* it is about this system: the system id is the same, or this server has none because it has missed the first change;
+* it continues from where this server is: its history names the change and the topology that are in force here, made by
+  the same attempt. A system that was restored, or copied and changed elsewhere, has another history;
+* this server need not take part in the change from its topology to the new one, and its domains have not begun again.
+  Otherwise its data is older than the system, or the other server is not what it seems to be.
+
+A server without any data, which was started with the topology in force, learns the rest: nothing can be lost.
+
+**A staged change** may have been made or not. The history names the attempt that made each change: if it is the staged
+one, the change is finished here; if it is another one, it was abandoned. The number alone proves nothing, because the
+others can make another change with the same number while this server is away.
+"""
+
+from functools import lru_cache
+
+import msgspec
+
+from antecede import limits, wire
+from antecede.errors import TopologyError
+from antecede.server import AgentServer
+from antecede.server.change_items import Abandoned, Committed, Epoch, Learned
+from antecede.server.organisation import Organisation, plan_for, topology_in
+from antecede.topology import TopologyFile, parse_topology, plan_change
+
+
+class Lesson(msgspec.Struct, frozen=True):
+    """The topology in force at a server, and how it came about."""
+
+    system: str
+    change: int
+    topology: str
+    since: dict[str, int]
+    history: list[Epoch]
+
+
+def lesson_of(organisation: Organisation) -> bytes:
+    """Return what a server that is behind must know."""
+    fields = (organisation.system, organisation.change, organisation.topology, organisation.since)
+    return msgspec.json.encode(Lesson(*fields, organisation.history))
+
+
+def read_lesson(content: bytes | str) -> Lesson:
+    """Read a lesson; any error in it is one :class:`TopologyError`."""
+    if len(content) > limits.lesson_bytes_max:
+        raise TopologyError(f"a topology with its history of {len(content)} bytes: too long")
+    try:
+        return msgspec.json.decode(content, type=Lesson)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise TopologyError(f"unreadable topology of another server: {error}") from None
+
+
+def teaches(machine: AgentServer, hello: wire.ServerHello) -> bool:
+    """Return whether the sender of a hello, which has proved to be a server, is behind this one and can learn."""
+    organisation, file = machine.organisation, machine.plan.file
+    if hello.version < wire.LESSONS or hello.change >= organisation.change or file is None:
+        return False
+    if hello.system or hello.change:
+        return hello.system == organisation.system
+    # It has missed the first change, or takes part in it; a server that is not added yet learns nothing.
+    return hello.server in file.servers or bool(hello.attempt)
+
+
+def learns(machine: AgentServer, hello: wire.ServerHello) -> bool:
+    """Return whether this server is behind the sender of a hello, which can teach it."""
+    organisation, file = machine.organisation, machine.plan.file
+    if hello.version < wire.LESSONS or hello.change <= organisation.change or file is None or organisation.removed:
+        return False
+    if organisation.system or organisation.change:
+        return hello.system == organisation.system
+    return hello.teaches or (hello.server in file.servers and bool(hello.links))
+
+
+def item_of(machine: AgentServer, lesson: Lesson) -> Learned | Committed | Abandoned | None:
+    """Return the next item that brings a server nearer to a lesson; None: it knows it all. Another one may follow
+    later. A lesson that is not to be believed raises :class:`TopologyError`."""
+    organisation = machine.organisation
+    if lesson.change <= organisation.change or organisation.removed:
+        return None
+    _check_lineage(machine, lesson)
+    staged = organisation.staged
+    number = organisation.paused if staged is None else staged.change
+    if number > lesson.change:
+        # It is not decided there. A server that is being added has missed all earlier changes.
+        return None
+    if number:
+        made = next((one for one in lesson.history if one.change == number), None)
+        if made is None:
+            raise TopologyError(f"the history of change {lesson.change} does not say whether change {number} was made")
+        if staged is not None and made.attempt in ("", staged.attempt):
+            return Committed(number, made.clock_ms, staged.attempt)
+        return Abandoned(number, organisation.attempt)
+    _check_part(machine, lesson)
+    return Learned(lesson.system, lesson.change, lesson.topology, lesson.since, lesson.history)
+
+
+def _check_lineage(machine: AgentServer, lesson: Lesson) -> None:
+    """Refuse the topology of another system, or of one that has another past."""
+    organisation, name = machine.organisation, machine.name
+    system = organisation.system or ("" if organisation.staged is None else organisation.staged.system)
+    if system and lesson.system != system:
+        raise TopologyError(f"server {name} belongs to another system ({system}, not {lesson.system[:64]})")
+    new = _read(lesson.topology)
+    known = [one for one in lesson.history if one.change == organisation.change]
+    mine = next((one for one in organisation.history if one.change == organisation.change), None)
+    attempt = "" if mine is None else mine.attempt
+    same = bool(known) and known[0].epoch == machine.epoch and known[0].attempt in ("", attempt or known[0].attempt)
+    # A server that is being added has no past.
+    fresh = organisation.is_new(machine.channel) and (new.epoch == machine.epoch or bool(organisation.attempt))
+    if not same and not fresh:
+        raise TopologyError(
+            f"change {lesson.change} does not continue from change {organisation.change} of server {name} (epoch "
+            f"{machine.epoch}): its data, or that of the other server, belongs to another past of the system"
+        )
+    if not lesson.history or (lesson.history[-1].change, lesson.history[-1].epoch) != (lesson.change, new.epoch):
+        raise TopologyError(f"the history of change {lesson.change} does not end with it")
+
+
+def _check_part(machine: AgentServer, lesson: Lesson) -> None:
+    """Refuse changes that this server must have taken part in."""
+    organisation, name = machine.organisation, machine.name
+    old, new = topology_in(organisation.topology), _read(lesson.topology)
+    if new.organisation.cycle is not None:
+        raise TopologyError(f"change {lesson.change}: the domains of the topology form a cycle")
+    plan_for(new, machine.plan)
+    if organisation.is_new(machine.channel) and new.epoch == old.epoch:
+        return
+    if name in plan_change(old, new).needed:
+        raise TopologyError(
+            f"change {lesson.change} of the topology needs server {name}, which did not take part: its data is older "
+            "than the system"
+        )
+    for domain in machine.channel.consumers:
+        if lesson.since.get(domain, 0) != organisation.since.get(domain, 0):
+            raise TopologyError(
+                f"change {lesson.change}: domain {domain} has begun again without server {name}: its data is older "
+                "than the system"
+            )
+
+
+@lru_cache(maxsize=4)
+def _read(text: str) -> TopologyFile:
+    return parse_topology(text, "the topology of another server")

@@ -1,0 +1,114 @@
+"""Bugs planted into the way a server that was down learns changes of the topology. Each is caught by the schedules of
+:mod:`antecede.simulator.servers.changes` or :mod:`antecede.simulator.servers.changing_world` in which servers are away.
+
+``tests/simulation/test_changes.py`` runs the same schedules on what we ship, and finds nothing.
+"""
+
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from antecede.server import agreement, changing, participation
+from antecede.server.change_items import Committed, Learned
+from antecede.server.lessons import Lessons
+from antecede.server.organisation import Organisation
+from antecede.simulator.servers.changes import ChangeWorld
+from antecede.simulator.servers.changes_random import journey
+from antecede.simulator.servers.changing_world import FAULTS, ChangingWorld
+from antecede.topology import change as topology_change
+from helpers.changing import MILD
+
+Patch = pytest.MonkeyPatch
+
+
+def _caught(kill: float = 0.02, operations: int = 60, fixed: list[str] | None = None, first: int = 0) -> None:
+    """Check that 300 schedules of mild changes find a planted bug. ``kill``: how often the operator's command is killed
+    before one of its commands. ``fixed``: these topologies instead of random ones. ``first``: the first seed, to find
+    it sooner."""
+    for seed in range(first, first + 300):
+        topologies = fixed or journey(Random(seed), mild=True)
+        world = ChangeWorld(seed, topologies, 0.01, kill, away=0.8)
+        try:
+            world.run(operations * len(topologies))
+            found = world.findings()
+        except Exception as error:
+            found = [f"{type(error).__name__}: {error}"]
+        if found:
+            print(f"after {seed + 1 - first} schedules: {found[0]}")
+            return
+    raise AssertionError("not caught in 300 schedules")
+
+
+def test_a_staged_change_that_is_decided_by_its_number(monkeypatch: Patch) -> None:
+    """The others have abandoned it, and have made another change with the same number."""
+
+    def item_of(machine: Any, lesson: Any) -> Any:
+        staged = machine.organisation.staged
+        if staged is not None and lesson.change >= staged.change:
+            return Committed(staged.change, staged.clock_ms, staged.attempt)
+        return real(machine, lesson)
+
+    real = participation.item_of
+
+    def made(views: Any, number: int, attempt: str) -> bool:
+        return any(view.change >= number for view in views)
+
+    monkeypatch.setattr(participation, "item_of", item_of)
+    monkeypatch.setattr(changing, "_made", made)
+    _caught(kill=0.1, operations=200, first=110)
+
+
+def test_letters_of_new_agents_for_a_server_that_does_not_know_them(monkeypatch: Patch) -> None:
+    """A server that has staged a change forwards them to one that does not take part."""
+    monkeypatch.setattr(Organisation, "is_apart", lambda self, server: False)
+    # Whoever comes back while the only change is made gets nothing new from the operator.
+    _caught(kill=0.0, operations=150, fixed=MILD[:2])
+
+
+def test_domains_that_begin_again_when_a_server_learns(monkeypatch: Patch) -> None:
+    def learn(self: Organisation, item: Learned, machine: Any) -> None:
+        real(self, item, machine)
+        machine.organise(machine.plan, [])
+
+    real = Organisation._learn
+    monkeypatch.setattr(Organisation, "_learn", learn)
+    _caught()
+
+
+def test_a_server_that_is_left_out_although_it_is_needed(monkeypatch: Patch) -> None:
+    def needed(old: Any, new: Any, region: Any, begun: Any) -> set[str]:
+        return real(old, new, set(), ())
+
+    real = topology_change._needed
+    monkeypatch.setattr(topology_change, "_needed", needed)
+    _caught()
+
+
+def test_a_new_server_without_the_past_of_the_system(monkeypatch: Patch) -> None:
+    """It cannot teach others."""
+    real = participation.Participant.stage
+
+    def stage(self: Any, given: str) -> Any:
+        stage = msgspec.json.decode(given, type=participation.Stage)
+        return real(self, msgspec.json.encode(msgspec.structs.replace(stage, history=[])).decode())
+
+    monkeypatch.setattr(participation.Participant, "stage", stage)
+    _caught()
+
+
+def test_frames_that_flow_before_the_lesson(monkeypatch: Patch) -> None:
+    """Whole servers: the hellos agree about all shared domains, and the numbers of the changes are not compared."""
+    monkeypatch.setattr(Lessons, "are_due_to", lambda self, hello: False)
+    monkeypatch.setattr(Lessons, "are_due_from", lambda self, hello: False)
+    monkeypatch.setattr(agreement, "_behind", lambda machine, hello, epoch: None)
+    for seed in range(300):
+        try:
+            found = ChangingWorld(seed, MILD, msgspec.structs.replace(FAULTS, seconds=4.0), 0.02, 0.8).play(60)
+        except Exception as error:
+            found = [f"{type(error).__name__}: {error}"]
+        if found:
+            print(f"after {seed + 1} schedules: {found[0]}")
+            return
+    raise AssertionError("not caught in 300 schedules")

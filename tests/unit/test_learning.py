@@ -1,0 +1,172 @@
+"""The lessons of a server that has missed changes of the topology: what it believes, and what it refuses."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from antecede import limits, wire
+from antecede.errors import TopologyError
+from antecede.server import AgentServer
+from antecede.server.change_items import Abandoned, Committed, Learned, Staged
+from antecede.server.learning import Lesson, item_of, learns, lesson_of, read_lesson, teaches
+from antecede.server.participation import Participant
+from antecede.simulator.servers.changes import ChangeWorld, plan_of
+from antecede.topology import parse_topology
+from helpers.changing import AGENTS, BUS, FLAT, MILD, topology
+
+
+def _world(texts: list[str], away: str = "s4") -> ChangeWorld:
+    """Return a world in which all changes were made while one server was down."""
+    world = ChangeWorld(1, texts, crash=0, kill=0, rough=False)
+    world.down(world.servers[away])
+    while not world.made:
+        world.operate()
+        assert not any(one.state == "refused" for one in world.outcomes), world.outcomes[-1].refusals
+    world.servers[away].start()
+    return world
+
+
+def _lesson(world: ChangeWorld, **other: Any) -> Lesson:
+    lesson = read_lesson(lesson_of(world.servers["s1"].machine.organisation))
+    return msgspec.structs.replace(lesson, **other)
+
+
+def test_several_changes_are_one_lesson() -> None:
+    world = _world([BUS, MILD[1], topology({"A": "12", "B": "23", "C": "34", "D": "25"}, {**AGENTS, "x": 3, "e": 5})])
+    behind = world.servers["s4"]
+    machine = behind.machine
+    links = machine.channel.consumers["C"]
+    behind.participant.learn(lesson_of(world.servers["s1"].machine.organisation).decode())
+    organisation = machine.organisation
+    assert (organisation.change, machine.epoch) == (2, world.topologies[-1].epoch)
+    assert organisation.history == world.servers["s1"].machine.organisation.history
+    assert machine.channel.consumers["C"] is links, "its own domain continues"
+    assert machine.channel.check(("e",)) == ("e",)
+    # It is durable, and a second lesson has nothing new.
+    behind.start()
+    assert behind.machine.organisation.change == 2
+    assert item_of(behind.machine, _lesson(world)) is None
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({"system": "another"}, "does not continue|belongs to another system"),
+        ({"history": []}, "does not continue from change 0"),
+        ({"topology": "[servers]"}, r"the topology of another server: expected a table \[servers\]"),
+        ({"topology": FLAT}, "the history of change 1 does not end with it"),
+        ({"change": 7}, "the history of change 7 does not end with it"),
+        ({"since": {"C": 1}}, "domain C has begun again without server s4"),
+    ],
+)
+def test_a_lesson_that_is_not_to_be_believed(other: dict[str, Any], reason: str) -> None:
+    world = _world(MILD[:2])
+    machine = world.servers["s4"].machine
+    if "system" in other:
+        # A server that has missed the first change does not know the system; its past tells.
+        machine.organisation.system = "system"
+    before = machine.snapshot()
+    with pytest.raises(TopologyError, match=reason):
+        item_of(machine, _lesson(world, **other))
+    assert machine.snapshot() == before
+    machine.organisation.system = ""
+    assert isinstance(item_of(machine, _lesson(world)), Learned)
+
+
+def test_a_system_with_another_past_teaches_nothing() -> None:
+    """Two copies of a system were changed separately: one of them must not learn from the other."""
+    ours, theirs = _world(MILD[:2]), _world(MILD[:2])
+    theirs.servers["s4"].participant.learn(lesson_of(theirs.servers["s1"].machine.organisation).decode())
+    more = topology({"A": "12", "B": "23", "C": "34"}, {**AGENTS, "x": 3, "y": 2})
+    theirs.topologies.append(parse_topology(more))
+    while not theirs.made:
+        theirs.operate()
+    ours.servers["s4"].participant.learn(lesson_of(ours.servers["s1"].machine.organisation).decode())
+    behind = ours.servers["s4"].machine
+    lesson = _lesson(theirs)
+    item = item_of(behind, lesson)
+    assert isinstance(item, Learned), "the same seed gives the same attempts"
+    forked = [msgspec.structs.replace(one, attempt=f"{one.attempt}f") for one in lesson.history]
+    with pytest.raises(TopologyError, match="belongs to another past of the system"):
+        item_of(behind, msgspec.structs.replace(lesson, history=forked))
+
+
+def test_a_staged_change_is_decided_by_its_attempt() -> None:
+    world = _world(MILD[:2])
+    lesson = _lesson(world)
+    made = lesson.history[-1].attempt
+    for attempt, kind in ((made, Committed), ("other", Abandoned)):
+        machine = AgentServer("s4", plan_of(world.topologies[0]), 4)
+        machine.begin(world.topologies[0].epoch)
+        staged = Staged("system", 1, world.topologies[1].text(), {}, "s1", [], 0, attempt)
+        machine.step([staged], 0.0, 0)
+        item = item_of(machine, lesson)
+        assert isinstance(item, kind)
+        assert isinstance(item, Committed | Abandoned)
+        assert (item.change, item.attempt) == (1, attempt)
+        # Not before it is decided.
+        undecided = msgspec.structs.replace(lesson, change=0)
+        assert item_of(machine, undecided) is None
+
+
+def test_a_new_server_with_the_topology_in_force_learns_the_rest() -> None:
+    """Its data was lost. Its links find that out once it may connect."""
+    world = _world(MILD[:2])
+    for text, learned in ((MILD[1], True), (MILD[2], False)):
+        file = parse_topology(text)
+        machine = AgentServer("s4", plan_of(file), 9)
+        machine.begin(file.epoch)
+        if learned:
+            assert isinstance(item_of(machine, _lesson(world)), Learned)
+        else:
+            with pytest.raises(TopologyError, match="does not continue"):
+                item_of(machine, _lesson(world))
+
+
+def test_who_teaches_whom() -> None:
+    world = _world(MILD[:2])
+    ahead, behind = world.servers["s3"].machine, world.servers["s4"].machine
+
+    def hello(machine: AgentServer, **other: Any) -> wire.ServerHello:
+        links = [wire.LinkHello("C", 0, 0, 0, 0, 0)]
+        head = (wire.VERSION, 1, machine.epoch, machine.name, "", "", links)
+        plain = wire.ServerHello(*head, machine.organisation.system, machine.organisation.change)
+        return msgspec.structs.replace(plain, **other)
+
+    assert teaches(ahead, hello(behind))
+    assert learns(behind, hello(ahead))
+    assert not teaches(behind, hello(ahead))
+    assert not learns(ahead, hello(behind))
+    assert not teaches(ahead, hello(behind, version=wire.LESSONS - 1)), "an older server cannot learn"
+    assert not learns(behind, hello(ahead, version=wire.LESSONS - 1)), "an older server cannot teach"
+    assert not teaches(ahead, hello(behind, server="s9")), "a server that is not added yet"
+    assert teaches(ahead, hello(behind, server="s9", attempt="x")), "it takes part in a change"
+    assert not learns(behind, hello(ahead, server="s9")), "a server that the topology does not have"
+    behind.organisation.system = "another"
+    assert not teaches(ahead, hello(behind))
+    assert not learns(behind, hello(ahead))
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff", b'{"system": 1}', b"[" * 5_000])
+def test_junk_is_refused_in_one_line(content: bytes) -> None:
+    with pytest.raises(TopologyError, match="unreadable topology of another server") as error:
+        read_lesson(content)
+    assert "\n" not in str(error.value)
+
+
+def test_the_longest_lesson() -> None:
+    lesson = Lesson("s", 1, "", {}, [])
+    room = limits.lesson_bytes_max - len(msgspec.json.encode(lesson))
+    read_lesson(msgspec.json.encode(msgspec.structs.replace(lesson, topology="x" * room)))
+    with pytest.raises(TopologyError, match="too long"):
+        read_lesson(msgspec.json.encode(msgspec.structs.replace(lesson, topology="x" * (room + 1))))
+
+
+def test_a_server_that_is_behind_stages_nothing() -> None:
+    world = _world(MILD[:2])
+    behind = world.servers["s4"]
+    stage = {"system": "system", "change": 2, "topology": MILD[2], "since": {}, "coordinator": "s1", "clock_ms": 0}
+    given = {**stage, "attempt": "x", "basis": world.topologies[1].epoch, "members": ["s4"]}
+    with pytest.raises(TopologyError, match="server s4 has topology epoch"):
+        Participant(behind.machine, lambda item: None).stage(msgspec.json.encode(given).decode())
