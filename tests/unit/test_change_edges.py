@@ -4,16 +4,18 @@ from collections.abc import Callable
 
 import pytest
 
+from antecede import limits
 from antecede.channel import Letter, Past
 from antecede.engine import Reaction
 from antecede.engine.following import Following
 from antecede.errors import AntecedeError, OverloadError, TopologyError
 from antecede.server import AgentServer, Input, Refused
-from antecede.server.change_items import Abandoned, Paused
+from antecede.server.change_items import Abandoned, Committed, Paused, Staged
 from antecede.server.changing import Command, Outcome, Wait, Wish, carry_out
 from antecede.server.dead_letters import DeadLetters
 from antecede.server.items import Published, Reacted
 from antecede.server.participation import Participant
+from antecede.server.recovery import recover
 from antecede.server.words import OPERATOR, Look, OnBehalf, Replay
 from antecede.simulator.servers.changes import plan_of
 from antecede.topology import parse_topology
@@ -261,3 +263,55 @@ def test_letters_that_are_held_since_the_first_look_stop_the_change() -> None:
         system.change(_moved, _once("change-pause", lambda: _kill(system, "s1", "a")))
     assert system.machines["s1"].engine.following.count() == 1
     assert system.machines["s1"].organisation.staged is None
+
+
+def test_the_settings_of_mailboxes_act_with_the_change() -> None:
+    """And after a restart those of the file, which may have been edited."""
+    old = parse_topology(topology({"A": "12"}, {"a": 1}))
+    new, edited = [
+        parse_topology(topology({"A": "12"}, {"a": 1, "x": 2}, more=f"[mailboxes]\na = {{ letters = {letters} }}"))
+        for letters in (3, 1)
+    ]
+    machine = AgentServer("s1", plan_of(old), 1)
+    records = [machine.begin(old.epoch)]
+
+    def step(*given: Input) -> None:
+        record = machine.step(list(given), 0.0, 1).record
+        assert record is not None
+        records.append(record)
+
+    step(*(Published("alice", number, ("a",), "Note", b"") for number in range(1, 7)))
+    machine.engine.abandon("a")
+    step(Staged("system", 1, new.text(), {}, "s1", [], 0, "t"))
+    step(Committed(1, 0, "t"))
+    machine.engine.abandon("a")
+    step(Look())
+    assert len(machine.engine.mailboxes["a"]) == 3
+    machine = AgentServer("s1", plan_of(edited), 1)
+    recover(machine, None, records, edited.epoch, 0.0)
+    machine.engine.abandon("a")
+    step(Look())
+    assert len(machine.engine.mailboxes["a"]) == 1
+
+
+def test_the_most_that_agents_may_take_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "change_page_bytes", 64)
+    pages = 0
+
+    def count(command: Command) -> None:
+        nonlocal pages
+        pages += command.name == "change-receive" and command.arguments[2] == "0"
+
+    def change() -> Outcome:
+        system = _System(_two)
+        system.step("s1", Published("alice", 1, ("a",), "Note", b"n" * 500))
+        return system.change(_moved, count)
+
+    assert change().state == "done"
+    assert pages > 5, "it is handed over page by page"
+    kept = pages * 64
+    monkeypatch.setattr(limits, "change_bytes_max", kept)
+    assert change().state == "done"
+    monkeypatch.setattr(limits, "change_bytes_max", kept - 1)
+    with pytest.raises(TopologyError, match="server s2 gets more than 0 MiB from another one"):
+        change()

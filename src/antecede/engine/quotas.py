@@ -70,6 +70,12 @@ class Quotas:
         """The quotas that were needed so far. Sizes, ages and crowded mailboxes are noted for these only."""
         self._sizes: dict[str, _Size] = {}
 
+    def use(self, settings: Mailboxes) -> None:
+        """Use other settings from now on. What was noted about mailboxes stays."""
+        self.settings = settings
+        for agent in self.known:
+            self.known[agent] = settings.quota(agent, self.is_agent(agent))
+
     # Changes of mailboxes.
 
     def taken(self, agent: str, letters: list[Letter], emptied: bool = False) -> None:

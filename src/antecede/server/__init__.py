@@ -66,6 +66,7 @@ from antecede.server.snapshots import State, encode_state, state_of
 from antecede.server.timers import Timers
 from antecede.server.truncations import Truncations
 from antecede.server.words import Accepted, Denied, FromPeer, Look, Plan, Refused, Replay, Step
+from antecede.topology import Mailboxes
 
 __all__ = ["CATCHING_UP", "Accepted", "AgentServer", "Denied", "FromPeer", "Plan", "Refused", "Replay", "Step"]
 CATCHING_UP = "the server is catching up: try again later"
@@ -172,6 +173,12 @@ class AgentServer:
         moved = {} if plan.file is None else plan.file.moved
         self.channel.organise(plan.topology, plan.orders, plan.homes, moved, kept)
         self.engine.homes = plan.homes
+        self.engine.quotas.use(plan.mailboxes)
+
+    def limit(self, mailboxes: Mailboxes) -> None:
+        """Use other settings of mailboxes from now on."""
+        self.plan = msgspec.structs.replace(self.plan, mailboxes=mailboxes)
+        self.engine.quotas.use(mailboxes)
 
     def _use_format(self, log_format: int) -> None:
         self.log_format = log_format

@@ -376,15 +376,12 @@ def _hand_over(
     staged the change; what was there at the first look counts no longer, since clients may have come."""
     for source, targets in [(str(one["server"]), one["targets"]) for one in ready]:
         for target in targets if isinstance(targets, list) else ():
-            pieces: list[str] = []
-            more = True
+            page, more = 0, True
             while more:
-                answers = yield from _all([Command(source, "change-left", (attempt, target, str(len(pieces))))])
-                more = bool(answers[0]["more"])
-                pieces.append(str(answers[0]["data"]))
-            for page, piece in enumerate(pieces):
-                last = "1" if page == len(pieces) - 1 else "0"
-                yield from _all([Command(target, "change-receive", (attempt, str(page), last, piece))])
+                answers = yield from _all([Command(source, "change-left", (attempt, target, str(page)))])
+                more, piece = bool(answers[0]["more"]), str(answers[0]["data"])
+                yield from _all([Command(target, "change-receive", (attempt, str(page), "0" if more else "1", piece))])
+                page += 1
 
 
 _look_seconds = 0.1

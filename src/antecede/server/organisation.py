@@ -331,7 +331,7 @@ def digest_of(file: TopologyFile, domain: str, since: int) -> str:
 
 def plan_for(file: TopologyFile, basis: Plan) -> Plan:
     """Return the plan of a topology. Domains that the basis has with the same members and order keep their orders, with
-    the objects in them; so do the settings that are not part of a topology."""
+    the objects in them."""
     orders = {}
     for domain in file.domains:
         known = basis.orders.get(domain.name)
@@ -344,7 +344,7 @@ def plan_for(file: TopologyFile, basis: Plan) -> Plan:
         except OrderError as error:
             raise TopologyError(f"{file.name}: domain {domain.name}: {error}") from None
     homes = {agent.name: agent.server for agent in file.agents}
-    return Plan(file.organisation, orders, homes, basis.resend_after, basis.mailboxes, file)
+    return Plan(file.organisation, orders, homes, basis.resend_after, file.mailboxes, file)
 
 
 def unchanged(old: Plan, new: Plan) -> list[str]:

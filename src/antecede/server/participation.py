@@ -309,6 +309,12 @@ class Participant:
                 self._change(Received(staged.change, came))
         else:
             self._pages = [*self._earlier(number), _bytes(page, data)]
+            if sum(map(len, self._pages)) > limits.change_bytes_max:
+                self._pages = []
+                raise TopologyError(
+                    f"server {self._machine.name} gets more than {limits.change_bytes_max >> 20} MiB from another one: "
+                    "expected fewer agents and clients in one change, or smaller states"
+                )
         return {"server": self._machine.name, "received": number}
 
     def _earlier(self, page: int) -> list[bytes]:

@@ -47,6 +47,9 @@ def recover(
     if not known:
         return machine.begin(epoch, newest, cuts or [])
     _check_topology(machine, given, epoch)
+    if given is not None and machine.epoch == epoch:
+        # The settings of mailboxes are not part of the epoch: those of the file count.
+        machine.limit(given.mailboxes)
     return resume(machine, newest, ended, cuts or [])
 
 

@@ -14,7 +14,7 @@ from antecede.channel.footprint import plain_bytes
 from antecede.engine import Engine, Reaction, died
 from antecede.engine.dead import Dead
 from antecede.engine.quotas import Excess
-from antecede.server.change_items import Committed, Organised
+from antecede.server.change_items import Committed, Learned, Organised
 from antecede.server.clock import Clock
 from antecede.server.items import (
     FORMAT_WITH_LISTS,
@@ -88,7 +88,7 @@ def _send_for(machine: Machine, given: OnBehalf, clock_ms: int) -> Iterator[Item
         yield Published(given.client, number, given.to, given.type, given.body, source=given.source)
 
 
-def _commit(machine: Machine, given: Committed, clock_ms: int) -> Iterator[Item]:
+def _commit(machine: Machine, given: Committed | Learned, clock_ms: int) -> Iterator[Item]:
     """Let a change come into force. From now on, letters that follow from dead ones are held where their agents are."""
     yield given
     holding = machine.plan.holding(machine.name)
@@ -163,5 +163,6 @@ REQUESTS: dict[type, Callable[[Any, Any, int], Iterator[Item]]] = {
     Look: _look,
     OnBehalf: _send_for,
     Committed: _commit,
+    Learned: _commit,
 }
 """For each kind of request, the function that returns its items."""
