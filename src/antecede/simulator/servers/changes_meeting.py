@@ -1,4 +1,4 @@
-"""Which servers may connect in a world of machines whose topology changes: what their hellos would decide."""
+"""Connections in a world of machines whose topology changes: the rules that hellos apply between whole servers."""
 
 from antecede.server import AgentServer
 from antecede.server.learning import learns, teaches
