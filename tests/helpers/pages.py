@@ -45,8 +45,6 @@ EXEMPT: dict[str, dict[str, str]] = {
     "docs/architecture.md": {
         "send(message)   -> effects": DRAWING,
         "objects/remote (arguments, time limit)": DRAWING,
-        "live/client/bus → server/client": DRAWING,
-        "step (engine, mailbox) → driver": DRAWING,
     },
     "docs/guide/bench.md": {
         "./run python -m pip install nats-py": SERVICE,
