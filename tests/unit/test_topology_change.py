@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from antecede.server.organisation import explain
 from antecede.simulator.servers.changes_random import journey
 from antecede.topology import TopologyFile, parse_topology, plan_change
 from helpers.changing import AGENTS, BACK, BUS, FLAT, MOVED, ONE_MORE, WITHOUT, topology
@@ -23,6 +24,11 @@ def test_adding_an_agent_pauses_nothing() -> None:
     assert [(one.kind, one.name, one.after) for one in change.differences] == [("agent-added", "x", "s1")]
     assert change.region == change.begun == ()
     assert not change.paused
+
+
+def test_differences_in_one_line_name_each_thing_once() -> None:
+    old, new = parse_topology(BUS), parse_topology('guarantee = "fifo"\n' + ONE_MORE)
+    assert "; guarantee (causal → fifo)" in explain(old, new)
 
 
 def test_a_server_with_a_domain_of_its_own_pauses_nothing_and_one_that_joins_a_domain_pauses_it() -> None:

@@ -385,7 +385,7 @@ def client_address(machine: Any, client: str) -> str:
 def explain(old: TopologyFile, new: TopologyFile, most: int = 4) -> str:
     """Return the differences between two topologies in one line."""
     found = [
-        f"{one.kind.replace('-', ' ')} {one.name}"
+        (one.kind if one.kind == one.name else f"{one.kind.replace('-', ' ')} {one.name}")
         + (f" ({one.before} → {one.after})" if one.before and one.after else "")
         for one in plan_change(old, new).differences
     ]
