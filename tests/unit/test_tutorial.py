@@ -43,6 +43,13 @@ def test_the_application_is_the_one_that_ships() -> None:
     assert antecede.chat.TOPOLOGY in (_samples / "chat" / "chat.toml").read_text()
 
 
+def test_git_ignores_what_readme_and_tutorial_leave_in_a_clone() -> None:
+    ignored = (_root / ".gitignore").read_text(encoding="utf-8").splitlines()
+    folders = ("chat", "chat-data", "chat-trace", "asked", "hello-data")
+    files = ("chat.svg", "overtaking.txt", "trace.jsonl", "report.html", "report.json")
+    assert {f"/{name}/" for name in folders} | {f"/{name}" for name in files} <= set(ignored)
+
+
 @pytest.mark.parametrize(
     ("order", "backwards"), [("none", 2), ("fifo", 2), ("matrix", 0), ("pruned", 0), ("direct", 0)]
 )
