@@ -23,6 +23,7 @@ def test_three_rounds_of_changes_with_kills(tmp_path: Path) -> None:
     assert not outcome.found, outcome
     assert outcome.faults["changes"] == 15
     assert outcome.faults["kills"] + outcome.faults["commands"] > 2, "the kills have become harmless"
+    assert outcome.faults["absences"] > 0, "no server was down during a change"
     assert outcome.figures.deliveries > 1_000, "the load has become harmless"
 
 

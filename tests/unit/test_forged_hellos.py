@@ -55,6 +55,8 @@ def _with(**fields: object) -> Callable[[LinkHello], LinkHello]:
             lambda hello: msgspec.structs.replace(hello, epoch=f"{hello.epoch}~restored"),
             ("other-system", "other-system"),
         ),
+        # A server that is behind, or ahead, learns or teaches first; one that cannot is refused.
+        (lambda hello: msgspec.structs.replace(hello, change=3), ("other-topology", "other-topology")),
         (lambda hello: msgspec.structs.replace(hello, server="s3"), ("other-links", "other-topology")),
         (lambda hello: msgspec.structs.replace(hello, server="s9"), ("unknown-server", "unknown-server")),
         (lambda hello: msgspec.structs.replace(hello, to="s1"), ("wrong-server", "wrong-server")),
@@ -69,3 +71,11 @@ def test_a_hello_is_refused_by_code(
         hello = msgspec.structs.replace(hello, epoch="f" * 16)
     refusal = two.refusal(forge(hello))
     assert ("" if refusal is None else refusal.code) == codes[not same_epoch]
+
+
+def test_a_restored_system_teaches_nothing() -> None:
+    """It has the same names, and perhaps the same keys."""
+    one, two = _peering("s1"), _peering("s2")
+    ahead = msgspec.structs.replace(one.hello(one.peers["s2"]), change=3, system="theirs")
+    assert two.lessons.are_due_from(ahead)
+    assert not two.lessons.are_due_from(msgspec.structs.replace(ahead, epoch=f"{ahead.epoch}~restored"))

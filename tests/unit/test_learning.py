@@ -9,16 +9,20 @@ from antecede import limits, wire
 from antecede.errors import TopologyError
 from antecede.server import AgentServer
 from antecede.server.change_items import Abandoned, Committed, Learned, Staged
+from antecede.server.items import Published
 from antecede.server.learning import Lesson, item_of, learns, lesson_of, read_lesson, teaches
 from antecede.server.participation import Participant
+from antecede.server.projection import Projection
 from antecede.simulator.servers.changes import ChangeWorld, plan_of
 from antecede.topology import parse_topology
+from antecede.trace.epochs import united
 from helpers.changing import AGENTS, BUS, FLAT, MILD, topology
 
 
 def _world(texts: list[str], away: str = "s4") -> ChangeWorld:
     """Return a world in which all changes were made while one server was down."""
     world = ChangeWorld(1, texts, crash=0, kill=0, rough=False)
+    world.servers["s1"].step([Published("alice", 1, ("a",), "Note", b"\x00")])
     world.down(world.servers[away])
     while not world.made:
         world.operate()
@@ -170,3 +174,31 @@ def test_a_server_that_is_behind_stages_nothing() -> None:
     given = {**stage, "attempt": "x", "basis": world.topologies[1].epoch, "members": ["s4"]}
     with pytest.raises(TopologyError, match="server s4 has topology epoch"):
         Participant(behind.machine, lambda item: None).stage(msgspec.json.encode(given).decode())
+
+
+def test_the_epochs_of_a_server_that_learned_late() -> None:
+    """To its processes the missed changes began when it learned them; other servers know the topologies between."""
+    world = _world([BUS, MILD[1], topology({"A": "12", "B": "23", "C": "34", "D": "25"}, {**AGENTS, "x": 3, "e": 5})])
+    behind = world.servers["s4"]
+    for number in (1, 2, 3):
+        behind.step([Published("bob", number, ("a",), "Note", b"\x00")])
+    behind.participant.learn(lesson_of(world.servers["s1"].machine.organisation).decode())
+    behind.step([Published("bob", 4, ("a",), "Note", b"\x00")])
+    listed = {}
+    for name in ("s1", "s4"):
+        server = world.servers[name]
+        projection = Projection(name, server.incarnation, world.topologies[0].organisation, dict.fromkeys(AGENTS, name))
+        for record in server.log:
+            projection.rows(record)
+        listed[name] = projection.epochs
+    assert [(one.change, one.since.get("bob@s4"), bool(one.domains)) for one in listed["s4"]] == [
+        (0, None, True),
+        (1, 3, False),
+        (2, None, True),
+    ]
+    for lists in ([listed["s4"], listed["s1"]], [listed["s1"], listed["s4"]]):
+        epochs = united(lists)
+        assert epochs is not None
+        assert [bool(one.domains) for one in epochs.listed] == [True] * len(epochs.listed)
+        # What it sent while it was behind belongs to the topology that it knew.
+        assert [epochs.listed[epochs.of("bob@s4", index)].change for index in range(4)] == [0, 0, 0, 2]

@@ -295,6 +295,32 @@ def register(app: typer.Typer) -> None:
         print(json.dumps(report, indent=2) if as_json else table(report))
 
     @bench.command()
+    def change(
+        servers: int = typer.Option(4, min=2, max=100, help="Servers, in one domain."),
+        rounds: int = typer.Option(10, min=1, help="Agents to add, one after the other."),
+        rate: int = typer.Option(100, min=1, max=10_000, help="Round trips per second, of all clients together."),
+        seconds: float = typer.Option(10.0, min=0.1, help="How long to measure before and after the changes."),
+        durability: str = typer.Option("disk", help="disk, os or memory."),
+        directory: str | None = typer.Option(
+            None, metavar="DIR", help="A folder on the disk to use. Default: the temporary folder."
+        ),
+        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    ) -> None:
+        """Measure what other agents notice while agents are added to a running system: round-trip times before, during
+        and after changes by `antecede topology apply`.
+
+        The command itself takes CPU time. So it is also run with --dry-run, which changes nothing, and the times during
+        changes are compared with the times during dry runs.
+        """
+        from antecede.bench.change import Settings, bench_change, table
+
+        if durability not in ("disk", "os", "memory"):
+            raise UsageError(f"--durability {durability}: expected disk, os or memory")
+        with bar("adding agents") as (_, step):
+            report = bench_change(Settings(servers, rounds, rate, seconds, durability), directory, step)
+        print(json.dumps(report, indent=2) if as_json else table(report))
+
+    @bench.command()
     def hop(
         letters: int = typer.Option(
             1_500, min=100, help="Round trips of the short run; the long run has four times as many."

@@ -36,6 +36,7 @@ EXAMPLES = {
         "antecede backup shop.toml backups/monday --data data",
     ],
     "bench channel": ["antecede bench channel --messages 20000"],
+    "bench change": ["antecede bench change --rounds 20"],
     "bench hop": ["antecede bench hop"],
     "bench objects": ["antecede bench objects"],
     "bench paper000": ["antecede bench paper000 --servers 10,30,50 --svg figures.svg"],

@@ -246,11 +246,12 @@ def register(app: typer.Typer) -> None:
         report: str | None = _report,
         as_json: bool = _json,
     ) -> int:
-        """Change random topologies in a simulated world, with crashes of servers and kills of the command.
+        """Change random topologies in a simulated world, with crashes of servers and kills of the command. Some servers
+        that a change does not need are down meanwhile (absences).
 
         Exit 0: no errors. 1: errors, printed with the command that replays them.
         """
-        figures = ("changes", "schedules", "crashes", "deliveries")
+        figures = ("changes", "schedules", "crashes", "deliveries", "absences")
         kept = _schedules("changes-simulated", _play_changes, figures, changes, seed, jobs, report)
         return _told(kept, as_json, figures)
 
@@ -322,6 +323,7 @@ def _play_changes(seeds: range) -> tuple[dict[str, int], list[str]]:
     counts = {"schedules": len(outcomes), "changes": sum(one.changes for one in outcomes)}
     counts["crashes"] = sum(one.crashes for one in outcomes)
     counts["deliveries"] = sum(one.deliveries for one in outcomes)
+    counts["absences"] = sum(one.missed for one in outcomes)
     return counts, [str(one) for one in outcomes if one.found]
 
 
@@ -378,7 +380,7 @@ async def _round(
 
 
 _chunk = 50
-_changing = ("changes", "kills", "commands", "failures")
+_changing = ("changes", "kills", "commands", "failures", "absences")
 """Changes that were made; kills of servers; commands that were killed, and that failed because a server was down."""
 _zeros = ("undelivered", "late")
 _faults = ("kills", "stops", "cuts", "blackouts", "broken", "full")

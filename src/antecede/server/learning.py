@@ -31,7 +31,7 @@ import msgspec
 from antecede import limits, wire
 from antecede.errors import TopologyError
 from antecede.server import AgentServer
-from antecede.server.change_items import Abandoned, Committed, Epoch, Learned
+from antecede.server.change_items import Abandoned, Committed, Epoch, Learned, Staged
 from antecede.server.organisation import Organisation, plan_for, topology_in
 from antecede.topology import TopologyFile, parse_topology, plan_change
 
@@ -99,11 +99,17 @@ def item_of(machine: AgentServer, lesson: Lesson) -> Learned | Committed | Aband
         made = next((one for one in lesson.history if one.change == number), None)
         if made is None:
             raise TopologyError(f"the history of change {lesson.change} does not say whether change {number} was made")
-        if staged is not None and made.attempt in ("", staged.attempt):
+        if staged is not None and _is_made(staged, made):
             return Committed(number, made.clock_ms, staged.attempt)
         return Abandoned(number, organisation.attempt)
     _check_part(machine, lesson)
     return Learned(lesson.system, lesson.change, lesson.topology, lesson.since, lesson.history)
+
+
+def _is_made(staged: Staged, made: Epoch) -> bool:
+    """Return whether a change was made by the attempt that is staged. Older servers do not name the attempt; for them
+    every change needed all servers."""
+    return made.attempt in ("", staged.attempt) and made.epoch == topology_in(staged.topology).epoch
 
 
 def _check_lineage(machine: AgentServer, lesson: Lesson) -> None:

@@ -3,7 +3,8 @@
 Each round goes through several topologies and back: one domain → a bus of domains → one more server → an agent moves to
 it → a domain is split → back to one domain, without that server. Meanwhile clients start walks, servers are killed and
 started again, with the topology file that they had at first, and the command is killed at random moments and given
-again. The checks are those of all trials: nothing lost, nothing twice, nothing late, the states of agents are right.
+again. Some servers that a change does not need are down until it is made, and learn it afterwards. The checks are those
+of all trials: nothing lost, nothing twice, nothing late, the states of agents are right.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from antecede.errors import AntecedeError
 from antecede.live.client.changing import RunningServers
 from antecede.server.changing import Outcome as ChangeOutcome
 from antecede.server.changing import Wish, carry_out
-from antecede.topology import TopologyFile, parse_topology
+from antecede.topology import TopologyFile, parse_topology, plan_change
 from antecede.trials.rounds import Outcome, Round
 from antecede.walks.load import Figures, Load
 from antecede.walks.processes import Processes, free_ports
@@ -81,6 +82,7 @@ class Changes(Round):
         self._extras: list[str] = []
         self._present: str = ""
         """The server that was added, while it is part of the topology."""
+        self._force = self.journey.flat
         super().__init__(folder, seed, self.journey.flat, nice)
 
     def make_topology(self, topology: TopologyFile | None) -> TopologyFile:
@@ -151,6 +153,7 @@ class Changes(Round):
         loop = asyncio.get_running_loop()
         end = loop.time() + _change_seconds_max
         outcome: ChangeOutcome | None = None
+        absent = self._take_down(station)
         while outcome is None or outcome.state not in ("done", "unchanged"):
             if loop.time() > end:
                 why = "" if outcome is None else "; ".join(outcome.refusals)
@@ -165,7 +168,21 @@ class Changes(Round):
                 outcome = None
             await striking
             await self._restart()
+        self._force = station
         self.faults["changes"] += 1
+        if absent:
+            self.faults["absences"] += absent in outcome.absent
+            self.processes.start(absent)
+            await self._restart()
+
+    def _take_down(self, station: TopologyFile) -> str:
+        """Kill a server that the next change does not need; return its name, or an empty string."""
+        spare = sorted(set(self.processes.running) - set(plan_change(self._force, station).needed))
+        if not spare or self.random.random() > 2 * self._kills:
+            return ""
+        absent = self.random.choice(spare)
+        self.processes.kill(absent)
+        return absent
 
     async def _apply(self, station: TopologyFile) -> ChangeOutcome | None:
         wish = Wish(station, tuple(station.servers), token_hex(8), int(time() * 1000), attempt=token_hex(8))

@@ -1,0 +1,221 @@
+"""What other agents notice of a change: round-trip times while agents are added to a running system.
+
+Real servers have steady load: clients ask agents on other servers at fixed times, whatever the last answer took. Then
+`antecede topology apply` adds one agent after the other, each by a process of its own. On a small machine the start of
+that process takes CPU time from the servers, change or not. So the same command is run with `--dry-run` in between: it
+asks the same servers and changes nothing. If adding an agent pauses nobody, the round trips during changes are like
+those during dry runs. The noise of this ratio is found by drawing rounds again at random (bootstrap): its interval
+contains 95 of 100 ratios.
+
+A round trip belongs to the window in which it began. The times before the first command and after the last one are
+quiet: nothing else happens there.
+"""
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Callable
+from os import cpu_count
+from pathlib import Path
+from random import Random, SystemRandom
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import msgspec
+
+from antecede.bench.children import SideError
+from antecede.bench.interpreter import interpreter
+from antecede.bench.paper000_agents import Echo, Ping, Pong
+from antecede.live.client.line import connect
+from antecede.topology import Address, TopologyFile
+from antecede.topology.file import AgentHome, DomainEntry
+from antecede.walks.processes import Processes, free_ports
+
+WINDOWS = ("before", "dry_run", "change", "after")
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """The measurement."""
+
+    servers: int = 4
+    rounds: int = 10
+    """Agents that are added, each after a dry run."""
+    rate: int = 100
+    """Round trips per second, of all clients together."""
+    quiet_seconds: float = 10.0
+    """How long nothing happens, before and after."""
+    durability: str = "disk"
+
+
+Step = Callable[[int, int], None]
+
+
+def bench_change(settings: Settings, directory: str | None, step: Step) -> dict[str, Any]:
+    """Measure round trips before, during and after changes."""
+    with tempfile.TemporaryDirectory(prefix="antecede-change-", dir=directory) as folder:
+        return asyncio.run(_Measurement(settings, Path(folder), step).run())
+
+
+class _Measurement:
+    def __init__(self, settings: Settings, folder: Path, step: Step) -> None:
+        self._settings = settings
+        self._step = step
+        self._added = 0
+        names = [f"s{number + 1}" for number in range(settings.servers)]
+        ports = free_ports(settings.servers, SystemRandom())
+        addresses = {name: Address("127.0.0.1", port) for name, port in zip(names, ports, strict=True)}
+        echoes = tuple(AgentHome(f"echo-{name}", name, _kind) for name in names)
+        self._base = TopologyFile(addresses, (DomainEntry("A", tuple(names), "pruned"),), echoes)
+        self._processes = Processes(folder, self._base, trace=False)
+        self._window = WINDOWS[0]
+        self._times: dict[str, list[list[float]]] = {window: [[]] for window in WINDOWS}
+        """The seconds of round trips, by window and round."""
+        self._commands: dict[str, list[float]] = {"dry_run": [], "change": []}
+        self._asking: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> dict[str, Any]:
+        settings, processes = self._settings, self._processes
+        loads: list[asyncio.Task[None]] = []
+        try:
+            for name in self._base.servers:
+                processes.start(name, "--durability", settings.durability)
+            for name in self._base.servers:
+                await asyncio.to_thread(processes.wait, name)
+            stop, ready = asyncio.Event(), asyncio.Barrier(settings.servers + 1)
+            loads = [asyncio.create_task(self._load(name, ready, stop)) for name in self._base.servers]
+            await asyncio.wait_for(ready.wait(), _start_seconds)
+            await asyncio.sleep(settings.quiet_seconds)
+            for number in range(settings.rounds):
+                for window in _COMPARED:
+                    self._times[window].append([])
+                    await self._command(window)
+                self._step(number + 1, settings.rounds)
+            self._window = "after"
+            await asyncio.sleep(settings.quiet_seconds)
+            stop.set()
+            await asyncio.gather(*loads)
+            await asyncio.wait_for(asyncio.gather(*self._asking), _answer_seconds)
+        except TimeoutError:
+            raise SideError("the servers do not answer in time") from None
+        finally:
+            for load in loads:
+                load.cancel()
+            processes.close()
+        return self._report()
+
+    async def _load(self, server: str, ready: asyncio.Barrier, stop: asyncio.Event) -> None:
+        """Ask the agent of the next server at fixed times."""
+        names = list(self._base.servers)
+        to = f"echo-{names[(names.index(server) + 1) % len(names)]}"
+        pause = len(names) / self._settings.rate
+        async with connect(str(self._base.servers[server]), name="load") as bus:
+            await bus.ask(to, Ping(number=0), expect=Pong, timeout=_start_seconds)
+            await ready.wait()
+            due, number = perf_counter() + pause * (names.index(server) + 1) / len(names), 0
+            while not stop.is_set():
+                await asyncio.sleep(max(0.0, due - perf_counter()))
+                number += 1
+                task = asyncio.create_task(self._ask(bus, to, number, due))
+                self._asking.add(task)
+                task.add_done_callback(self._asking.discard)
+                due += pause
+            await asyncio.gather(*self._asking)
+
+    async def _ask(self, bus: Any, to: str, number: int, due: float) -> None:
+        times = self._times[self._window][-1]
+        await bus.ask(to, Ping(number=number), expect=Pong, timeout=_answer_seconds)
+        times.append(perf_counter() - due)
+
+    async def _command(self, window: str) -> None:
+        """Run the command that adds the next agent, or its dry run."""
+        names = list(self._base.servers)
+        self._added += window == "change"
+        count = self._added + (window == "dry_run")
+        more = tuple(AgentHome(f"added-{one}", names[one % len(names)], _kind) for one in range(count))
+        new = msgspec.structs.replace(self._base, agents=(*self._base.agents, *more))
+        path = self._processes.folder / "new.toml"
+        path.write_text(new.text())
+        begun, self._window = perf_counter(), window
+        options = ["--dry-run"] if window == "dry_run" else []
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "antecede", "topology", "apply", str(path), *options),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, errors = await process.communicate()
+        if process.returncode:
+            raise SideError(f"antecede topology apply: {errors.decode(errors='replace').strip()[-500:]}")
+        self._commands[window].append(perf_counter() - begun)
+        # What the command has begun may still go on.
+        await asyncio.sleep(_after_seconds)
+
+    def _report(self) -> dict[str, Any]:
+        settings = self._settings
+        windows = {name: _figures([one for times in rounds for one in times]) for name, rounds in self._times.items()}
+        rounds = [(dry, change) for dry, change in zip(*(self._times[name][1:] for name in _COMPARED), strict=True)]
+        return {
+            "bench": "change",
+            **msgspec.to_builtins(settings),
+            "windows": windows,
+            "command_seconds": {name: median(times) for name, times in self._commands.items()},
+            "ratios": {name: _compared(rounds, name) for name in ("p50", "p99")},
+            "cores": cpu_count(),
+            "interpreter": interpreter(),
+        }
+
+
+def _figures(times: list[float]) -> dict[str, Any]:
+    if not times:
+        raise SideError("no round trip was measured: expected a larger --rate or --seconds")
+    ordered = sorted(times)
+    return {"round_trips": len(times), **{f"{name}_ms": _share(ordered, name) * 1_000 for name in _shares}}
+
+
+def _share(ordered: list[float], name: str) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * _shares[name]))]
+
+
+def _compared(rounds: list[tuple[list[float], list[float]]], name: str) -> dict[str, float]:
+    """Return the ratio of changes to dry runs, and the interval that its noise gives."""
+
+    def ratio(drawn: list[tuple[list[float], list[float]]]) -> float:
+        dry, change = (sorted(one for times in several for one in times) for several in zip(*drawn, strict=True))
+        return _share(change, name) / _share(dry, name)
+
+    random = Random(0)
+    found = sorted(ratio(random.choices(rounds, k=len(rounds))) for _ in range(_draws))
+    return {"value": ratio(rounds), "low": found[int(_draws * 0.025)], "high": found[int(_draws * 0.975)]}
+
+
+def table(report: dict[str, Any]) -> str:
+    """Return the report for people."""
+    lines = [
+        f"{report['servers']} servers, {report['rate']} round trips per second, {report['rounds']} agents added",
+        f"{'':<28}{'round trips':>12}{'p50':>10}{'p99':>10}{'longest':>10}",
+    ]
+    for name, shown in zip(WINDOWS, _shown, strict=True):
+        row = report["windows"][name]
+        lines.append(
+            f"{shown:<28}{row['round_trips']:>12,}{row['p50_ms']:>7.1f} ms{row['p99_ms']:>7.1f} ms"
+            f"{row['longest_ms']:>7.1f} ms"
+        )
+    seconds, ratios = report["command_seconds"], report["ratios"]
+    lines.append(
+        f"the command takes {seconds['change']:.2f} s, its dry run {seconds['dry_run']:.2f} s; "
+        "during changes / during dry runs: "
+        + ", ".join(
+            f"{name} {one['value']:.2f} ({one['low']:.2f} to {one['high']:.2f})" for name, one in ratios.items()
+        )
+    )
+    return "\n".join([*lines, report["interpreter"]["text"]])
+
+
+_COMPARED = ("dry_run", "change")
+_draws = 1_000
+_kind = f"{Echo.__module__}:{Echo.__qualname__}"
+_shown = ("before, nothing else", "during dry runs", "while agents are added", "after, nothing else")
+_shares = {"p50": 0.5, "p99": 0.99, "longest": 1.0}
+_start_seconds = 60.0
+_answer_seconds = 60.0
+_after_seconds = 0.25
