@@ -35,7 +35,7 @@ def place_of(error: BaseException) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Return the exception with its place: ``KeyError: 'key' (shop.py:31 in total)``."""
+    """Return the exception with its place: ``KeyError: 'key' (shop.py:31 in price_of)``."""
     place = place_of(error)
     return f"{type(error).__name__}: {text_of(error)}" + (f" ({place})" if place else "")
 
