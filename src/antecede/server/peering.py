@@ -401,7 +401,7 @@ class Peering:
         """A connection ended; one that we dialed is dialed again."""
         if peer.connection is connection:
             if peer.ready or reason:
-                self._log.info("peer-lost", peer=peer.name, reason=peer.bye or reason or "closed by the peer")
+                self._log.info("peer-lost", peer=peer.name, reason=reason or peer.bye or "closed by the peer")
             peer.bye = ""
             peer.connection = None
             peer.begin()

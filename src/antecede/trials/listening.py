@@ -16,8 +16,10 @@ class Ear(logging.Handler):
         self.exceptions: list[str] = []
 
     def heard(self, reason: str) -> bool:
-        """Return whether a message had this reason; the log cuts long texts."""
-        return reason in self.reasons or reason[: limits.log_text_chars_max] + "…" in self.reasons
+        """Return whether a message had this reason; the log cuts long texts, and has no words before a link's reason."""
+        shown = reason[: limits.log_text_chars_max] + "…"
+        stopped = reason.partition(" is stopped: ")[2] or reason
+        return not self.reasons.isdisjoint({reason, shown, stopped})
 
     def emit(self, record: logging.LogRecord) -> None:
         self.reasons.add(str(getattr(record, "fields", {}).get("reason", "")))
