@@ -16,7 +16,7 @@ class Ear(logging.Handler):
         self.exceptions: list[str] = []
 
     def heard(self, reason: str) -> bool:
-        """Return whether a message had this reason; the log cuts long texts, and has no words before a link's reason."""
+        """Return whether a message had this reason; the log cuts long texts, and names links in other fields."""
         shown = reason[: limits.log_text_chars_max] + "…"
         stopped = reason.partition(" is stopped: ")[2] or reason
         return not self.reasons.isdisjoint({reason, shown, stopped})
