@@ -1,13 +1,80 @@
-"""A chat in the terminal: a client in a room; each line of input is said to all members."""
+"""A chat in the terminal: a client in a room; each line of input is said to all members.
+
+The room is left when the input ends (Ctrl-D). Lines that the server has not accepted by then get a little more time, as
+long as some of them are accepted; a second Ctrl-D, or Ctrl-C, ends the chat at once.
+"""
 
 import asyncio
+import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
+from contextlib import suppress
 from threading import Thread
 
+from antecede import limits
 from antecede.chat import Join, Leave, Members, Said
-from antecede.errors import AntecedeError
+from antecede.errors import AntecedeError, ClosedError
 from antecede.live.client import Bus, Received
+
+
+class Typed:
+    """The lines of an input. A thread waits for them, which does not keep the program alive."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        """``descriptor``: the file to read; None: there is none, and the input has ended."""
+        self._loop = asyncio.get_running_loop()
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._descriptor = descriptor
+        self.ended = asyncio.Event()
+        self.ended_again = asyncio.Event()
+        """The user pressed Ctrl-D a second time."""
+        self.waiting = 0
+        """The lines that were typed, and not yet :meth:`handled`."""
+        Thread(target=self._read, daemon=True).start()
+
+    async def next(self) -> str | None:
+        """Return the next line; None: there are no more."""
+        return await self._lines.get()
+
+    def handled(self) -> None:
+        """Count a line as handled: accepted or refused."""
+        self.waiting -= 1
+
+    def _read(self) -> None:
+        # The loop may be closed already.
+        with suppress(RuntimeError):
+            if self._descriptor is None:
+                self._call(self._end)
+                return
+            self._read_lines(self._descriptor, self._add)
+            self._call(self._end)
+            if os.isatty(self._descriptor):
+                # A terminal can be read again after Ctrl-D.
+                self._read_lines(self._descriptor, lambda line: None)
+                self._call(self.ended_again.set)
+
+    def _read_lines(self, descriptor: int, add: Callable[[str], None]) -> None:
+        """Read until the input ends. Python's own stream would stay locked by this thread when the program ends."""
+        rest = b""
+        with suppress(OSError):
+            while data := os.read(descriptor, 65_536):
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    self._call(add, line.decode("utf-8", "replace").strip())
+        if rest:
+            self._call(add, rest.decode("utf-8", "replace").strip())
+
+    def _call(self, function: Callable[..., object], *arguments: str) -> None:
+        self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _add(self, line: str) -> None:
+        if line:
+            self.waiting += 1
+            self._lines.put_nowait(line)
+
+    def _end(self) -> None:
+        self._lines.put_nowait(None)
+        self.ended.set()
 
 
 class Chat:
@@ -20,24 +87,60 @@ class Chat:
         self._members: tuple[str, ...] = ()
         self._joined = asyncio.Event()
 
-    async def run(self) -> None:
-        """Join, say every line of input, and leave when the input ends."""
+    async def run(self, typed: Typed | None = None) -> None:
+        """Join, say every line of input, and leave when the input ends. Raise ClosedError if the server has not
+        accepted all lines soon afterwards."""
         self._bus.on(Said, self._said)
         self._bus.on(Members, self._changed)
         self._bus.otherwise(lambda letter: None)
+        if typed is None:
+            typed = Typed(None if sys.stdin is None else sys.stdin.fileno())
+        talking = asyncio.create_task(self._talk(typed))
+        ended = asyncio.create_task(typed.ended.wait())
+        try:
+            await asyncio.wait({talking, ended}, return_when=asyncio.FIRST_COMPLETED)
+            await self._finish(talking, typed)
+        finally:
+            talking.cancel()
+            ended.cancel()
+
+    async def _talk(self, typed: Typed) -> None:
         await self._bus.send(self._room, Join())
         await self._joined.wait()
-        async for line in _lines():
-            others = [name for name in self._members if name != self._bus.address]
-            if not others:
-                self._show("(no other member is in the room)")
-            elif line:
-                try:
-                    await self._bus.send(others, Said(by=self._bus.name, text=line))
-                except AntecedeError as error:
-                    self._show(f"(not sent: {error})")
+        while (line := await typed.next()) is not None:
+            await self._say(line)
+            typed.handled()
         await self._bus.send(self._room, Leave())
-        await self._bus.drain()
+
+    async def _say(self, line: str) -> None:
+        others = [name for name in self._members if name != self._bus.address]
+        if not others:
+            self._show("(no other member is in the room)")
+            return
+        try:
+            await self._bus.send(others, Said(by=self._bus.name, text=line))
+        except AntecedeError as error:
+            self._show(f"(not sent: {error})")
+
+    async def _finish(self, talking: "asyncio.Task[None]", typed: Typed) -> None:
+        """Wait until the lines of an input that has ended are accepted, as long as the server accepts some."""
+        again = asyncio.create_task(typed.ended_again.wait())
+        await asyncio.wait({talking}, timeout=limits.chat_leave_seconds / 10)
+        if not talking.done():
+            what = f"{_lines(typed.waiting)} not accepted yet" if typed.waiting else "the server has not answered yet"
+            self._show(f"({what}: waiting {limits.chat_leave_seconds:g} seconds more; Ctrl-C ends at once)")
+        before = None
+        while not talking.done() and not again.done() and before != (before := self._progress(typed)):
+            await asyncio.wait({talking, again}, timeout=limits.chat_leave_seconds, return_when=asyncio.FIRST_COMPLETED)
+        again.cancel()
+        if talking.done():
+            return talking.result()
+        unsent = f"{_lines(typed.waiting)} not accepted, and " if typed.waiting else ""
+        state = "is still a member of" if self._joined.is_set() else "did not join"
+        raise ClosedError(f"no answer from the server: {unsent}{self._bus.name} {state} the {self._room}")
+
+    def _progress(self, typed: Typed) -> tuple[int, int]:
+        return typed.waiting, self._bus.last_accepted
 
     def _said(self, said: Said, letter: Received) -> None:
         self._show(f"{said.by}: {said.text}")
@@ -50,16 +153,5 @@ class Chat:
             self._joined.set()
 
 
-async def _lines() -> AsyncIterator[str]:
-    """Yield the lines of standard input. A thread waits for them, which does not keep the program alive."""
-    loop = asyncio.get_running_loop()
-    lines: asyncio.Queue[str | None] = asyncio.Queue()
-
-    def read() -> None:
-        for line in sys.stdin:
-            loop.call_soon_threadsafe(lines.put_nowait, line.strip())
-        loop.call_soon_threadsafe(lines.put_nowait, None)
-
-    Thread(target=read, daemon=True).start()
-    while (line := await lines.get()) is not None:
-        yield line
+def _lines(count: int) -> str:
+    return "1 line was" if count == 1 else f"{count} lines were"

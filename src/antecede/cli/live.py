@@ -3,13 +3,13 @@
 import asyncio
 import ipaddress
 import ssl
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from antecede import limits
+from antecede.crashes import print_error
 from antecede.documents import read_text
 from antecede.errors import UsageError
 from antecede.topology import Address, TopologyFile
@@ -147,7 +147,10 @@ async def command_line(address: Address, access: "Access", client: str | None, p
     from antecede.live.client.line import connect
 
     def waits(where: str) -> None:
-        print(f"antecede: waiting for {where}", file=sys.stderr, flush=True)
+        print_error(f"waiting for {where}")
+
+    def resumes(where: str) -> None:
+        print_error(f"connected to {where}")
 
     async with connect(
         str(address),
@@ -156,6 +159,7 @@ async def command_line(address: Address, access: "Access", client: str | None, p
         tls=access.tls,
         patience=patience,
         waits=waits,
+        resumes=resumes,
         credentials=access.credentials,
     ) as bus:
         if client is None:

@@ -233,6 +233,9 @@ heartbeat_seconds: Final = 5.0
 dial_seconds_max: Final = 5.0
 """The longest pause between two tries to reach a peer."""
 
+chat_leave_seconds: Final = 5.0
+"""How long a chat whose input has ended waits for a silent server: long enough for one try to reach it."""
+
 deferred_frames_max: Final = 8_192
 """Frames that wait for a connection that is full; further ones are dropped and resent later by their link."""
 

@@ -40,14 +40,18 @@ class TcpLine:
         token: str,
         tls: ssl.SSLContext | None,
         patience: float,
-        waits: Callable[[str], None] | None = None,
         keyring: Keyring | None = None,
+        waits: Callable[[str], None] | None = None,
+        resumes: Callable[[str], None] | None = None,
     ) -> None:
         self._bus = bus
         self._address = address
         self._tls = tls
         self._patience = patience
         self._waits = waits
+        self._resumes = resumes
+        self._waiting = False
+        """``waits`` was called since the last connection."""
         self._line = ClientLine(_Welcomed(self, bus), token, self._flush_soon, _clock, random, keyring=keyring)
         self._keeper: asyncio.Task[None] | None = None
         self._first: asyncio.Future[None] | None = None
@@ -102,10 +106,10 @@ class TcpLine:
                 self._report_waiting()
 
     def _report_waiting(self) -> None:
-        """Report once that the first attempt got no answer."""
-        waits, self._waits = self._waits, None
-        if waits is not None and self._first is not None and not self._first.done():
-            waits(f"{self._address} ({self._line.trouble})")
+        """Report that the server cannot be reached: once, until there is a connection again."""
+        if not self._waiting and self._waits is not None:
+            self._waits(f"{self._address} ({self._line.trouble})")
+        self._waiting = True
 
     async def _watch(self) -> None:
         """Wait until the connection has ended; send pings meanwhile."""
@@ -134,6 +138,9 @@ class TcpLine:
 
     def welcomed(self) -> None:
         """The server welcomed us."""
+        if self._waiting and self._resumes is not None:
+            self._resumes(str(self._address))
+        self._waiting = False
         if self._first is not None and not self._first.done():
             self._first.set_result(None)
 
@@ -187,14 +194,16 @@ def connect(
     tls: ssl.SSLContext | None = None,
     patience: float = 10.0,
     waits: Callable[[str], None] | None = None,
+    resumes: Callable[[str], None] | None = None,
     credentials: "Credentials | str | Path | None" = None,
 ) -> Bus:
     """Return a bus to the server at ``tcp://HOST:PORT``, to be entered with ``async with``.
 
     ``name`` is durable: a client that reconnects with it finds its mailbox. Without a name the client is temporary: it
-    gets a unique name, and its mailbox is removed when it closes. ``patience`` is how long to try the first time;
-    ``waits`` is called once, with the address and the reason, if there is no answer at first. ``credentials``: the
-    folder with the client's credentials, for servers with an access file (``antecede credentials``).
+    gets a unique name, and its mailbox is removed when it closes. ``patience`` is how long to try the first time.
+    ``waits`` is called when the server cannot be reached, at the start or later, with its address and the reason;
+    ``resumes`` is called with the address when it answers again. ``credentials``: the folder with the client's
+    credentials, for servers with an access file (``antecede credentials``).
     """
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
@@ -206,10 +215,10 @@ def connect(
         raise UsageError(f"client name {name!r}: expected 1 to 64 letters, digits, _, . or -")
     where = Address(host.strip("[]"), int(port))
     if own is None:
-        return Bus(name, lambda bus: TcpLine(bus, where, token, tls, patience, waits))
+        return Bus(name, lambda bus: TcpLine(bus, where, token, tls, patience, None, waits, resumes))
     own.expect(CLIENT)
     keyring, dialing = own.keyring(), tls or own.dialing()
-    return Bus(name, lambda bus: TcpLine(bus, where, "", dialing, patience, waits, keyring))
+    return Bus(name, lambda bus: TcpLine(bus, where, "", dialing, patience, keyring, waits, resumes))
 
 
 def _moved(address: str) -> Address | None:
