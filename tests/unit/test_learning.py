@@ -128,6 +128,14 @@ def test_a_new_server_with_the_topology_in_force_learns_the_rest() -> None:
                 item_of(machine, _lesson(world))
 
 
+def test_a_server_that_is_not_added_yet_learns_nothing() -> None:
+    """It has asked while it took part in a change, which was abandoned before the answer came."""
+    file, world = parse_topology(MILD[3]), _world(MILD[:2])
+    machine = AgentServer("s5", plan_of(file), 9)
+    machine.begin(file.epoch)
+    assert item_of(machine, _lesson(world)) is None
+
+
 def test_who_teaches_whom() -> None:
     world = _world(MILD[:2])
     ahead, behind = world.servers["s3"].machine, world.servers["s4"].machine

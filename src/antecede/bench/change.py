@@ -1,14 +1,14 @@
-"""What other agents notice of a change: round-trip times while agents are added to a running system.
+"""Round-trip times of other agents while agents are added to a running system.
 
-Real servers have steady load: clients ask agents on other servers at fixed times, whatever the last answer took. Then
-`antecede topology apply` adds one agent after the other, each by a process of its own. On a small machine the start of
-that process takes CPU time from the servers, change or not. So the same command is run with `--dry-run` in between: it
-asks the same servers and changes nothing. If adding an agent pauses nobody, the round trips during changes are like
-those during dry runs. The noise of this ratio is found by drawing rounds again at random (bootstrap): its interval
-contains 95 of 100 ratios.
+Real servers have steady load: clients ask agents on other servers at fixed times, however long the last answer took.
+Then separate processes run `antecede topology apply`, which adds one agent after the other. On a small machine the
+start of such a process takes CPU time from the servers, with or without a change. So the same command is run with
+`--dry-run` in between: it asks the same servers and changes nothing. If adding an agent pauses no other agent, the
+round trips during changes are like those during dry runs. The noise of this ratio is found by drawing rounds again at
+random (bootstrap): its interval contains 95 of 100 ratios.
 
-A round trip belongs to the window in which it began. The times before the first command and after the last one are
-quiet: nothing else happens there.
+A round trip belongs to the window in which it began. Before the first command and after the last one there is only the
+load.
 """
 
 import asyncio

@@ -89,6 +89,10 @@ def item_of(machine: AgentServer, lesson: Lesson) -> Learned | Committed | Aband
     organisation = machine.organisation
     if lesson.change <= organisation.change or organisation.removed:
         return None
+    outside = organisation.is_new(machine.channel) and machine.name not in _read(lesson.topology).servers
+    if outside and not organisation.attempt:
+        # It was about to be added, and the change was abandoned before this lesson came.
+        return None
     _check_lineage(machine, lesson)
     staged = organisation.staged
     number = organisation.paused if staged is None else staged.change
