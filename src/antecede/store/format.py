@@ -47,6 +47,7 @@ VOUCHES: Final = 1
 _identity = struct.Struct("<8sHxxQQI")
 _identity_magic = b"ANTECEDE"
 _group = struct.Struct("<8sQHHIIIQQIII")
+_group_unchecked = struct.Struct("<8sQHHIIIQQII")
 _group_start = struct.Struct("<8sQH")
 _group_magic = b"antegrp\n"
 HEADER_BYTES: Final = _group.size
@@ -65,7 +66,7 @@ class Identity(msgspec.Struct, frozen=True):
     format: int = FORMAT
 
 
-class Group(msgspec.Struct, frozen=True):
+class Group(msgspec.Struct, frozen=True, gc=False):
     """The header of one commit group."""
 
     segment: int
@@ -116,7 +117,7 @@ def encode_group(group: Group, seal: int, records: Sequence[bytes]) -> tuple[byt
     if byteorder == "big":
         lengths.byteswap()
     body = b"".join((lengths.tobytes(), *records))
-    header = _group.pack(
+    header = _group_unchecked.pack(
         _group_magic,
         seal,
         FORMAT,
@@ -128,8 +129,7 @@ def encode_group(group: Group, seal: int, records: Sequence[bytes]) -> tuple[byt
         group.first,
         len(body),
         group.previous,
-        0,
-    )[:-4]
+    )
     checksum = crc32(body, crc32(header))
     return header + checksum.to_bytes(4, "little"), body, checksum
 

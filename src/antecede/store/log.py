@@ -41,6 +41,9 @@ class LogStore(Closing):
     or a test that examines what happens between any two steps.
     """
 
+    # An object with more than 30 attributes outside of slots has slower methods.
+    __slots__ = ("_accepted_bytes", "_accepted_bytes_max", "_asleep", "_look", "_sure", "_vouch", "durable", "last")
+
     def __init__(
         self,
         segments: Segments,
@@ -71,12 +74,12 @@ class LogStore(Closing):
         # Written by the appending thread only, without a lock: a record goes into a queue with two atomic ends. Both
         # sides count bytes from the beginning, so that neither changes the other's number.
         self._pending = Pending(segments.sizes.group_bytes_max)
-        self._push = self._pending.push
-        self._last = judged.tail.record
+        self._queue = self._pending.queue
+        self.last = judged.tail.record
         self._accepted_bytes = 0
 
         # Written by the commit thread only.
-        self._durable = judged.tail.record
+        self.durable = judged.tail.record
 
         self._lock = Lock()
         """Guards what follows; held for a few instructions only."""
@@ -112,14 +115,6 @@ class LogStore(Closing):
         return self._identity.incarnation
 
     @property
-    def last(self) -> int:
-        return self._last
-
-    @property
-    def durable(self) -> int:
-        return self._durable
-
-    @property
     def closed(self) -> int:
         return self._segments.closed()
 
@@ -145,8 +140,8 @@ class LogStore(Closing):
         if accepted > self._accepted_bytes_max or size > self._record_bytes_max:
             self._make_room(accepted, size)
         self._accepted_bytes = accepted
-        self._last = number = self._last + 1
-        self._push(record)
+        self.last = number = self.last + 1
+        self._queue.append(record)
         # The commit thread sets ``_asleep`` and then checks the queue once more. So either it sees this record, or we
         # see the flag.
         if self._asleep and rouse:
@@ -161,9 +156,9 @@ class LogStore(Closing):
     def commit_here(self) -> None:
         segments, pending = self._segments, self._accepted_bytes - self.figures.durable_bytes
         # All of it in one group, because nothing would wake the thread for the rest.
-        small = pending <= self._here_bytes_max and segments.spare and segments.fits(HEADER_BYTES + pending)
+        small = pending <= self._here_bytes_max and segments.spare and HEADER_BYTES + pending <= segments.left
         quiet = self._asleep and not self._look and self._slow_share < 0.5
-        if small and quiet and self._turn.acquire(blocking=False):
+        if small and quiet and self._turn.acquire(False):
             # Waking the thread, committing there and notifying the owner takes about as long as the sync itself.
             try:
                 self._commit(tell=False)
@@ -174,15 +169,15 @@ class LogStore(Closing):
 
     def wait(self, upto: int, timeout: float | None = None) -> bool:
         if self._thread is None:
-            while self._durable < upto and self.commit():
+            while self.durable < upto and self.commit():
                 pass
         with self._lock:
-            if self._durable >= upto:
+            if self.durable >= upto:
                 return True
             if self._failure:
                 raise again(self._failure)
-            if upto > self._last:
-                raise UsageError(f"record {upto} was never appended; the last is {self._last}")
+            if upto > self.last:
+                raise UsageError(f"record {upto} was never appended; the last is {self.last}")
             if self._closed:
                 raise UsageError(f"record {upto} is not durable, and the log is closed")
             woken = self._waiting.add(upto)
@@ -190,7 +185,7 @@ class LogStore(Closing):
         if not woken.acquire(timeout=-1 if timeout is None else timeout):
             with self._lock:
                 self._waiting.remove(woken)
-        if self._durable >= upto:
+        if self.durable >= upto:
             return True
         if self._failure:
             raise again(self._failure)
@@ -259,19 +254,22 @@ class LogStore(Closing):
             return self._commit(tell=True)
 
     def _commit(self, *, tell: bool) -> bool:
-        if self._failure or not (self._pending or self._look or self._vouch):
+        if self._failure:
             return False
         # An empty list, if a record was refused.
         records, size = self._pending.take()
+        if not (records or self._look or self._vouch):
+            return False
         try:
             if records:
                 self._write(records, size)
                 if tell and self._on_durable:
-                    self._on_durable(self._durable)
+                    self._on_durable(self.durable)
             elif self._vouch:
                 self._write_witness()
             self._vouch = False
-            self._prepare()
+            if self._look or not self._segments.spare:
+                self._prepare()
         except Exception as error:
             # This includes a callback that raises: its owner would never act on the durable records.
             self._fail(error)
@@ -291,8 +289,8 @@ class LogStore(Closing):
             self._wake.acquire()
 
     def _write(self, records: list[bytes], size: int) -> None:
-        segments = self._segments
-        if not segments.fits(HEADER_BYTES + size):
+        segments, whole = self._segments, HEADER_BYTES + size
+        if whole > segments.left:
             segments.turn()
             self._sure = True
         before, count = self._previous, len(records)
@@ -300,7 +298,7 @@ class LogStore(Closing):
         group = Group(segments.current, number, first, count, size, before.checksum, flags, 0, segments.end)
         header, body, checksum = encode_group(group, self._identity.seal, records)
         begun = perf_counter()
-        segments.write([header, body], len(header) + len(body))
+        segments.write([header, body], whole)
         written = perf_counter()
         self._sure = sure = self.durability == "disk"
         if sure:
@@ -316,15 +314,13 @@ class LogStore(Closing):
         last = first + count - 1
         before.group, before.record, before.checksum = number, last, checksum
         with self._lock:
-            self._durable = last
+            self.durable = last
             figures.durable_bytes += size
             self._admit()
             self._waiting.wake(last)
 
     def _prepare(self) -> None:
         """Prepare the next segment; remember a lack of space or descriptors; after a refusal, try again."""
-        if self._segments.spare and not self._look:
-            return
         full: StoreFullError | None = None
         if self._full is None or self._look:
             try:
@@ -395,7 +391,7 @@ class LogStore(Closing):
         reason = getattr(error, "strerror", None) or repr(error)
         failure = StoreFailedError(
             f"{self._segments.directory}/{segment_name(self._segments.current)}: {reason}; "
-            f"records up to {self._durable} are durable, open the log again to continue"
+            f"records up to {self.durable} are durable, open the log again to continue"
         )
         failure.__cause__ = error
         with self._lock:
@@ -434,7 +430,7 @@ class LogStore(Closing):
         if not self._sure:
             self._segments.sync()
             self._sure = True
-        if self.unvouched and (self._segments.fits(HEADER_BYTES) or self._segments.spare):
+        if self.unvouched and (self._segments.left >= HEADER_BYTES or self._segments.spare):
             self._write([], 0)
 
     def _finish(self) -> None:

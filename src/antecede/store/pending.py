@@ -12,19 +12,22 @@ class Pending:
 
     def __init__(self, group_bytes_max: int) -> None:
         self._group_bytes_max = group_bytes_max
-        self._queue: deque[bytes] = deque()
-        self.push = self._queue.append
-        """Atomic, so that appending needs no lock."""
+        self.queue: deque[bytes] = deque()
+        """The owner appends to it, which is atomic and needs no lock."""
         self._rest: list[bytes] = []
         """Records that were taken from the queue but did not fit into the last group."""
 
     def __bool__(self) -> bool:
-        return bool(self._queue or self._rest)
+        return bool(self.queue or self._rest)
 
     def take(self) -> tuple[list[bytes], int]:
         """Take all records, up to the size of a group; return them and their bytes with their lengths."""
-        pull, count = self._queue.popleft, len(self._queue)
-        records = [pull()] if count == 1 else [pull() for _ in range(count)]
+        pull, count = self.queue.popleft, len(self.queue)
+        if count == 1 and not self._rest:
+            # No record is larger than a group.
+            record = pull()
+            return [record], len(record) + LENGTH_BYTES
+        records = [pull() for _ in range(count)]
         if self._rest:
             records = self._rest + records
             self._rest = []
@@ -40,7 +43,7 @@ class Pending:
 
     def clear(self) -> None:
         """Forget all records."""
-        self._queue.clear()
+        self.queue.clear()
         self._rest = []
 
 

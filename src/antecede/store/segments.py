@@ -76,12 +76,14 @@ class Segments:
         self.current = current
         self.spare = False
         """The segment after the current one is allocated."""
-        self.offset = 0
-        self.end = 0
+        self.end = self.left = 0
+        """The length of the current segment, and the bytes of it that are not written yet."""
         self._file = -1
         self._next = -1
         """The segment after the current one, if it is allocated."""
         self._next_bytes = 0
+        self._next_room = 0
+        """How much may be pending while there is a segment in advance."""
         self._lock = Lock()
         self._starts = starts
         """The first record of each segment with a durable group, oldest first."""
@@ -91,7 +93,7 @@ class Segments:
 
     def adopt(self, file: int, offset: int, end: int) -> None:
         """Continue in a segment that recovery left open."""
-        self._file, self.offset, self.end = file, offset, end
+        self._file, self.end, self.left = file, end, end - offset
         for number in {*self._starts, self.current}:
             other = self.files.open(self._path(number))
             try:
@@ -102,8 +104,10 @@ class Segments:
 
     def room(self) -> int:
         """The number of further bytes of records that may be pending, without headers."""
-        rest = (self._next_bytes if self.spare else self.end - self.offset) - self.sizes.headers_bytes_max
-        return min(self.sizes.pending_bytes_max, rest)
+        return self._next_room if self.spare else self._room_in(self.left)
+
+    def _room_in(self, size: int) -> int:
+        return min(self.sizes.pending_bytes_max, size - self.sizes.headers_bytes_max)
 
     def prepare(self) -> None:
         """Allocate the next segment, if there is space for it."""
@@ -115,7 +119,7 @@ class Segments:
             allocate_segment(self.files, self.directory, self.current + 1, size)
             # Kept open from now on, so that switching to it needs no further descriptor.
             self._next = self.files.open(self._path(self.current + 1), write=True)
-        self.spare, self._next_bytes = True, size
+        self.spare, self._next_bytes, self._next_room = True, size, self._room_in(size)
 
     def extend(self, pending: int) -> bool:
         """Make the segment in advance long enough for this many bytes of pending records, if it may be; return whether
@@ -133,7 +137,7 @@ class Segments:
                 self.files.truncate(self._next, before)
                 raise
             self.files.fsync(self._next)
-        self._next_bytes = size
+        self._next_bytes, self._next_room = size, self._room_in(size)
         return True
 
     @contextmanager
@@ -157,10 +161,6 @@ class Segments:
             self._lengths[self.current + 1] = self._lengths.get(self.current + 1, 0) + more
             self.total_bytes += more
 
-    def fits(self, size: int) -> bool:
-        """Return whether the current segment has space for a group of that many bytes, header included."""
-        return size <= self.end - self.offset
-
     def turn(self) -> None:
         """Close the current segment, all of which is durable, and continue in the next."""
         assert self.spare, "a record was accepted without space for it"
@@ -168,12 +168,13 @@ class Segments:
         self.files.close(self._file)
         self._file, self._next = self._next, -1
         self.current += 1
-        self.offset, self.end, self.spare = 0, self._next_bytes, False
+        self.end = self.left = self._next_bytes
+        self.spare = False
 
     def write(self, buffers: list[bytes], size: int) -> None:
         """Write the next bytes of the current segment."""
-        self.files.write(self._file, buffers, self.offset)
-        self.offset += size
+        self.files.write(self._file, buffers, self.end - self.left)
+        self.left -= size
 
     def sync(self) -> None:
         """Make everything written durable."""
