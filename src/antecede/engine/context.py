@@ -139,7 +139,8 @@ class Context(msgspec.Struct, eq=False):
 
     def reply(self, notification: Notification) -> None:
         """Answer the sender of the current letter; if the letter is a question, this is its answer."""
-        self._put(_outbound((self.sender,), notification, answers=self.letter.ask))
+        letter = self.letter
+        self._put(_outbound((letter.source,), notification, answers=letter.ask))
 
     def timer(self, seconds: float, notification: Notification) -> None:
         """Send a notification to this agent later. Survives a crash."""

@@ -13,8 +13,7 @@ A letter that an agent cannot understand is *dead* at once, since another try wo
 notification, or its bytes do not fit the notification's fields.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from functools import partial
+from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from typing import Any
 
@@ -27,10 +26,13 @@ from antecede.engine import STALE, React, Reaction, died
 from antecede.engine.agents import Agent, Handler, Timeout, Unanswered, handlers_of, name_of
 from antecede.engine.context import Context, TooEarly
 from antecede.engine.state import check, comes_back, encode, too_large, unfit
-from antecede.engine.watching import Progress, Watch
+from antecede.engine.watching import Progress, Stepwise, Watch
 from antecede.errors import AgentError
 from antecede.interrupts import is_ctrl_c
 from antecede.whereabouts import text_of
+
+_none: list[Any] = []
+"""The values of ``begin`` without an observer, and the times of reactions that are not timed."""
 
 
 class Outcome(msgspec.Struct):
@@ -119,16 +121,15 @@ class Host:
         """React to a batch whose handlers are all plain functions."""
         progress = self.progress
         if progress is None:
-            return self._timed_run(due)
+            return self._react(due) if self._timed is None else self._timed_run(due)
         progress.call(due.agent, due.letters[0].id)
         try:
-            return self._timed_run(due)
+            return self._react(due) if self._timed is None else self._timed_run(due)
         finally:
             progress.off()
 
     def _timed_run(self, due: React) -> Outcome:
-        if self._timed is None:
-            return self._react(due, None, [])
+        assert self._timed is not None
         clock, durations = self._timed
         marks = [clock()]
         outcome = self._react(due, clock, marks)
@@ -138,32 +139,37 @@ class Host:
         return outcome
 
     def _react(
-        self, due: React, clock: Callable[[], float] | None, marks: list[float], singly: bool = False
+        self, due: React, clock: Callable[[], float] | None = None, marks: list[float] = _none, singly: bool = False
     ) -> Outcome:
         agent, saved = self._alive.get(due.agent) or self._wake(due)
         name, server, check, watches, durable = due.agent, self.server, self.check, self.watches, due.durable
         outcome = Outcome(name, [], None)
         kind, plain, reactions = type(agent), outcome.plain, outcome.reactions
         stateless = not kind.__struct_fields__
-        several = len(due.letters) > 1
-        then = self.progress.then if several and self.progress is not None else None
-        shared = self._shared if several else None
-        until, read_at = 0.0 if shared is None else shared[0]() + shared[1], 1
+        then = shared = None
+        if len(due.letters) > 1:
+            then = None if self.progress is None else self.progress.then
+            shared = self._shared
         # The clock is read at powers of two: quick handlers hardly notice it, and a batch takes at most twice its time.
+        until, done, read_at = 0.0 if shared is None else shared[0]() + shared[1], 0, 1
         # Consecutive letters often have the same type: its decoder and its handler are looked up once.
         run: str | None = None
         decode: Callable[[bytes], object] | None = None
         handle: Callable[[Any, Context], Any] = _nothing
-        for done, (letter, named) in enumerate(zip(due.letters, due.handlers, strict=True), 1):
+        for letter, named in zip(due.letters, due.handlers, strict=True):
             if then is not None:
                 then(letter.id)
             context = Context(name, server, letter, check, durable=durable)
-            begun = [watch.begin(context) for watch in watches] if watches else _nobody
+            begun = [watch.begin(context) for watch in watches] if watches else _none
             try:
                 if letter.type != run:
                     run = letter.type
                     ready = self._ready.get((kind, run))
-                    decode, handle = (None, _nothing) if ready is None else (ready[0], getattr(agent, ready[1]))
+                    if ready is None:
+                        decode = None
+                    else:
+                        decode, method = ready
+                        handle = getattr(agent, method)
                 if decode is None or named:
                     dead = self._call(agent, letter, named, context)
                 else:
@@ -189,14 +195,17 @@ class Host:
                 break
             if clock is not None:
                 marks.append(clock())
-            if shared is not None and done == read_at:
-                read_at *= 2
-                if shared[0]() > until:
-                    break
+            if shared is not None:
+                done += 1
+                if done == read_at:
+                    read_at *= 2
+                    if shared[0]() > until:
+                        break
         if plain and len(plain) < len(due.letters):
             outcome.merge()
-        whole = outcome.state is None or self._done(outcome, agent, saved, singly)
-        return outcome if whole else self._react(due, clock, marks, True)
+        if outcome.state is None or self._done(outcome, agent, saved, singly):
+            return outcome
+        return self._react(due, clock, marks, True)
 
     async def react_async(self, due: React) -> Outcome:
         """React to a batch whose handlers may have to be awaited."""
@@ -206,7 +215,7 @@ class Host:
         slot = progress.begin(due.agent)
         progress.at(slot, due.letters[0].id)
         try:
-            return await _Stepwise(self._timed_run_async(due, slot), progress, slot)
+            return await Stepwise(self._timed_run_async(due, slot), progress, slot)
         finally:
             progress.end(slot)
 
@@ -232,7 +241,7 @@ class Host:
             if self.each is not None:
                 self.each(due.agent)
             context = Context(due.agent, self.server, letter, self.check, durable=due.durable)
-            begun = [watch.begin(context) for watch in self.watches] if self.watches else _nobody
+            begun = [watch.begin(context) for watch in self.watches] if self.watches else _none
             try:
                 dead = self._call(agent, letter, named, context)
                 if isawaitable(dead):
@@ -386,36 +395,8 @@ class Host:
         return True
 
 
-class _Stepwise:
-    """Awaits a batch, and reports whenever it has the event loop."""
-
-    def __init__(self, batch: Coroutine[Any, Any, Outcome], progress: Progress, slot: int) -> None:
-        self._batch = batch
-        self._progress = progress
-        self._slot = slot
-
-    def __await__(self) -> Generator[Any, Any, Outcome]:
-        batch, progress, slot = self._batch, self._progress, self._slot
-        go_on: Callable[[], Any] = partial(batch.send, None)
-        while True:
-            progress.on(slot)
-            try:
-                awaited = go_on()
-            except StopIteration as end:
-                outcome: Outcome = end.value
-                return outcome
-            finally:
-                progress.off()
-            try:
-                go_on = partial(batch.send, (yield awaited))
-            except BaseException as error:
-                go_on = partial(batch.throw, error)
-
-
 _timeout, _unanswered = name_of(Timeout), name_of(Unanswered)
 _shown_max = 8
-_nobody: list[Any] = []
-"""The value of ``begin`` without an observer."""
 
 
 def _nothing(notification: Any, context: Context) -> None:

@@ -1,8 +1,12 @@
 """The observers of reactions while they run: spans for tracing, and the names of the calls in progress."""
 
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
 from antecede.engine.context import Context
+
+_Result = TypeVar("_Result")
 
 
 class Watch(Protocol):
@@ -39,3 +43,29 @@ class Progress(Protocol):
     def off(self) -> None: ...
 
     def end(self, slot: int) -> None: ...
+
+
+class Stepwise(Generic[_Result]):
+    """Awaits a batch, and reports whenever it has the event loop."""
+
+    def __init__(self, batch: Coroutine[Any, Any, _Result], progress: Progress, slot: int) -> None:
+        self._batch = batch
+        self._progress = progress
+        self._slot = slot
+
+    def __await__(self) -> Generator[Any, Any, _Result]:
+        batch, progress, slot = self._batch, self._progress, self._slot
+        go_on: Callable[[], Any] = partial(batch.send, None)
+        while True:
+            progress.on(slot)
+            try:
+                awaited = go_on()
+            except StopIteration as end:
+                outcome: _Result = end.value
+                return outcome
+            finally:
+                progress.off()
+            try:
+                go_on = partial(batch.send, (yield awaited))
+            except BaseException as error:
+                go_on = partial(batch.throw, error)

@@ -11,6 +11,7 @@ where on newer rules are in force (:class:`Formatted`).
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -23,6 +24,8 @@ from antecede.labels import tail_in
 from antecede.limits import record_piece_bytes_max
 from antecede.objects.replicas import Row
 from antecede.server.change_items import Abandoned, Committed, Learned, Organised, Paused, Received, Staged
+
+_letter_of: Callable[[Reaction], str] = attrgetter("letter")
 
 
 class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=2):
@@ -58,7 +61,7 @@ class Reacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
     @property
     def letters(self) -> list[str]:
         """The ids of the letters."""
-        return [reaction.letter for reaction in self.reactions]
+        return list(map(_letter_of, self.reactions))
 
 
 class Fired(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=4):

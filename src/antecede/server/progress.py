@@ -91,7 +91,7 @@ class Progress:
         if agent != self._agent:
             self._name_agent(agent)
         self.then(letter)
-        self._memory[_running_at:_running_end] = self._plain_runs
+        self._memory[_running_place] = self._plain_runs
         self._running = _plain
 
     def then(self, letter: str) -> None:
@@ -164,13 +164,13 @@ class Progress:
         """This batch has the event loop from now on."""
         self.number += 1
         if slot >= 0:
-            self._memory[_running_at:_running_end] = _running.pack(slot + 1)
+            self._memory[_running_place] = _running.pack(slot + 1)
         self._running = slot
 
     def off(self) -> None:
         """No batch has the event loop."""
         self._running = -1
-        self._memory[_running_at:_running_end] = _nothing
+        self._memory[_running_place] = _nothing
 
     def end(self, slot: int) -> None:
         """A batch has ended."""
@@ -231,8 +231,7 @@ _plain: Final = 0
 _boot_bytes: Final = 40
 _head: Final = struct.Struct(f"<8sQI4x{_boot_bytes}s")
 _head_bytes: Final = _head.size
-_running_at: Final = 16
-_running_end: Final = 20
+_running_place: Final = slice(16, 20)
 _running: Final = struct.Struct("<I")
 _lengths: Final = struct.Struct("<HH")
 _length: Final = struct.Struct("<H")
