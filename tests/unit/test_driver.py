@@ -54,7 +54,7 @@ def test_a_reaction_that_runs_at_once_is_in_the_record_of_its_letter() -> None:
     last = driver.gate.last
     turn = driver.turn(2.0, 2_000)
     assert ([due.agent for due in turn.reactions], turn.records) == (["a"], [])
-    assert driver.goes_on
+    assert driver.goes_on()
     assert driver.busy
     assert outputs.delivered == [], "letters for clients wait for the record"
     called: list[str] = []
@@ -78,11 +78,11 @@ def test_a_reaction_that_runs_later_does_not_hold_the_step() -> None:
     driver, _ = _driver()
     driver.feed(_published(1, "a"))
     due = driver.turn(2.0, 2_000).reactions[0]
-    assert driver.goes_on
+    assert driver.goes_on()
     turn = driver.turn(2.0, 2_000)
     assert [type(item) for item in decode_record(turn.records[0])][-1] is Published
     driver.appended(1)
-    assert not driver.goes_on
+    assert not driver.goes_on()
     driver.rest(2.0)
     driver.reacted(due, Outcome("a", [], None, plain=[due.letters[0].id]), 3.0, 3_000)
     turn = driver.turn(3.0, 3_000)

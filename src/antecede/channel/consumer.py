@@ -24,8 +24,8 @@ from antecede.channel.letters import Letter, Past, body_of, couple, uncouple
 from antecede.channel.packets import copy_of, decode_packet, encode_packet, unshared_packet
 from antecede.errors import AntecedeError, WireError
 from antecede.labels import label_in
-from antecede.link import Ack, Arrival, Frame, Link
-from antecede.messages import PERSIST, Accept, Deliver, Effects, Message, Packet, Send, Verdict
+from antecede.link import FRESH, Ack, Arrival, Frame, Link
+from antecede.messages import HOLD, PERSIST, Accept, Deliver, Effects, Message, Packet, Send
 from antecede.orders import OrderSpec
 from antecede.orders.contract import Order, Reason
 
@@ -210,14 +210,14 @@ class MessageConsumer:
         """Process a frame from a peer."""
         link = self.links.get(peer) or self.own
         arrival = link.receive(frame)
-        if arrival is Arrival.FRESH:
+        if arrival is FRESH:
             try:
                 packet = decode_packet(self.order, self._places[peer], frame.body)
             except AntecedeError:
                 link.refuse(frame.number)
                 raise
             verdict, effects = self.order.receive(packet)
-            if verdict is Verdict.HOLD:
+            if verdict is HOLD:
                 self.traffic.held += 1
                 self._held[id(packet)] = (packet, peer, frame.number, frame.body)
             else:
@@ -301,7 +301,7 @@ class MessageConsumer:
                     self.receive(self.members[self.me], own, now)
                     continue
                 verdict, effects = self.order.receive(own)
-                self.traffic.held += verdict is Verdict.HOLD
+                self.traffic.held += verdict is HOLD
                 self._carry_out(effects, now)
         finally:
             self._taking_own = False

@@ -31,13 +31,13 @@ _decoder = msgspec.msgpack.Decoder(_Body)
 
 def encode_packet(order: Order, packet: Packet) -> tuple[bytes, int]:
     """Return the packet as it travels to its target, and the number of its stamp bytes."""
-    message = packet.message
+    message, (name, version) = packet.message, order.packet_format
     stamp = order.encode(packet)
     if message is None:
-        body = _Body(order.name, order.stamp_version, packet.kind, packet.subject, stamp)
+        body = _Body(name, version, packet.kind, packet.subject, stamp)
     else:
         to = message.to.to_bytes((order.members + 7) // 8, "little")
-        body = _Body(order.name, order.stamp_version, COPY, message.id, stamp, message.source, to, message.payload)
+        body = _Body(name, version, COPY, message.id, stamp, message.source, to, message.payload)
     return _encoder.encode(body), len(stamp)
 
 
@@ -47,10 +47,9 @@ def decode_packet(order: Order, peer: int, data: bytes) -> Packet:
         body = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"unreadable packet: {error}") from None
-    if body.order != order.name or body.version != order.stamp_version:
-        raise WireError(
-            f"packet of order {body.order} version {body.version}: this domain runs {order.name} {order.stamp_version}"
-        )
+    name, version = order.packet_format
+    if body.order != name or body.version != version:
+        raise WireError(f"packet of order {body.order} version {body.version}: this domain runs {name} {version}")
     if len(body.subject) > limits.message_id_chars_max:
         raise WireError(f"message id of {len(body.subject)} characters: expected at most {limits.message_id_chars_max}")
     message = _message(order, peer, body) if body.kind == COPY else None
@@ -62,13 +61,15 @@ def _message(order: Order, peer: int, body: _Body) -> Message:
     to = int.from_bytes(body.to, "little")
     if to & ~order.everyone or not to:
         raise StampError("message for unknown members, or without members")
-    if body.source >= order.members or body.source < 0:
-        raise StampError(f"message from member {body.source}: expected 0 to {order.members - 1}")
-    if not order.relays and (body.source != peer or not to >> order.me & 1):
-        raise StampError(
-            f"message from member {body.source} sent by {peer}, or not for this member: this order does not relay"
-        )
-    return Message(body.subject, body.source, to, body.payload)
+    source = body.source
+    if source != peer or not to >> order.me & 1:
+        if not 0 <= source < order.members:
+            raise StampError(f"message from member {source}: expected 0 to {order.members - 1}")
+        if not order.relays:
+            raise StampError(
+                f"message from member {source} sent by {peer}, or not for this member: this order does not relay"
+            )
+    return Message(body.subject, source, to, body.payload)
 
 
 def unshared_packet(data: bytes) -> bytes:

@@ -42,7 +42,7 @@ from antecede.server.core import ServerCore
 from antecede.server.recovery import recover
 from antecede.server.shutdown import Shutdown
 from antecede.server.truncations import truncated
-from antecede.server.turns import Commit
+from antecede.server.turns import HERE, SOON
 from antecede.store import Files, Sizes, open_store
 from antecede.topology import TopologyFile
 from antecede.whereabouts import text_of
@@ -50,6 +50,9 @@ from antecede.whereabouts import text_of
 
 class ServerRuntime:
     """A server that runs in this event loop."""
+
+    # An object with more than 30 attributes outside of slots has slower methods.
+    __slots__ = ("__dict__", "_dialing", "_ended", "_listener", "_security", "_timer", "_timer_at", "_tls", "driver")
 
     def __init__(
         self,
@@ -172,9 +175,7 @@ class ServerRuntime:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._dialing: set[asyncio.Task[None]] = set()
-        self.driver = self.core.driver
-        self.marks = self.core.marks
-        self.operations = self.core.operations
+        self.driver, self.marks, self.operations = self.core.driver, self.core.marks, self.core.operations
         if self.recorder is not None:
             self.operations.trace = self.recorder.status
         if data is not None and durability != "memory":
@@ -358,13 +359,13 @@ class ServerRuntime:
                         self.store.commit_soon()
                 for due in turn.reactions:
                     self.reactions.run(due)
-                if not driver.goes_on or self.core.failure:
+                if not driver.goes_on() or self.core.failure:
                     break
             commit = driver.rest(monotonic())
             if machine.kept:
-                if commit is Commit.HERE:
+                if commit is HERE:
                     self.store.commit_here()
-                elif commit is Commit.SOON:
+                elif commit is SOON:
                     self.store.commit_soon()
                 self._became_durable(self.store.durable)
                 driver.committed(monotonic())

@@ -111,6 +111,8 @@ class Order(ABC):
         if unknown:
             known = ", ".join(self.options) or "none"
             raise OrderError(f"order {self.name} has no option {unknown[0]} (it has: {known})")
+        self.packet_format = (self.name, self.stamp_version)
+        """The order and its version as every packet names them, so that members with different orders notice it."""
         self.me = me
         self.members = members
         self.everyone = (1 << members) - 1

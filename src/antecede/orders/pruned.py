@@ -141,8 +141,10 @@ class Pruned(StampedOrder):
         log = self.log
         source = packet.source
         for k, theirs in enumerate(control.log):
+            if k == source or not theirs:
+                continue
             mine = log[k]
-            if mine is theirs or not theirs or k == source:
+            if mine is theirs:
                 continue
             if len(mine) == 2 and len(theirs) == 2:
                 # Nearly all of them have one entry each. If the result equals one side, sharing that side's tuple makes

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar
 
-from antecede.messages import PERSIST, Accept, Deliver, Effects, Message, Packet, Verdict
+from antecede.messages import DELIVER, PERSIST, Accept, Deliver, Effects, Message, Packet, Verdict
 from antecede.orders.contract import Order, Reason
 
 
@@ -72,7 +72,7 @@ class StampedOrder(Order):
         effects: Effects = [PERSIST, Deliver(packet.message)]
         if key in self._parked:
             self._release(key, effects)
-        return Verdict.DELIVER, effects
+        return DELIVER, effects
 
     def _release(self, key: int, effects: Effects) -> None:
         """Deliver the packets that the delivery of ``key`` has released, and those that they release in turn."""

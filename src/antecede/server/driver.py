@@ -12,7 +12,7 @@ An adapter calls, in this sequence:
     turn = driver.turn(now, clock_ms)       one step at most, or a part of it
     append turn.records, driver.appended(how many, why not all)
     run turn.reactions, driver.reacted(…) for each, at once or later
-    repeat while driver.goes_on
+    repeat while driver.goes_on()
     driver.rest(now)                        commit here, soon or later
     driver.durable(upto)                    whenever the log says so: this lets things leave
 
@@ -38,12 +38,15 @@ from antecede.server.company import Company
 from antecede.server.gate import Gate
 from antecede.server.items import FORMAT_WITH_LISTS, Handled, Organising, Reacted, pieces_of
 from antecede.server.retries import Retries
-from antecede.server.turns import Commit, Turn
+from antecede.server.turns import HERE, LATER, SOON, Commit, Turn
 from antecede.server.words import FromPeer, Log, Outputs, Step
 
 
 class Driver:
     """One server, from its inputs to its outputs."""
+
+    # An object with more than 30 attributes outside of slots has slower methods.
+    __slots__ = ("__dict__", "_let_leave", "_open", "_rested", "_retry_at", "_slow", "_steps", "awake", "now", "taken")
 
     def __init__(
         self,
@@ -84,10 +87,8 @@ class Driver:
         self._records = deque(pieces_of(first))
         """Records that are not yet appended to the log."""
         self.gate.last += len(self._records)
-        self.taken = 0
-        """Number of inputs that steps have taken."""
-        self._changes = 0
-        """Number of inputs that are about a change of the topology."""
+        self.taken = self._changes = 0
+        """Number of inputs that steps have taken; number of inputs that are about a change of the topology."""
         self._organised = machine.organisation.applied
         self._when_taken: deque[tuple[int, Callable[[], None]]] = deque()
         """(inputs taken, call): the call is made when that many inputs have been taken."""
@@ -191,8 +192,7 @@ class Driver:
     def defer(self, call: Callable[[], None]) -> None:
         """Call at the beginning of the next run of turns, so that long work shares the time with everything else."""
         self._deferred.append(call)
-        if not self.awake:
-            self.poke()
+        self.poke()
 
     @property
     def busy(self) -> bool:
@@ -234,14 +234,14 @@ class Driver:
         reactions = retries.due(now) if (retries.waiting or retries.queue) and not self._changes else []
         if self._careful:
             reactions += self._admitted(now)
-        few = len(queue) <= _inputs_few and not self._changes
-        if self._changes:
+        few = not self._changes and len(queue) <= _inputs_few
+        if few:
+            inputs = list(queue)
+            queue.clear()
+        elif self._changes:
             # A change has a separate step: one that is open ends first.
             inputs = [] if self._open else take_until_change(queue)
             self._changes -= bool(inputs) and isinstance(inputs[0], Organising)
-        elif few:
-            inputs = list(queue)
-            queue.clear()
         else:
             inputs = take_inputs(queue)
         self.taken += len(inputs)
@@ -257,7 +257,7 @@ class Driver:
         for due in step.due:
             if not self._lives(due.agent):
                 self._outputs.deliver(due)
-            elif retries.idle:
+            elif retries.idle():
                 reactions.append(due)
             elif retries.is_careful(due):
                 self.when_durable(partial(self._is_durable, due))
@@ -276,12 +276,13 @@ class Driver:
         """Return whether the step goes on while reactions run; add those that it has made due."""
         # Objects act at the end of a step. After slow reactions, what waits for the record should leave before them.
         apart = self.machine.calls.site is not None or self.hurries or self.stopping
-        if apart or self._steps >= _steps_together or not self.retries.idle:
+        if apart or self._steps >= _steps_together or not self.retries.idle():
             return False
+        lives = self._lives
         for due in self.machine.engine.due():
-            (reactions if self._lives(due.agent) else self._later).append(due)
-        self._open = bool(reactions)
-        return self._open
+            (reactions if lives(due.agent) else self._later).append(due)
+        self._open = goes_on = bool(reactions)
+        return goes_on
 
     def _seal(self, now: float, clock_ms: int) -> Step:
         """End the step, and put its output into the gate."""
@@ -342,10 +343,9 @@ class Driver:
             self._log.info("trouble-over")
             self._outputs.hold(False)
 
-    @property
     def goes_on(self) -> bool:
-        """Whether to take another turn at once. Results of reactions then share the group in the log and the write with
-        the step that started them. And a turn that only appended records must be followed by a step."""
+        """Return whether to take another turn at once. Results of reactions then share the group in the log and the
+        write with the step that started them. And a turn that only appended records must be followed by a step."""
         if self._open:
             return True
         if self._records or self._halted:
@@ -355,7 +355,7 @@ class Driver:
     def rest(self, now: float) -> Commit:
         """End a run of turns. Return when the log should be committed."""
         commit = self._commit(now)
-        if commit is not Commit.LATER:
+        if commit is not LATER:
             self._let_leave = now
         self._rested = now
         self._steps = 0
@@ -372,13 +372,13 @@ class Driver:
         if not gate.waiting:
             if gate.last == gate.durable:
                 self._commit_at = None
-                return Commit.LATER
+                return LATER
             if self._commit_at is None:
                 self._commit_at = now + _unhurried_seconds
             if now < self._commit_at - _early_seconds:
-                return Commit.LATER
+                return LATER
         self._commit_at = None
-        return Commit.HERE if self.calm and not self.inputs else Commit.SOON
+        return HERE if self.calm and not self.inputs else SOON
 
     def committed(self, now: float) -> None:
         """End the commit that ``rest`` requested; its output has left. Inputs that came during the commit are one
@@ -430,8 +430,7 @@ class Driver:
     def alarm(self, now: float, clock_ms: int) -> None:
         """Handle an alarm, at the deadline or earlier: request a turn if one is needed."""
         self._wake_at = None
-        due = self.deadline(now, clock_ms)
-        if due is not None and due <= now + _early_seconds:
+        if (due := self.deadline(now, clock_ms)) is not None and due <= now + _early_seconds:
             self.poke()
 
 

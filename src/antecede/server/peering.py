@@ -346,7 +346,7 @@ class Peering:
 
     def received(self, peer: Peer, parts: list[wire.AnyPart]) -> None:
         """Take frames and acknowledgements of a peer."""
-        driver, name = self._driver, peer.name
+        driver, name, feed = self._driver, peer.name, self._feed
         pinged = False
         if self.peers.get(name) is not peer:
             # It was sent before the topology changed.
@@ -357,11 +357,11 @@ class Peering:
                     raise WireError(f"malformed frames from {name} in domain {part.domain[:64]!r}", "bad-frames")
                 driver.acknowledgements.received(len(part.numbers))
                 for number, body in zip(part.numbers, part.bodies, strict=True):
-                    self._feed(FromPeer(part.domain, name, Frame(part.source, part.target, number, body)))
+                    feed(FromPeer(part.domain, name, Frame(part.source, part.target, number, body)))
             elif isinstance(part, wire.PeerAck):
                 if part.domain not in peer.domains:
                     raise WireError(f"acknowledgement from {name} in unknown domain {part.domain[:64]!r}", "bad-ack")
-                self._feed(FromPeer(part.domain, name, Ack(part.source, part.target, part.upto, part.beyond)))
+                feed(FromPeer(part.domain, name, Ack(part.source, part.target, part.upto, part.beyond)))
             elif isinstance(part, wire.Ping):
                 pinged = True
             elif isinstance(part, wire.Bye):

@@ -49,9 +49,8 @@ class Retries:
         self.dead = 0
         """Number of letters that became dead."""
 
-    @property
     def idle(self) -> bool:
-        """Whether every batch may run at once."""
+        """Return whether every batch may run at once."""
         suspects = self._suspects
         return not (self.tries or self.keyed or suspects.careful or suspects.letters)
 
@@ -94,7 +93,7 @@ class Retries:
             return None
         self.tries.pop(due.agent, None)
         reaction = died(letter, f"the process ended {tries} times while it was handled", self._check)
-        self._died(due, [reaction])
+        self._died(due, reaction)
         return reaction
 
     def due(self, now: float) -> list[React]:
@@ -157,14 +156,14 @@ class Retries:
             else:
                 self._wait(due, self.tries[due.agent][1], now)
             return reactions
-        self._died(due, reactions)
-        return reactions
-
-    def _died(self, due: React, reactions: list[Reaction]) -> None:
         for reaction in reactions:
             if reaction.dead:
-                self.dead += 1
-                self._log.warning("dead-letter", agent=due.agent, letter=reaction.letter, reason=reaction.dead)
+                self._died(due, reaction)
+        return reactions
+
+    def _died(self, due: React, reaction: Reaction) -> None:
+        self.dead += 1
+        self._log.warning("dead-letter", agent=due.agent, letter=reaction.letter, reason=reaction.dead)
 
     def _failed(self, due: React, outcome: Outcome, failure: BaseException) -> None:
         alone = outcome.ended_at is None or len(due.letters) == 1

@@ -1,13 +1,14 @@
 """The interface between the driver of a server and its adapters: a turn's work, and the time of a commit."""
 
 from enum import Enum
+from typing import Final
 
 import msgspec
 
 from antecede.engine import React
 
 
-class Turn(msgspec.Struct):
+class Turn(msgspec.Struct, gc=False):
     """The adapter's work after a turn, in this sequence."""
 
     records: list[bytes]
@@ -28,3 +29,10 @@ class Commit(Enum):
     """By the commit thread, with what else arrives."""
     LATER = "later"
     """Not now: nothing waits for it. A later record, or the deadline, lets it be committed."""
+
+
+HERE: Final = Commit.HERE
+SOON: Final = Commit.SOON
+LATER: Final = Commit.LATER
+"""Their own names, which every turn uses: finding a member of an enumeration takes as long as ten other
+instructions."""

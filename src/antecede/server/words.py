@@ -146,7 +146,7 @@ class Denied(msgspec.Struct, frozen=True, gc=False):
         return [Refused(self.client, last + 1, self.reason, self.count - known, self.retry, self.code)]
 
 
-class Step(msgspec.Struct):
+class Step(msgspec.Struct, gc=False):
     """The result of a step: its record, the output that may leave once the record is durable, and what may run at
     once."""
 

@@ -94,7 +94,7 @@ class ObservedOrder:
         self._domain = domain
         self._machine = machine
         self._durable = order.snapshot() if machine.crashes else b""
-        for name in ("deadline", "decode", "encode", "everyone", "me", "members", "name", "relays", "stamp_version"):
+        for name in ("deadline", "decode", "encode", "everyone", "me", "members", "packet_format"):
             # Accessed with every packet or step.
             setattr(self, name, getattr(order, name))
 

@@ -289,7 +289,7 @@ class SimulatedServer:
             for due in turn.reactions:
                 self.world.handed_out(due)
                 self._run(due)
-            if not driver.goes_on:
+            if not driver.goes_on():
                 break
         commit = driver.rest(now)
         if commit is Commit.HERE and self.world.random.random() < 0.5:
