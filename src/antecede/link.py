@@ -234,11 +234,12 @@ class Link:
             if number in accepted:
                 self.peer, self.ack_due = frame.source, True
                 return Arrival.DUPLICATE
+            if number > accepted.upto + self.window:
+                self.peer = frame.source
+                return Arrival.DROPPED
         self.peer = frame.source
         if number in self._received:
             return Arrival.DUPLICATE
-        if number > accepted.upto + self.window:
-            return Arrival.DROPPED
         self._received.add(number)
         return FRESH
 

@@ -63,7 +63,7 @@ class Reactions:
         except BaseException as error:
             outcome = self._broken(due, error)
         self.reacting = ""
-        self._driver.reacted(due, outcome, monotonic(), int(time() * 1000))
+        self._driver.reacted(due, outcome, monotonic(), int(time() * 1000.0))
 
     def _begin(self, due: React, reacting: Coroutine[Any, Any, Outcome]) -> None:
         task = self._of[due.agent] = asyncio.get_running_loop().create_task(self._await(due, reacting))

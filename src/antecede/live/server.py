@@ -351,7 +351,7 @@ class ServerRuntime:
         driver, machine = self.driver, self.machine
         try:
             while True:
-                clock_ms = int(time() * 1000)
+                clock_ms = int(time() * 1000.0)
                 turn = driver.turn(monotonic(), clock_ms)
                 if turn.records:
                     self._append(turn.records)
@@ -440,7 +440,7 @@ class ServerRuntime:
     def _became_durable(self, number: int) -> None:
         if not self._born:
             return
-        if not self.marks.shortage:
+        if self.store.full is not None and not self.marks.shortage:
             self.marks.watch_room()
         self.driver.durable(number)
 

@@ -42,7 +42,7 @@ class Clock:
 
     def at(self, now: float, wall_ms: int) -> int:
         """Return server time in milliseconds; if the clock was not started, this is the wall clock."""
-        return wall_ms if self._begun is None else self._start_ms + int((now - self._begun) * 1000)
+        return wall_ms if self._begun is None else self._start_ms + int((now - self._begun) * 1000.0)
 
     def differs(self, server_ms: int, wall_ms: int) -> bool:
         """Return whether the log must contain how far the wall clock is ahead now."""

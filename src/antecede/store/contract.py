@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, Self
 
 from antecede.durations import Durations
-from antecede.errors import StoreFailedError
+from antecede.errors import StoreFailedError, StoreFullError
 from antecede.store.recovery import Recovered
 
 OnDurable = Callable[[int], None]
@@ -101,6 +101,11 @@ class Store(Protocol):
     @property
     def figures(self) -> Figures:
         """Figures since it was opened."""
+        ...
+
+    @property
+    def full(self) -> StoreFullError | None:
+        """The reason of ``shortage`` without a check; None: there was space when the last group was written."""
         ...
 
     def shortage(self) -> str:

@@ -87,7 +87,7 @@ class LogStore(Closing):
         self._asleep = False
         self._closed = False
         self._failure: StoreFailedError | None = None
-        self._full: StoreFullError | None = None
+        self.full: StoreFullError | None = None
         self.unvouched = False
         self._vouch = False
         """Whether a group that vouches for the last one was asked for."""
@@ -127,12 +127,12 @@ class LogStore(Closing):
         return self._segments.total_bytes
 
     def shortage(self) -> str:
-        if self._full is None:
+        if self.full is None:
             return ""
         with self._lock:
-            if self._full is not None:
+            if self.full is not None:
                 self._ask_for_room()
-            return str(self._full or "")
+            return str(self.full or "")
 
     def append(self, record: bytes, *, rouse: bool = True) -> int:
         size = len(record)
@@ -322,15 +322,15 @@ class LogStore(Closing):
     def _prepare(self) -> None:
         """Prepare the next segment; remember a lack of space or descriptors; after a refusal, try again."""
         full: StoreFullError | None = None
-        if self._full is None or self._look:
+        if self.full is None or self._look:
             try:
                 self._segments.prepare()
             except StoreFullError as error:
                 full = error
-                if self._full is None:
+                if self.full is None:
                     _logger.warning("%s", error)
             with self._lock:
-                self._full = full
+                self.full = full
                 self._look = False
                 self._look_after = monotonic() + store_retry_seconds
         with self._lock:
@@ -348,12 +348,12 @@ class LogStore(Closing):
         """
         with self._turn:
             pending = accepted - self.figures.durable_bytes
-            if not (self._failure or self._closed or self._full or size > self._record_bytes_max):
+            if not (self._failure or self._closed or self.full or size > self._record_bytes_max):
                 try:
                     longer = self._segments.extend(pending)
                 except StoreFullError as error:
                     with self._lock:
-                        self._full, self._look_after = error, monotonic() + store_retry_seconds
+                        self.full, self._look_after = error, monotonic() + store_retry_seconds
                     raise
                 except OSError as error:
                     self._fail(error)
@@ -373,12 +373,12 @@ class LogStore(Closing):
             return StoreError(f"{self._segments.directory}: the log is closed")
         if size > self._record_bytes_max:
             return StoreError(f"a record of {size} bytes: at most {self._record_bytes_max}")
-        if self._full is None:
+        if self.full is None:
             return StoreFullError(
                 f"{self._segments.directory}: {self.pending_bytes} bytes are not yet written, and no more may wait"
             )
         self._ask_for_room()
-        return type(self._full)(str(self._full))
+        return type(self.full)(str(self.full))
 
     def _ask_for_room(self) -> None:
         """Let the commit thread check for space again, at intervals; called with the lock held."""
@@ -414,7 +414,7 @@ class LogStore(Closing):
     def _look_again(self, dropped: int) -> None:
         """Check for space again after segments were deleted."""
         with self._lock:
-            if dropped and self._full:
+            if dropped and self.full:
                 self._look = True
                 self._rouse()
 

@@ -19,6 +19,7 @@ class MemoryStore(Closing):
     log_bytes = 0
     closed = 0
     unvouched = False
+    full = None
 
     def __init__(self) -> None:
         self.incarnation = randbits(64)
