@@ -160,6 +160,19 @@ def test_an_owner_commits_in_the_thread_of_its_own(place: str) -> None:
     assert [number for number, _ in read_records(place)] == [1, 2, 3, 4, 5, 6, 7]
 
 
+def test_the_commit_thread_sleeps_while_nothing_is_pending(place: str) -> None:
+    """A step that only acknowledges has no record: waking the thread for it would cost more than the step."""
+    with open_log(place) as log:
+        assert log.wait(log.append(b"first"))
+        while not log._asleep:
+            time.sleep(0.001)
+        log._slow_share = 1.0
+        log.commit_here()
+        log.commit_soon()
+        assert log._asleep
+        assert log.wait(log.append(b"second"))
+
+
 def test_an_owner_leaves_no_rest_behind(place: str) -> None:
     """What is too much for one group goes to the commit thread whole: nobody would wake it for a rest."""
     sizes = Sizes(segment_bytes=1 << 20, group_bytes_max=1_000, pending_bytes_max=100_000)

@@ -50,5 +50,9 @@ class Links:
 
     def deadline(self) -> float | None:
         """Return the time at which a link must send something again."""
-        dues = [link.deadline() for _, _, link in self._links if link.timers]
-        return min([due for due in dues if due is not None], default=None)
+        first: float | None = None
+        for _, _, link in self._links:
+            due = link.deadline() if link.timers else None
+            if due is not None and (first is None or due < first):
+                first = due
+        return first

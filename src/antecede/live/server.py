@@ -147,13 +147,7 @@ class ServerRuntime:
                 data if durability != "memory" else None, trace, topology, self.store, self.log, keep
             )
             self.core = ServerCore(
-                self.machine,
-                host_.lives,
-                self._wake,
-                self.store,
-                self.log,
-                random,
-                first,
+                *(self.machine, host_.lives, self._wake, self.store, self.log, random, first),
                 epoch=system_epoch(self.epoch, data),
                 token=token,
                 authoriser=Authoriser(token=token, clock=time) if security is None else security.authoriser,
@@ -402,9 +396,12 @@ class ServerRuntime:
         self._timer = self._loop.call_at(self._loop.time() + max(0.001, due - now), self._alarm)
 
     def _alarm(self) -> None:
-        self._timer = None
-        self.driver.alarm(monotonic(), int(time() * 1000))
-        self._dial()
+        self._timer, now, dial = None, monotonic(), self.core.peering.deadline()
+        self.driver.alarm(now, int(time() * 1000))
+        if dial is not None and dial <= now:
+            self._dial()
+        elif not self.driver.awake:  # Otherwise the turn sets the timer.
+            self.set_timer()
 
     # Durability.
 

@@ -418,12 +418,12 @@ class Driver:
         for other in others:
             if other is not None and (due is None or other < due):
                 due = other
-        known = self._wake_at
+        known, channel = self._wake_at, self.machine.channel
         # No frame that was sent since then is due for a resend earlier, so the links need not be asked at every step.
         latest = now + self.machine.plan.resend_after
         if known is not None and now < known <= latest and (due is None or due >= known - 0.001):
             return known
-        resend = self.machine.channel.deadline()
+        resend = None if due is not None and due <= channel.links.resend_at else channel.deadline()
         self._wake_at = resend if due is None or (resend is not None and resend < due) else due
         return self._wake_at
 

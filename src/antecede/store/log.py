@@ -149,12 +149,15 @@ class LogStore(Closing):
         return number
 
     def commit_soon(self) -> None:
-        if self._asleep:
+        # Without a pending record, nothing need be done: what else the thread does, it is woken for.
+        if self._asleep and self._accepted_bytes != self.figures.durable_bytes:
             with self._lock:
                 self._rouse()
 
     def commit_here(self) -> None:
         segments, pending = self._segments, self._accepted_bytes - self.figures.durable_bytes
+        if not pending:
+            return
         # All of it in one group, because nothing would wake the thread for the rest.
         small = pending <= self._here_bytes_max and segments.spare and HEADER_BYTES + pending <= segments.left
         quiet = self._asleep and not self._look and self._slow_share < 0.5
