@@ -35,7 +35,7 @@ def _caught(texts: list[str], faults: Faults = FAULTS, kill: float = 0.05, first
 
 
 def test_connections_that_outlive_their_domains(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Peering, "organise", lambda self, now: None)
+    monkeypatch.setattr(Peering, "organise", lambda self, now, learned=False: None)
     _caught([FLAT, BUS])
 
 

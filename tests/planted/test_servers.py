@@ -73,8 +73,8 @@ def test_numbers_that_are_used_again_after_a_crash(monkeypatch: Patch) -> None:
 
 
 def test_a_hello_that_says_more_than_is_durable(monkeypatch: Patch) -> None:
-    def say_hello(self: Peering, peer: Any, connection: Any, then: Any, asked: str = "") -> None:
-        connection.send([self.hello(peer, asked)])
+    def say_hello(self: Peering, peer: Any, connection: Any, then: Any, *more: Any) -> None:
+        connection.send([self.hello(peer, *more)])
         then()
 
     monkeypatch.setattr(Peering, "say_hello", say_hello)
