@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
                     servers[document["server"]] = document
                 except (ClosedError, RefusedError) as error:
                     servers[name] = {"server": name, "health": "no answer", "trouble": str(error)}
-            well = all(one["health"] == "ok" for one in servers.values())
+            well = all(one["health"] == "ok" and not one.get("refused") for one in servers.values())
             if as_json:
                 print(json.dumps({"well": well, "servers": servers}, indent=2 if watch is None else None), flush=True)
             else:

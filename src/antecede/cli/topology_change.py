@@ -281,7 +281,8 @@ def _report(outcome: "Outcome", new: "TopologyFile") -> None:
     for column in ("change", "name", "before", "after"):
         table.add_column(column, overflow="fold")
     for one in outcome.change.differences:
-        table.add_row(one.kind.replace("-", " "), one.name, one.before or "–", one.after or "–")
+        after = one.after or ("deleted with its state" if one.kind == "agent-removed" else "–")
+        table.add_row(one.kind.replace("-", " "), one.name, one.before or "–", after)
     Console(soft_wrap=True).print(table)
     waiting = sum(outcome.letters.values())
     if outcome.letters:
