@@ -120,36 +120,13 @@ def carry_out(wish: Wish, without: frozenset[str] = frozenset()) -> Steps:
     if not wish.dry and any(view.change < newest for view in views.values() if view.server in old.servers):
         unable = yield from _teach(views, old, newest)
         views, old = yield from _survey(wish, without)
-    change = plan_change(old, wish.new)
-    leader = max((view for view in views.values() if view.server in old.servers), key=lambda view: view.change)
-    system = leader.system or wish.system
-    behind = [view for view in views.values() if view.server in old.servers and view.change < leader.change]
-    parties = {server for server in views if not any(view.server == server for view in behind)}
-    letters = {one: count for server in parties & {*old.servers} for one, count in views[server].leaving.items()}
-    servers = list({**old.servers, **wish.new.servers})
-    absent = tuple(server for server in servers if server not in parties)
-    outcome = Outcome("unchanged", old, change, leader.change, system, letters=letters, absent=absent)
-    refusals = [*change.refusals]
-    refusals += [
-        f"server {server} does not answer, and must take part in this change"
-        for server in absent
-        if server in change.needed and server not in views
-    ]
-    # A dry run teaches nothing, so it does not know whether these can learn.
-    refusals += [
-        _behind(view, leader.change, unable) for view in behind if view.server in change.needed and not wish.dry
-    ]
-    refusals += _too_old([views[server] for server in servers if server in parties], absent)
-    refusals += [one for server in parties & {*old.servers} for one in views[server].obstacles]
-    if not change.differences:
-        unsure = [one for one in refusals if next(iter(old.servers)) in absent]
-        return msgspec.structs.replace(outcome, state="refused", refusals=tuple(unsure)) if unsure else outcome
-    if refusals or wish.dry:
-        state = "refused" if refusals else "planned"
-        return msgspec.structs.replace(outcome, state=state, refusals=tuple(refusals))
+    outcome, leader = _examined(wish, views, old, unable)
+    change, absent = outcome.change, outcome.absent
+    if wish.dry or outcome.state != "planned":
+        return outcome
     number = leader.change + 1
-    servers = [server for server in servers if server in parties]
-    stage = _stage_of(old, leader, wish, change, number, system, absent)
+    servers = [server for server in {**old.servers, **wish.new.servers} if server not in absent]
+    stage = _stage_of(old, leader, wish, change, number, outcome.system, absent)
     attempt = attempt_of(number, wish.attempt)
     try:
         yield from _prepare([server for server in servers if server in old.servers], wish, change, attempt)
@@ -160,12 +137,12 @@ def carry_out(wish: Wish, without: frozenset[str] = frozenset()) -> Steps:
     except AntecedeError as error:
         yield [Command(server, "change-abandon", (attempt,)) for server in servers]
         if isinstance(error, _Silent) and error.server not in change.needed:
-            again = msgspec.structs.replace(wish, attempt=f"{wish.attempt}.{len(without) + 1}")
+            again = msgspec.structs.replace(wish, attempt=f"{wish.attempt.partition('.')[0]}.{len(without) + 1}")
             return (yield from carry_out(again, without | {error.server}))
         raise
     moment = (attempt, str(wish.clock_ms))
     yield from _all([Command(stage.coordinator, "change-commit", moment, patient=True)])
-    rest = [server for server in wish.new.servers if server != stage.coordinator and server in parties]
+    rest = [server for server in wish.new.servers if server != stage.coordinator and server not in absent]
     needed = [server for server in rest if server in change.needed]
     yield from _all(Command(server, "change-commit", moment, patient=True) for server in needed)
     # The others learn it from these if they have gone away meanwhile. Servers that are removed come last: their clients
@@ -174,6 +151,36 @@ def carry_out(wish: Wish, without: frozenset[str] = frozenset()) -> Steps:
     late = yield from _told([server for server in rest if server not in change.needed], moment)
     yield from _told([server for server in servers if server not in wish.new.servers], moment)
     return msgspec.structs.replace(outcome, state="done", number=number, absent=(*absent, *late))
+
+
+def _examined(wish: Wish, views: dict[str, View], old: TopologyFile, unable: dict[str, str]) -> tuple[Outcome, View]:
+    """Return the plan of a change, with the reasons to refuse it, and a server that has the topology in force.
+    ``unable``: servers that cannot learn earlier changes, with the reason."""
+    change = plan_change(old, wish.new)
+    leader = max((view for view in views.values() if view.server in old.servers), key=lambda view: view.change)
+    servers = list({**old.servers, **wish.new.servers})
+    behind = [view for view in views.values() if view.server in old.servers and view.change < leader.change]
+    parties = [views[server] for server in servers if server in views and views[server] not in behind]
+    present = {view.server for view in parties}
+    absent = tuple(server for server in servers if server not in present)
+    members = [view for view in parties if view.server in old.servers]
+    letters = {one: count for view in members for one, count in view.leaving.items()}
+    silent = [server for server in absent if server in change.needed and server not in views]
+    refusals = [f"server {server} does not answer, and must take part in this change" for server in silent]
+    if not wish.dry:
+        # A dry run teaches nothing, so it does not know whether these can learn.
+        refusals += [_behind(view, leader.change, unable) for view in behind if view.server in change.needed]
+    state = "planned"
+    if not change.differences:
+        # If the first server is not there, this topology may have been replaced.
+        refusals = refusals if next(iter(old.servers)) in absent else []
+        state = "unchanged"
+    else:
+        obstacles = [one for view in members for one in view.obstacles]
+        refusals = [*change.refusals, *refusals, *_too_old(parties, absent), *obstacles]
+    state = "refused" if refusals else state
+    head = (state, old, change, leader.change, leader.system or wish.system)
+    return Outcome(*head, tuple(refusals), letters, absent), leader
 
 
 def _told(
