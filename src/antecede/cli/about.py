@@ -17,7 +17,9 @@ _packages = ("msgspec", "typer", "rich", "uvloop", "pyspark", "pyarrow", "numpy"
 
 def register(app: typer.Typer) -> None:
     @app.command("version")
-    def version_(as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output.")) -> None:
+    def version_(
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+    ) -> None:
         """Print the versions of Antecede, Python and the packages that it uses, for a bug report."""
         found = {"antecede": __version__, "python": platform.python_version(), "system": platform.platform()}
         found["packages"] = {name: installed for name in _packages if (installed := _installed(name))}  # type: ignore[assignment]
@@ -33,7 +35,7 @@ def register(app: typer.Typer) -> None:
         command: Annotated[
             list[str] | None, typer.Argument(metavar="COMMAND", help="For example: topology check")
         ] = None,
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> None:
         """Show the help of a command; without one, the list of all commands."""
         at = context.parent

@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
         token_file: str | None = TOKEN,
         authority: str | None = AUTHORITY,
         credentials: str | None = CREDENTIALS,
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> int:
         """Back up a whole running system, as a consistent cut of all its servers.
 

@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
         ),
         jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Number of parallel processes."),
         show: bool = typer.Option(False, "--show", help="Draw each schedule."),
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> int:
         """Play random adversarial schedules on orders and check the results.
 

@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
         token_file: str | None = TOKEN,
         authority: str | None = AUTHORITY,
         credentials: str | None = CREDENTIALS,
-        as_json: bool = typer.Option(False, "--json", help="The story as one JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print the story as one JSON document on standard output."),
     ) -> int:
         """See an answer appear before its question under FIFO order, and never under causal order; or chat yourself.
 

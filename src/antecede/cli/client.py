@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
         token_file: str | None = TOKEN,
         authority: str | None = AUTHORITY,
         credentials: str | None = CREDENTIALS,
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> None:
         """List the clients that the servers know, with the number of their publishes and of letters that wait."""
         from antecede.cli.dead_pages import access_of

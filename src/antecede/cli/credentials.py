@@ -19,7 +19,7 @@ _days = typer.Option(365.0, "--days", min=0.0, max=3_650.0, help="Days until key
 _name = typer.Argument(..., metavar="NAME", help="An identity; ROLE/NAME if several have this name.")
 _clients = typer.Option([], "--client", metavar="NAME", help="A client; may be repeated.")
 _operators = typer.Option([], "--operator", metavar="NAME", help="An operator; may be repeated. Default: admin.")
-_json = typer.Option(False, "--json", help="One JSON document on standard output.")
+_json = typer.Option(False, "--json", help="Print one JSON document on standard output.")
 _reload = "now: kill -HUP every server (or antecede up), so that it reads {}"
 
 

@@ -23,7 +23,7 @@ _type = typer.Option("", "--type", metavar="NAME", help="Only notifications of t
 _reason = typer.Option("", "--reason", metavar="TEXT", help="Only letters whose reason contains this text.")
 _older = typer.Option(None, "--older", metavar="SECONDS", help="Only letters that died at least this long ago.")
 _every = typer.Option(False, "--all", help="All that fit the filters; without filters, all.")
-_as_json = typer.Option(False, "--json", help="One JSON document on standard output.")
+_as_json = typer.Option(False, "--json", help="Print one JSON document on standard output.")
 
 
 def register(app: typer.Typer) -> None:

@@ -39,12 +39,14 @@ def register(app: typer.Typer) -> None:
         ),
         diagram: bool = typer.Option(False, "--diagram", help="Draw each explanation; a single one is always drawn."),
         svg: str | None = typer.Option(None, "--svg", metavar="FILE", help="Draw only the events involved into FILE."),
-        engine: str = typer.Option("auto", "--engine", help="auto, plain (in the process of this command) or spark."),
+        engine: str = typer.Option(
+            "auto", "--engine", help="The engine: auto, plain (in the process of this command) or spark."
+        ),
         master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
         conf: Annotated[
             list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
         ] = None,
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> int:
         """Explain why deliveries are late: which chain of messages overtook each of them.
 

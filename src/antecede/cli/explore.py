@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
         states_max: int = typer.Option(
             limits.explorer_states_max, "--states-max", metavar="K", min=1, help="Give up after this many states."
         ),
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> int:
         """Try every interleaving of a few messages between a few processes: sends at any moment, packets arriving in
         any sequence.

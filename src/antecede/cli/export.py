@@ -50,7 +50,9 @@ def register(app: typer.Typer) -> None:
         logical: bool = typer.Option(
             False, "--logical", help="Do not use recorded times: each event takes one millisecond."
         ),
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output; needs -o FILE."),
+        as_json: bool = typer.Option(
+            False, "--json", help="Print one JSON document on standard output; needs -o FILE."
+        ),
     ) -> None:
         """Write a trace in the format of another viewer; late deliveries are marked.
 

@@ -104,7 +104,7 @@ def register(app: typer.Typer) -> None:
         skip_unknown: bool = typer.Option(
             False, "--skip-unknown", help="For folders: leave out files of unknown format, and list them."
         ),
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> None:
         """Make a trace from logs and spans of other systems.
 

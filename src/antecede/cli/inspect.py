@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
             metavar="HOW",
             help="Show records as hex, text, msgpack, or with MODULE:FUNCTION, which takes bytes.",
         ),
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> int:
         """Read the log of a server without changing it: segments, groups, records, snapshots, checksums, torn tail.
 

@@ -29,7 +29,9 @@ def register(app: typer.Typer) -> None:
             metavar="DIR",
             help="Also write tables: DIR/traffic.parquet, delay, rates, held, hops.",
         ),
-        engine: str = typer.Option("auto", "--engine", help="auto, plain (in the process of this command) or spark."),
+        engine: str = typer.Option(
+            "auto", "--engine", help="The engine: auto, plain (in the process of this command) or spark."
+        ),
         master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
         conflicts: str | None = typer.Option(
             None, "--conflicts", metavar="FILE", help="The table of conflicting operations, if the trace has none."
@@ -37,7 +39,7 @@ def register(app: typer.Typer) -> None:
         conf: Annotated[
             list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
         ] = None,
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> int:
         """Measure a recorded trace: which processes exchange messages, and what keeping order cost.
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _chunk = 100
 _arguments = typer.Argument(None, metavar="JSON…", help="Its arguments; a word that is not JSON is text.")
-_json = typer.Option(False, "--json", help="One JSON document on standard output.")
+_json = typer.Option(False, "--json", help="Print one JSON document on standard output.")
 
 
 def register(app: typer.Typer) -> None:

@@ -9,7 +9,7 @@ import typer
 def register(app: typer.Typer) -> None:
     @app.command()
     def orders(
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> None:
         """List the ordering protocols: what each one guarantees and needs, and which control packets it sends."""
         from antecede.crashes import print_error

@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
             False, "--raw", help="Without links: duplicates reach the order, and lost copies are not resent."
         ),
         verbose: bool = typer.Option(False, "--verbose", "-v", help="Print what happens, line by line."),
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> int:
         """Play a scenario file: the figure of a paper as text, with the expected results.
 

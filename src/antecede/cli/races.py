@@ -40,12 +40,14 @@ def register(app: typer.Typer) -> None:
         every: bool = typer.Option(
             False, "--all", help="Count every earlier message of a sender, not only the last one delivered."
         ),
-        engine: str = typer.Option("auto", "--engine", help="auto, plain (in the process of this command) or spark."),
+        engine: str = typer.Option(
+            "auto", "--engine", help="The engine: auto, plain (in the process of this command) or spark."
+        ),
         master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
         conf: Annotated[
             list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
         ] = None,
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> int:
         """Find races: pairs of messages that arrived in order only because of their timing.
 

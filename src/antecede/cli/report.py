@@ -32,7 +32,9 @@ def register(app: typer.Typer) -> None:
         order: str = typer.Option("fifo,causal", "--order", metavar="NAMES", help=f"Any of {', '.join(_orders)}."),
         first: int = typer.Option(5, "--first", metavar="N", help="Draw the first N violations of each order."),
         title: str | None = typer.Option(None, "--title", metavar="TEXT", help="The title of the page."),
-        engine: str = typer.Option("auto", "--engine", help="auto, plain (in the process of this command) or spark."),
+        engine: str = typer.Option(
+            "auto", "--engine", help="The engine: auto, plain (in the process of this command) or spark."
+        ),
         master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
         conf: Annotated[
             list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")

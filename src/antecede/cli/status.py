@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
         authority: str | None = AUTHORITY,
         credentials: str | None = CREDENTIALS,
         watch: float | None = typer.Option(None, metavar="SECONDS", help="Repeat the output until Ctrl-C."),
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> int:
         """Show health, links, queue depths, and what each held message waits for. Exit code 1 unless every server is
         ok.
@@ -62,7 +62,7 @@ def register(app: typer.Typer) -> None:
         token_file: str | None = TOKEN,
         authority: str | None = AUTHORITY,
         credentials: str | None = CREDENTIALS,
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> int:
         """Acknowledge the truncations of servers' logs, so that status no longer shows them.
 

@@ -63,7 +63,7 @@ def register(app: typer.Typer) -> None:
         conf: Annotated[
             list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
         ] = None,
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> int:
         """Run a grid of simulations as Spark tasks: orders × processes × workloads × delays × domains × seeds.
 

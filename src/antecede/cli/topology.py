@@ -18,7 +18,7 @@ _pairs_shown_max = 400
 ``--json`` has all pairs."""
 
 
-_json = typer.Option(False, "--json", help="One JSON document on standard output.")
+_json = typer.Option(False, "--json", help="Print one JSON document on standard output.")
 
 
 def register(app: typer.Typer) -> None:

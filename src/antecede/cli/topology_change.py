@@ -39,7 +39,7 @@ def add_to(group: typer.Typer) -> None:
         token_file: str | None = TOKEN,
         authority: str | None = AUTHORITY,
         credentials: str | None = CREDENTIALS,
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> int:
         """Change the topology: add, remove and move agents, servers and domains. Nothing is lost.
 
@@ -88,7 +88,7 @@ def add_to(group: typer.Typer) -> None:
         token_file: str | None = TOKEN,
         authority: str | None = AUTHORITY,
         credentials: str | None = CREDENTIALS,
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> int:
         """Show the topologies that were in force, and a change that is not finished. Exit code 1 if a server of the
         topology does not answer."""
@@ -116,7 +116,7 @@ def add_to(group: typer.Typer) -> None:
         token_file: str | None = TOKEN,
         authority: str | None = AUTHORITY,
         credentials: str | None = CREDENTIALS,
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> None:
         """End a change that was begun and not finished: abandon it, or finish it if it was decided already."""
         _end("", topology, data, (token_file, authority, credentials), as_json)
@@ -131,7 +131,7 @@ def add_to(group: typer.Typer) -> None:
         token_file: str | None = TOKEN,
         authority: str | None = AUTHORITY,
         credentials: str | None = CREDENTIALS,
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> None:
         """End a change whose coordinator has lost its data, by your decision.
 

@@ -24,7 +24,7 @@ _topology = typer.Option(None, metavar="FILE", help="A topology. Default: five s
 _folder = typer.Option(None, metavar="DIR", help="Where the servers keep their data.")
 _report = typer.Option(None, metavar="FILE", help="Continue from this report, and save it here.")
 _nice = typer.Option(0, "--nice", min=0, max=19, help="The nice value of the servers.")
-_json = typer.Option(False, "--json", help="One JSON document on standard output.")
+_json = typer.Option(False, "--json", help="Print one JSON document on standard output.")
 
 
 def register(app: typer.Typer) -> None:

@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
             None, metavar="PATH", help="The antecede command. Default: the one that runs now."
         ),
         option: list[str] | None = _OPTION,
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> int:
         """Write systemd units: a template for all servers, and a target that starts those of this machine.
 

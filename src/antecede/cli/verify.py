@@ -38,7 +38,9 @@ def register(app: typer.Typer) -> None:
             ),
         ],
         order: str = typer.Option("fifo,causal", "--order", help=f"The orders to check: {', '.join(_orders)}."),
-        engine: str = typer.Option("auto", "--engine", help="auto, plain (in the process of this command) or spark."),
+        engine: str = typer.Option(
+            "auto", "--engine", help="The engine: auto, plain (in the process of this command) or spark."
+        ),
         master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
         quarantine: str | None = typer.Option(
             None, "--quarantine", metavar="DIR", help="Write the rows that were set aside to DIR/quarantine.jsonl."
@@ -74,7 +76,7 @@ def register(app: typer.Typer) -> None:
         lenient: bool = typer.Option(
             False, "--lenient", help="Check the other rows even if more than one row in ten cannot be read."
         ),
-        as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> int:
         """Check whether a recorded trace keeps FIFO, causal, total, synchronous or significant order.
 
