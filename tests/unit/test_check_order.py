@@ -1,17 +1,20 @@
 """``check_order``: the project's orders pass the kit, and each planted error fails with a sentence that names it."""
 
 import random
+import traceback
 from typing import Any, ClassVar
 
 import msgspec
 import pytest
 
+from antecede.errors import OrderError
 from antecede.messages import PERSIST, Deliver, Effects, Message, Packet, Send, Sent, Verdict
 from antecede.orders.contract import Order
 from antecede.orders.encoding import Reader, Writer
 from antecede.orders.fifo import Fifo
 from antecede.orders.matrix import Matrix
 from antecede.simulator.campaign import VARIANTS
+from antecede.simulator.explorer import explore
 from antecede.testing import check_order, order_kit
 
 
@@ -122,6 +125,16 @@ class HalfSaved(Fifo):
         self.sent = list(state[0])
 
 
+class Shares(Fifo):
+    """Its clones have the lists of the original."""
+
+    def dump(self) -> Any:
+        return [self.sent, self.delivered]
+
+    def load(self, state: Any) -> None:
+        self.sent, self.delivered = state
+
+
 class Undocumented(Fifo):
     def load(self, state: Any) -> None:
         if state[0] == state[1]:
@@ -194,12 +207,13 @@ class Unfinished(Order):
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        (Early, r"a shortest run breaks causal: (.|\n)*send (.|\n)*expect"),
+        (Early, r"a shortest run breaks causal order: (.|\n)*send (.|\n)*expect"),
         (Hasty, "a step returns Deliver before PERSIST: what others have seen must survive a crash"),
         (Careless, "a step returns Send before PERSIST"),
-        (Boasting, "a shortest run breaks causal"),
-        (Loses, "a shortest run breaks undelivered"),
-        (Twice, "a shortest run breaks contract"),
+        (Boasting, "a shortest run breaks causal order"),
+        (Loses, "a shortest run leaves a message undelivered: "),
+        (Twice, "a shortest run breaks the contract: "),
+        (Shares, "a step of a clone changes the order that was cloned: load must copy the lists that dump returns"),
         (WrongSize, r"size\(\) of the stamp of copy m\d+, 3, is 2: expected 1, the length of encode\(\)"),
         (Unwritable, r"the stamp of copy m\d+, 3, cannot be written as bytes: TypeError"),
         (Unhashable, "is not hashable: a stamp must be made of tuples"),
@@ -221,6 +235,23 @@ class Unfinished(Order):
 def test_a_planted_error_is_named(wrong: Any, sentence: str) -> None:
     with pytest.raises(AssertionError, match=sentence):
         check_order(wrong, schedules=0) if wrong is not str else check_order(str)  # type: ignore[arg-type]
+
+
+def test_the_explorer_refuses_an_order_whose_clones_share_their_state() -> None:
+    with pytest.raises(OrderError, match="'fifo': a step of a clone changes the order that was cloned: load must copy"):
+        explore(Shares, 2, 2)
+
+
+def test_a_plain_script_shows_the_sentence_and_only_the_calls_of_the_order() -> None:
+    shown = []
+    for wrong in (Shares, Fragile):
+        with pytest.raises(AssertionError) as failed:
+            check_order(wrong, schedules=0)
+        shown.append("".join(traceback.format_exception(failed.value)))
+    assert shown[0].count("  File ") == 2, "this test and check_order"
+    assert "During handling" not in shown[0] + shown[1]
+    assert shown[1].count("  File ") == 3
+    assert "raise KeyError(packet.subject)" in shown[1]
 
 
 class LateBloomer(Fifo):

@@ -9,6 +9,7 @@ An order passes if it keeps its own promises. Each stage states its requirement 
 * **stamps**: a stamp is hashable and never changes, becomes bytes and back, and ``size`` is the length of these bytes.
 * **hostile bytes**: ``decode`` answers anything with :class:`~antecede.errors.StampError` or with a stamp that has just
   these bytes; what it lets through breaks no later step.
+* **clones**: ``load`` copies what ``dump`` returns, so that an order and its clone share nothing that changes.
 * **snapshots**: an order that is restored in the middle of a run goes on exactly as the original does.
 * **every run of a small scope** (:mod:`antecede.simulator.explorer`): the guarantees hold, and everything is delivered
   once. A failure is a scenario file for ``antecede play``.
@@ -32,6 +33,7 @@ from antecede.orders.contract import Order
 from antecede.orders.encoding import Writer
 from antecede.simulator.campaign import play
 from antecede.simulator.explorer import explore
+from antecede.simulator.explorer.machine import SHARED
 
 _guarantees = frozenset({"fifo", "causal", "total", "synchronous", "significant"})
 _needs = frozenset({"broadcast", "timers", "control packets"})
@@ -71,10 +73,30 @@ def check_order(
     ``options`` are the order's own. ``schedules`` is the number of random schedules, from the one with number ``seed``.
     """
     __tracebackhide__ = True
-    spec = _spec(order, options)
+    try:
+        return _check(_spec(order, options), schedules, seed)
+    except _BrokenError as broken:
+        # One sentence, without the calls of this kit; an exception of the order itself keeps the calls of the order.
+        cause, sentence = broken.__context__, str(broken)
+    raise AssertionError(sentence) from _without_kit(cause)
+
+
+class _BrokenError(Exception):
+    """A requirement is broken; the text says which."""
+
+
+def _without_kit(error: BaseException | None) -> BaseException | None:
+    """Return an exception of the order's code without the calls of this module; None: there is none."""
+    trace = None if error is None else error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return None if error is None or trace is None else error.with_traceback(trace)
+
+
+def _check(spec: OrderSpec, schedules: int, seed: int) -> Checked:
     _check_declaration(spec)
     checked = Checked(str(spec), sorted(spec.guarantees()))
-    for stage in (_check_stamps, _check_hostile_bytes, _check_snapshots, _check_small_scopes):
+    for stage in (_check_stamps, _check_clones, _check_hostile_bytes, _check_snapshots, _check_small_scopes):
         stage(spec, checked)
     for number in range(seed, seed + schedules):
         outcome = play(spec, number)
@@ -91,8 +113,7 @@ def check_order(
 
 
 def _fail(spec: OrderSpec, sentence: str, *more: str) -> NoReturn:
-    __tracebackhide__ = True
-    raise AssertionError("\n".join([f"order {spec.name}: {sentence}", *filter(None, more)]))
+    raise _BrokenError("\n".join([f"order {spec.name}: {sentence}", *filter(None, more)]))
 
 
 def _drawn(draw: Callable[[], str]) -> str:
@@ -108,15 +129,14 @@ def _spec(order: type[Order] | OrderSpec | str, options: dict[str, object]) -> O
     if isinstance(order, OrderSpec):
         return OrderSpec(order.kind, order.options | options)
     if not (isinstance(order, type) and issubclass(order, Order)):
-        raise AssertionError(f"{order!r}: expected a subclass of antecede.orders.Order")
+        raise _BrokenError(f"{order!r}: expected a subclass of antecede.orders.Order")
     for name in ("name", "source", "guarantees"):
         if not hasattr(order, name):
-            raise AssertionError(f"{order.__name__}: the class must have the attribute {name}")
+            raise _BrokenError(f"{order.__name__}: the class must have the attribute {name}")
     return OrderSpec(order, options)
 
 
 def _check_declaration(spec: OrderSpec) -> None:
-    __tracebackhide__ = True
     kind = spec.kind
     if type(kind.name) is not str or not kind.name.isidentifier():
         _fail(spec, f"name {kind.name!r}: expected letters, digits and underscores")
@@ -192,7 +212,6 @@ class _Run:
 
 def encoded(run: _Run, packet: Packet) -> bytes:
     """Return the bytes of a stamp; refuse a stamp that is not fit for them."""
-    __tracebackhide__ = True
     order = run.orders[packet.source]
     named = f"the stamp of {packet.kind} {packet.subject}, {packet.stamp!r},"
     try:
@@ -214,7 +233,6 @@ def encoded(run: _Run, packet: Packet) -> bytes:
 
 
 def _check_stamps(spec: OrderSpec, checked: Checked) -> None:
-    __tracebackhide__ = True
     for seed in range(_runs):
         run, twin = _Run(spec, seed), _Run(spec, seed)
         if [data for _, data in run.sent] != [data for _, data in twin.sent]:
@@ -230,8 +248,21 @@ def _check_stamps(spec: OrderSpec, checked: Checked) -> None:
         checked.packets += len(run.sent)
 
 
+def _check_clones(spec: OrderSpec, checked: Checked) -> None:
+    """Check that steps of a clone change neither the original nor another clone."""
+    run = _Run(spec, 0)
+    for order in run.orders:
+        others = [order, run.step("clone", order.clone)]
+        before = [one.snapshot() for one in others]
+        clone = run.step("clone", order.clone)
+        for packet in [one for one in run.flying if one.target == order.me]:
+            run.step(f"receive({packet.kind} {packet.subject}) of a clone", partial(clone.receive, packet))
+        run.step("send of a clone", partial(clone.send, Message("last", order.me, 0b111)))
+        if [one.snapshot() for one in others] != before:
+            _fail(spec, SHARED)
+
+
 def _check_hostile_bytes(spec: OrderSpec, checked: Checked) -> None:
-    __tracebackhide__ = True
     for seed in range(_runs):
         run = _Run(spec, seed)
         for packet, data in run.sent[:24]:
@@ -264,7 +295,6 @@ def _forged(data: bytes, random: Random) -> Iterator[bytes]:
 
 def _decoded(run: _Run, order: Order, kind: str, source: int, data: bytes) -> tuple[Any] | None:
     """Return the stamp of some bytes, or None if the order refuses them as it should."""
-    __tracebackhide__ = True
     try:
         return (order.decode(kind, source, data),)
     except StampError:
@@ -276,7 +306,6 @@ def _decoded(run: _Run, order: Order, kind: str, source: int, data: bytes) -> tu
 
 def _check_forged(run: _Run, packet: Packet, source: int, data: bytes, honest: bytes) -> None:
     """Check that bytes are refused, or are the only encoding of a stamp that breaks nothing."""
-    __tracebackhide__ = True
     order = run.orders[packet.target]
     found = _decoded(run, order, packet.kind, source, data)
     if found is None:
@@ -302,7 +331,6 @@ def _check_forged(run: _Run, packet: Packet, source: int, data: bytes, honest: b
 
 
 def _check_snapshots(spec: OrderSpec, checked: Checked) -> None:
-    __tracebackhide__ = True
     for seed in range(_runs):
         run = _Run(spec, seed, steps=20 + 5 * seed)
         for order in run.orders:
@@ -320,7 +348,6 @@ def _check_snapshots(spec: OrderSpec, checked: Checked) -> None:
 
 def _compare(run: _Run, order: Order, fresh: Order) -> None:
     """Let the original and the restored order go on with the same inputs."""
-    __tracebackhide__ = True
     said = "the snapshot forgets: after restore, {} differs from the original"
     if [m.id for m in fresh.held()] != [m.id for m in order.held()]:
         _fail(run.spec, said.format("held()"))
@@ -337,7 +364,6 @@ def _compare(run: _Run, order: Order, fresh: Order) -> None:
 
 
 def _check_damaged(run: _Run, order: Order, data: bytes) -> None:
-    __tracebackhide__ = True
     for _ in range(10):
         damaged = bytearray(data)
         damaged[run.random.randrange(len(damaged))] = run.random.randrange(256)
@@ -349,8 +375,14 @@ def _check_damaged(run: _Run, order: Order, data: bytes) -> None:
             _fail(run.spec, f"restore of damaged bytes raises {type(error).__name__}: {error}; expected SnapshotError")
 
 
+def _broken(kind: str) -> str:
+    """Return the effect of a run with a violation of this kind."""
+    if kind == "undelivered":
+        return "leaves a message undelivered"
+    return "breaks the contract" if kind == "contract" else f"breaks {kind} order"
+
+
 def _check_small_scopes(spec: OrderSpec, checked: Checked) -> None:
-    __tracebackhide__ = True
     broadcast = "broadcast" in spec.kind.needs
     mode = "broadcast" if broadcast else "multicast"
     repeats = spec.sample().recognises_repeats
@@ -368,5 +400,5 @@ def _check_small_scopes(spec: OrderSpec, checked: Checked) -> None:
             continue
         checked.states += result.states
         if result.violation is not None:
-            text = f"a shortest run breaks {result.violation.kind}: {result.violation.text}"
+            text = f"a shortest run {_broken(result.violation.kind)}: {result.violation.text}"
             _fail(spec, text, "as a scenario for antecede play:", result.violation.scenario.rstrip())

@@ -9,7 +9,7 @@ neither of them (a field that ``dump`` forgets) does not exist here.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from antecede.errors import OrderError
 from antecede.messages import Deliver, Effects, Packet, Send, Sent
@@ -19,8 +19,14 @@ from antecede.simulator.explorer.scope import Scope
 Factory = Callable[[int, int], Order]
 """(me, members) → that member's order."""
 
+SHARED: Final = "a step of a clone changes the order that was cloned: load must copy the lists that dump returns"
+
 Flights = tuple[int, ...]
 """Packets, by number."""
+
+
+_clones_checked_max: Final = 1_000
+"""Steps after which the original is compared with its snapshot: a mistake shows in the first ones."""
 
 
 class Step(NamedTuple):
@@ -48,6 +54,7 @@ class Machine:
         self._packet_numbers: dict[Packet, int] = {}
         self._received: dict[tuple[int, int], Step] = {}
         self._sent: dict[tuple[int, int, int], Step] = {}
+        self._clones_checked = 0
         self.initial = [self._number_state(create(me, scope.processes)) for me in range(scope.processes)]
 
     def __len__(self) -> int:
@@ -70,9 +77,13 @@ class Machine:
         return step
 
     def _run(self, state: int, feed: Callable[[Order], Effects]) -> Step:
+        original = self._orders[state]
         try:
-            order = self._orders[state].clone()
+            order = original.clone()
+            before = original.snapshot() if self._clones_checked < _clones_checked_max else b""
             effects = feed(order)
+            if before:
+                self._check_clone(original, before)
             after = self._number_state(order)
         except OrderError:
             # The scope needs something that this order does not support: this is a usage error, not a finding.
@@ -81,6 +92,12 @@ class Machine:
             # A broken order may fail in any way; the failure is the finding.
             return Step(state, (), (), f"{type(error).__name__}: {error}".rstrip(": "))
         return self._summary(order, after, effects)
+
+    def _check_clone(self, original: Order, before: bytes) -> None:
+        """Refuse an order whose clones share their state: the runs that are explored would never happen."""
+        self._clones_checked += 1
+        if original.snapshot() != before:
+            raise OrderError(f"order {original.name!r}: {SHARED}")
 
     def _summary(self, order: Order, after: int, effects: Effects) -> Step:
         events: list[tuple[bool, int]] = []
