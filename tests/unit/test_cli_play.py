@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from antecede import cli
+from antecede.messages import Packet
+from antecede.orders.fifo import Fifo
 from antecede.trace import verify
 
 _chain = """# Garg fig. 12.1
@@ -42,13 +44,44 @@ def test_one_fails(chain: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["play", chain, "--order", "fifo"]) == 1
     first, second = capsys.readouterr().out.splitlines()
     assert first == f"{chain}:11: expected P3 delivered x z; actual: P3 delivered z x (under fifo)"
-    assert second == "chain.txt under fifo: 1 of 2 expectations fail, 1 for other orders"
+    assert second == "chain.txt under fifo: 1 of 2 expectations fails, 1 for other orders"
+
+
+def test_a_file_without_expectations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "plain.txt"
+    path.write_text("processes P Q\nsend x P -> Q\narrive x Q\n")
+    assert cli.run(["play", str(path), "--order", "none"]) == 0
+    assert capsys.readouterr().out == "plain.txt under none: no expectations\n"
+    path.write_text(path.read_text() + "expect Q delivered\n")
+    assert cli.run(["play", str(path), "--order", "none"]) == 1
+    assert capsys.readouterr().out.endswith("plain.txt under none: 1 of 1 expectation fails\n")
+
+
+class Hurried(Fifo):
+    """Forgets to wait, so that an earlier message comes too late and counts as a repeat."""
+
+    def missing(self, packet: Packet) -> tuple[int, int] | None:
+        return None
+
+
+def test_a_message_that_is_dropped_as_a_repeat_is_not_drawn_as_held(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("antecede.orders.fifo.Fifo", Hurried)
+    path, picture = tmp_path / "late.txt", tmp_path / "late.svg"
+    path.write_text("processes P Q\nsend x P -> Q\nsend y P -> Q\narrive y Q\narrive x Q\n")
+    assert cli.run(["play", str(path), "--order", "fifo", "--diagram", "--svg", str(picture)]) == 0
+    drawn = capsys.readouterr().out
+    assert "dropped as a repeat" in drawn
+    assert "held" not in drawn
+    assert "Q: delivers y, drops x." in picture.read_text()
 
 
 def test_several_orders(chain: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["play", chain, "--order", "matrix,pruned", "--order", "direct"]) == 0
     header, *rows = capsys.readouterr().out.splitlines()
-    assert header.split()[:3] == ["order", "expectations", "failed"]
+    assert header.split() == ["order", "failed", "fifo", "causal", "total", "sync", "delivered"]
+    assert [row.split()[1:4] for row in rows] == [["0", "of", "2"]] * 3
     assert [row.split()[0] for row in rows] == ["matrix", "pruned", "direct"]
 
 
@@ -97,6 +130,7 @@ def test_a_play_that_cannot_be(chain: str, capsys: pytest.CaptureFixture[str]) -
     [
         (["no-such-file.txt"], "no-such-file.txt: cannot be read: No such file or directory"),
         (["CHAIN", "--order", "chaos"], "unknown order 'chaos'"),
+        (["CHAIN", "--order", "mine:Mine"], "; install an order of your own as an entry point: docs/guide/orders.md"),
         (["CHAIN", "--order", "buffer:speed=1"], "no option speed"),
         (["CHAIN", "--order", "coordinator:member=9"], "member=9"),
         (["CHAIN", "--order", "coordinator:member=" + "9" * 5000], "--order"),

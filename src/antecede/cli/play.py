@@ -194,7 +194,10 @@ def _summary(result: "Played") -> str:
     skipped = f", {result.skipped} for other orders" if result.skipped else ""
     failed = len(result.failures)
     checked = counted(result.checked, "expectation")
-    outcome = f"{failed} of {checked} fail" if failed else f"{checked} hold{'s' * (result.checked == 1)}"
+    if failed:
+        outcome = f"{failed} of {checked} fail{'s' * (failed == 1)}"
+    else:
+        outcome = f"{checked} hold{'s' * (result.checked == 1)}" if result.checked else "no expectations"
     return f"{_title(result)}: {outcome}{skipped}"
 
 
@@ -232,11 +235,14 @@ def _table(console: Any, specs: "list[OrderSpec | None]", plays: "list[Played | 
     from rich.text import Text
 
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("order", "expectations", "failed", *_judged, "delivered"):
-        table.add_column(column)
+    # Only the names of orders and the sequences of deliveries are folded, even with 60 columns.
+    table.add_column("order", overflow="fold")
+    for column in ("failed", "fifo", "causal", "total", "sync"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("delivered", min_width=10, overflow="fold")
     for spec, result in zip(specs, plays, strict=True):
         if isinstance(result, str):
-            table.add_row(Text(str(spec)), "cannot be played")
+            table.add_row(Text(str(spec)), *"–––––", "cannot be played")
             continue
         kept = [{True: "kept", False: "broken", None: "–"}[held] for held in _verdicts(result).values()]
         delivered = [
@@ -244,7 +250,6 @@ def _table(console: Any, specs: "list[OrderSpec | None]", plays: "list[Played | 
             for process, messages in result.world.record.delivered.items()
             if messages
         ]
-        table.add_row(
-            Text(result.order), str(result.checked), str(len(result.failures)), *kept, Text("; ".join(delivered))
-        )
+        failed = f"{len(result.failures)} of {result.checked}" if result.checked else "–"
+        table.add_row(Text(result.order), failed, *kept, Text("; ".join(delivered)))
     console.print(table)

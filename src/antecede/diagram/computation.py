@@ -14,7 +14,7 @@ import msgspec
 from antecede import limits
 from antecede.errors import DiagramError
 
-KINDS = ("send", "arrive", "deliver", "local")
+KINDS = ("send", "arrive", "drop", "deliver", "local")
 _text_max = 1_000
 """Letters of a name, label or sentence; a longer one helps no reader."""
 
@@ -24,7 +24,7 @@ class Event(msgspec.Struct, frozen=True):
 
     process: str
     kind: str
-    """``send``, ``arrive``, ``deliver`` or ``local``."""
+    """``send``, ``arrive``, ``drop`` (arrived, and the order takes it for a repeat), ``deliver`` or ``local``."""
     message: str = ""
     to: tuple[str, ...] = ()
     """On a send, its destinations as far as they are known: a copy that never arrives is drawn as a stub."""
@@ -53,7 +53,8 @@ class Point(msgspec.Struct):
     lane: int
     """The process, by its position from the top (SVG) or from the left (text)."""
     kind: str
-    """``send``, ``local``, ``deliver``, ``hold`` (arrived, delivered later or never) or ``repeat`` (arrived again)."""
+    """``send``, ``local``, ``deliver``, ``hold`` (arrived, delivered later or never), ``repeat`` (arrived again) or
+    ``drop`` (arrived for the first time, and taken for a repeat)."""
     label: str
     message: str
     late: bool = False
@@ -110,6 +111,7 @@ class Diagram:
         """By arrival; those that never arrive come last."""
         self._sends: dict[str, tuple[Point, Event]] = {}
         self._arrived: dict[tuple[str, int], Flight] = {}
+        self._dropped: set[tuple[str, int]] = set()
         for position, event in enumerate(events):
             self._add(event, events[position - 1] if position else None)
         self._add_stubs()
@@ -132,6 +134,10 @@ class Diagram:
         if event.kind == "arrive":
             self._arrive(key, label, "hold" if flight is None else "repeat")
             return
+        if event.kind == "drop":
+            self._dropped.add(key)
+            self._fly(key, label, "drop" if flight is None else "repeat")
+            return
         late = (event.message, event.process) in self._late
         if flight is None:
             flight = self._arrive(key, label, "deliver")
@@ -150,20 +156,24 @@ class Diagram:
         flight.late = flight.delivery.late = late
 
     def _arrive(self, key: tuple[str, int], label: str, kind: str) -> Flight:
+        flight = self._fly(key, label, kind)
+        self._arrived.setdefault(key, flight)
+        return flight
+
+    def _fly(self, key: tuple[str, int], label: str, kind: str) -> Flight:
         message, lane = key
         start = self._sends.get(message)
         end = Point(lane, kind, start[0].label if start else label, message)
         flight = Flight(message, end.label, start[0] if start else None, lane, end)
         self.points.append(end)
         self.flights.append(flight)
-        self._arrived.setdefault(key, flight)
         return flight
 
     def _add_stubs(self) -> None:
         for message, (start, event) in self._sends.items():
             for name in dict.fromkeys(event.to):
                 lane = self._lanes.get(name)
-                if lane is not None and (message, lane) not in self._arrived:
+                if lane is not None and (message, lane) not in self._arrived.keys() | self._dropped:
                     self.flights.append(Flight(message, start.label, start, lane, None))
 
     def targets(self, point: Point) -> list[str]:

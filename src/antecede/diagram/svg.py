@@ -51,8 +51,8 @@ _style = """
 .antecede .send { fill: #24292f; }
 .antecede .local { fill: #8c959f; }
 .antecede .deliver { fill: #0969da; }
-.antecede .hold, .antecede .again { fill: #ffffff; stroke: #b87503; stroke-width: 2; }
-.antecede .again { stroke: #8c959f; }
+.antecede .hold, .antecede .again, .antecede .drop { fill: #ffffff; stroke: #b87503; stroke-width: 2; }
+.antecede .again, .antecede .drop { stroke: #8c959f; }
 .antecede .arrow.late { stroke: #cf222e; stroke-width: 1.8; }
 .antecede .head.late, .antecede .deliver.late { fill: #cf222e; stroke: none; }
 .antecede text.late { fill: #cf222e; stroke: #ffffff; font-weight: 600; }
@@ -67,8 +67,8 @@ _style = """
 .antecede .wait { stroke: #e3a32b; }
 .antecede .send { fill: #e6edf3; }
 .antecede .deliver { fill: #58a6ff; }
-.antecede .hold, .antecede .again { fill: #0d1117; stroke: #e3a32b; }
-.antecede .again { stroke: #8b949e; }
+.antecede .hold, .antecede .again, .antecede .drop { fill: #0d1117; stroke: #e3a32b; }
+.antecede .again, .antecede .drop { stroke: #8b949e; }
 .antecede .arrow.late { stroke: #ff7b72; }
 .antecede .head.late, .antecede .deliver.late { fill: #ff7b72; stroke: none; }
 .antecede text.late { fill: #ff7b72; stroke: #0d1117; }
@@ -81,6 +81,7 @@ _meanings = (
     ("deliver late", "delivered late"),
     ("hold", "arrived, held until delivered"),
     ("again", "arrived again"),
+    ("drop", "dropped as a repeat"),
     ("local", "local event"),
 )
 
@@ -160,11 +161,13 @@ class _Panel:
 
 def _describe(diagram: Diagram) -> str:
     """Return the computation in words, process by process."""
-    words = {"send": "sends", "deliver": "delivers", "hold": "holds", "repeat": "gets again", "local": "does"}
+    words = {"send": "sends", "deliver": "delivers", "hold": "holds", "repeat": "gets again", "drop": "drops"}
     said: list[str] = []
     for lane, name in enumerate(diagram.processes):
         own = [point for point in diagram.points if point.lane == lane]
-        did = ", ".join(f"{words[point.kind]} {point.label}{' late' if point.late else ''}" for point in own)
+        did = ", ".join(
+            f"{words.get(point.kind, 'does')} {point.label}{' late' if point.late else ''}" for point in own
+        )
         said.append(f"{name}: {did or 'nothing'}.")
     return " ".join(said)
 
@@ -196,7 +199,7 @@ def _arrow(flight: Flight, layout: Layout) -> Iterator[str]:
     if flight.end is None:
         yield f'<path class="arrow lost" d="M{line.x1:.1f} {line.y1:.1f}L{line.x2:.1f} {line.y2:.1f}"/>'
         return
-    kind = " repeat" if flight.end.kind == "repeat" else ""
+    kind = " repeat" if flight.end.kind in ("repeat", "drop") else ""
     length = hypot(line.x2 - line.x1, line.y2 - line.y1)
     x, y = line.at(1 - (_dot + 6) / length)
     yield f'<path class="arrow{kind}{late}" d="M{line.x1:.1f} {line.y1:.1f}L{x:.1f} {y:.1f}"/>'
@@ -222,7 +225,7 @@ def _class(point: Point) -> str:
 
 
 def _dot_at(kind: str, x: float, y: float) -> str:
-    radius = {"send": 3.4, "local": 3.0, "again": 3.4}.get(kind, _dot)
+    radius = {"send": 3.4, "local": 3.0, "again": 3.4, "drop": 3.4}.get(kind, _dot)
     return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>'
 
 

@@ -37,6 +37,7 @@ _unicode = {
     "late": "◉",
     "hold": "○",
     "repeat": "×",
+    "drop": "×",
     "cut": "…",
 }
 _ascii = {
@@ -56,6 +57,7 @@ _ascii = {
     "late": "!",
     "hold": "o",
     "repeat": "x",
+    "drop": "x",
     "cut": "~",
 }
 _meanings = {
@@ -65,6 +67,7 @@ _meanings = {
     "deliver": "delivered",
     "late": "delivered late",
     "repeat": "arrived again",
+    "drop": "dropped as a repeat",
     "local": "local event",
 }
 _ansi = {
@@ -78,6 +81,7 @@ _ansi = {
     "hold": "33",
     "late": "1;31",
     "repeat": "35",
+    "drop": "35",
     "local": "2",
     "note": "2",
 }
@@ -198,7 +202,8 @@ class _Canvas:
             return f"{name} to {', '.join(targets)}" if len(targets) <= 3 else f"{name} to {len(targets)} processes"
         if point.kind == "deliver":
             return f"{name} delivered late" if point.late else f"{name} delivered"
-        return f"{name} {'held' if point.kind == 'hold' else 'again'}" if point.kind != "local" else name
+        state = {"hold": " held", "repeat": " again", "drop": " dropped"}.get(point.kind, "")
+        return f"{name}{state}"
 
 
 def draw(diagram: Diagram, width: int, *, unicode: bool, colour: bool) -> str:

@@ -92,9 +92,8 @@ def find(name: str) -> type[Order]:
     else:
         foreign = [entry for entry in _foreign() if entry.name == name]
         if not foreign:
-            raise UnknownOrderError(
-                f"unknown order {name!r}: expected one of {', '.join(names())}{similar(name, names())}"
-            )
+            hint = similar(name, names()) or "; install an order of your own as an entry point: docs/guide/orders.md"
+            raise UnknownOrderError(f"unknown order {name!r}: expected one of {', '.join(names())}{hint}")
         try:
             found = foreign[0].load()
         except Exception as error:

@@ -51,6 +51,11 @@ class Record:
         self._marks.append(Mark(process, ARRIVE, message))
         self.tell(f"{message} arrives at {process}")
 
+    def dropped(self, process: str, message: str) -> None:
+        """Record that the order takes the message that has just arrived for a repeat."""
+        if self._marks and self._marks[-1] == Mark(process, ARRIVE, message):
+            self._marks[-1] = Mark(process, "drop", message)
+
     def passed(self, process: str, message: str) -> None:
         """Record that a copy stops at a process that is not its destination."""
         self._marks.append(Mark(process, "local", label=f"({message})"))

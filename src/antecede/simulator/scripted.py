@@ -290,6 +290,7 @@ class ScriptedWorld:
             self.record.tell(f"{flight.at} holds {flight.parcel}")
         elif verdict is Verdict.DUPLICATE:
             self.record.tell(f"{flight.at} drops {flight.parcel}, a duplicate")
+            self.record.dropped(flight.at, flight.parcel.message)
         self._carry_out(flight.at, step)
 
     def _repeat(self, flight: Flight) -> None:
