@@ -2,6 +2,7 @@
 
 import random
 import traceback
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -252,6 +253,13 @@ def test_a_plain_script_shows_the_sentence_and_only_the_calls_of_the_order() -> 
     assert "During handling" not in shown[0] + shown[1]
     assert shown[1].count("  File ") == 3
     assert "raise KeyError(packet.subject)" in shown[1]
+
+
+def test_the_guide_lists_the_methods_of_stamps() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "orders.md").read_text(encoding="utf-8")
+    for kind, name, hidden in ((Reader, "data", {"finish", "members"}), (Writer, "out", {"bytes"})):
+        methods = {method for method in vars(kind) if not method.startswith("_")} - hidden
+        assert [method for method in sorted(methods) if f"`{name}.{method}(" not in guide] == []
 
 
 class LateBloomer(Fifo):
