@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
+from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 import pytest
@@ -151,6 +152,20 @@ def several(traces: list[list[Event]]) -> list[Event]:
     return [moved(number, row) for number, rows in enumerate(traces) for row in rows]
 
 
+def with_uuids(rows: list[Event]) -> list[Event]:
+    """The same rows with UUIDs as message ids."""
+
+    def moved(message: str | None) -> str | None:
+        return None if message is None else str(uuid5(NAMESPACE_OID, message))
+
+    return [msgspec.structs.replace(row, message=moved(row.message)) for row in rows]
+
+
+def bare(rows: list[Event]) -> list[Event]:
+    """The same rows without clocks, times and assumed positions."""
+    return [msgspec.structs.replace(row, clock=None, lamport=None, time=None, assumed=None) for row in rows]
+
+
 def judged(report: dict[str, Any]) -> dict[str, Any]:
     """A report without what differs from run to run or from engine to engine."""
     # Only files have places to name: that both engines name the same ones is tested by itself.
@@ -166,6 +181,8 @@ def spoken() -> Any:
         ALL = ALL
         dressed = staticmethod(dressed)
         several = staticmethod(several)
+        with_uuids = staticmethod(with_uuids)
+        bare = staticmethod(bare)
         judged = staticmethod(judged)
 
     return Spoken

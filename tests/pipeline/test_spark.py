@@ -30,6 +30,8 @@ def test_files_and_frames_say_what_the_oracle_says(
     """Some hundred traces in one job. Every late delivery is compared, so that each trace has its own answer."""
     for start in range(0, seeds, _traces_a_job):
         rows = spoken.several([random_trace(seed) for seed in range(start, start + _traces_a_job)])
+        if (start // _traces_a_job) % 2:
+            rows = spoken.with_uuids(spoken.bare([row for row in rows if row.index < 1 << 31]))
         half = len(rows) // 2
         paths = [str(tmp_path / f"{start}-{k}.parquet") for k in (0, 1)]
         write_trace(paths[0], rows[:half])

@@ -1,14 +1,10 @@
-"""The format of data between stages: bytes that contain arrays or Arrow batches. Pickle is not used."""
+"""The format of data between stages: bytes that contain arrays. Pickle is not used."""
 
-import struct
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
-
-_head = struct.Struct("<qq")
 
 
 def pack(arrays: dict[str, Any]) -> bytes:
@@ -47,19 +43,3 @@ def _plain(value: Any) -> Any:
 def _array(_: Any, value: Any) -> Any:
     kind, data = value
     return np.frombuffer(data, kind)
-
-
-def pack_batch(batch: Any, split: int, sequence: int) -> bytes:
-    """Return as bytes an Arrow batch with the number of its split and its own number there."""
-    sink = pa.BufferOutputStream()
-    sink.write(_head.pack(split, sequence))
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
-
-
-def unpack_batch(packed: bytes) -> tuple[int, int, Any]:
-    """Return the number of the split, the batch's number there, and the batch."""
-    split, sequence = _head.unpack_from(packed)
-    with pa.ipc.open_stream(pa.py_buffer(packed).slice(_head.size)) as reader:
-        return split, sequence, reader.read_next_batch()

@@ -34,12 +34,6 @@ class Places(msgspec.Struct):
         return Places(self.process, self.index.astype(np.int32))
 
 
-class Sends(Places):
-    """Sends, with the number of deliveries of each."""
-
-    count: Ints
-
-
 class Deliveries(Places):
     """Deliveries, each with the place of its send."""
 
@@ -106,10 +100,18 @@ class Region(msgspec.Struct, tag="region"):
     """The part of a bucket's piece that lies in one region of the lines: all sends and deliveries there."""
 
     number: int
+    first: int
+    """The flat position at which the region begins. The places of events count from there."""
     mark: int
     """A number that identifies the bucket: the hash of one of its message ids."""
-    sends: Sends
-    deliveries: Deliveries
+    sent: Ints
+    """The place of each send, with the number of its deliveries (``copies``)."""
+    copies: NDArray[Any]
+    delivered: Ints
+    """The place of each delivery, with the sender of its message (``source``) and the position of its send in the
+    sender's line (``argument``)."""
+    source: NDArray[Any]
+    argument: Ints
 
 
 class Counted(msgspec.Struct, tag="counted"):

@@ -21,8 +21,9 @@ from antecede.pipeline.judge.files import Given, open_trace, spark_for
 from antecede.pipeline.judge.trace import Trace, verdict_on
 from antecede.pipeline.kernels.match import DELIVER, LEFT_OUT, REASON_NAMES, SEND, VALID
 from antecede.pipeline.match.buckets import Numbering, bucket_of
-from antecede.pipeline.packing import pack, unpack, unpack_batch
+from antecede.pipeline.packing import pack, unpack
 from antecede.pipeline.read.ids import as_texts
+from antecede.pipeline.read.rows import unpacked
 from antecede.pipeline.sessions import Session
 from antecede.trace.chain import Link
 from antecede.trace.conflicts import needed
@@ -123,7 +124,7 @@ def rows_of(packed: Iterable[bytes], numbering: Numbering, message: str) -> byte
     """Return the rows of one message, if this is its bucket; otherwise an empty result."""
     blobs = list(packed)
     sought = pa.scalar(message, pa.string())
-    if not any(pc.any(pc.equal(as_texts(unpack_batch(blob)[2].column("message")), sought)).as_py() for blob in blobs):
+    if not any(pc.any(pc.equal(as_texts(unpacked(blob).batch().column("message")), sought)).as_py() for blob in blobs):
         return pack({})
     bucket = bucket_of(blobs, numbering)
     mine = pc.fill_null(pc.equal(bucket.message, sought), False).to_numpy(zero_copy_only=False)

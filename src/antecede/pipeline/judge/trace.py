@@ -253,7 +253,7 @@ class Trace:
             return self._buckets
         regions, said = self._regions
         at, number = np.asarray(process, np.int32), np.asarray(index, np.int64)
-        stage = partial(marks_of, sought=Sought(SEND, at.tobytes(), number.tobytes()))
+        stage = partial(marks_of, sought=Sought(SEND, at.tobytes(), number.tobytes()), regions=regions)
         marks = [mark for packed in said.gather(stage, regions.of(at, number)) for mark in unpack(packed)["marks"]]
         return sorted({self.layout.places + mark % self.layout.buckets for mark in marks})
 

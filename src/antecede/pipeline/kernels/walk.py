@@ -127,33 +127,6 @@ def place(
 
 
 @compiled
-def by_region(offsets: Longs, events: int, process: Ints, index: Longs, region: Ints, ends: Longs, order: Ints) -> None:
-    """Sort places by the regions of the lines in which they lie, in the order given within each.
-
-    A region is ``events`` long. ``order`` gets the rows, ``ends`` for each region where its rows end, and ``region`` is
-    room for the regions of the rows.
-    """
-    for row in range(len(process)):
-        region[row] = (offsets[process[row]] + index[row]) // events
-        ends[region[row]] += 1
-    total = 0
-    for k in range(len(ends)):
-        total += ends[k]
-        ends[k] = total - ends[k]
-    for row in range(len(process)):
-        order[ends[region[row]]] = row
-        ends[region[row]] += 1
-
-
-@compiled
-def place_region(lines: Flat, process: Ints, index: Longs, source: Ints, argument: Ints) -> None:
-    """Write events to their places in the lines."""
-    for row in range(len(process)):
-        at = lines.offsets[process[row]] + index[row]
-        lines.source[at], lines.argument[at] = source[row], argument[row]
-
-
-@compiled
 def weigh(offsets: Longs, source: Ints, first: int, last: int, weights: Longs) -> None:
     """Count the deliveries of some processes."""
     for process in range(first, last):

@@ -26,7 +26,7 @@ from antecede.pipeline.kernels.match import (
     match,
 )
 from antecede.pipeline.match.lines import Regions
-from antecede.pipeline.packing import pack, pack_struct, unpack_batch
+from antecede.pipeline.packing import pack, pack_struct
 from antecede.pipeline.pieces import (
     Clocks,
     Counted,
@@ -35,11 +35,11 @@ from antecede.pipeline.pieces import (
     Piece,
     Places,
     Region,
-    Sends,
     read_matched,
 )
 from antecede.pipeline.read.columns import joined
 from antecede.pipeline.read.ids import as_texts, mixed_ids, numbered_ids
+from antecede.pipeline.read.rows import together, unpacked
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -83,26 +83,30 @@ class Numbering(msgspec.Struct, frozen=True):
 
 def bucket_of(packed: Iterable[bytes], numbering: Numbering) -> "Bucket":
     """Return the bucket of some encoded rows."""
-    batches = _alike(sorted(map(unpack_batch, packed), key=lambda found: found[:2]))
-    sizes = np.array([batch.num_rows for _, _, batch in batches], np.int64)
-    split = np.repeat(np.array([split for split, _, _ in batches], np.int32), sizes)
-    table = _renumbered(joined(batch for _, _, batch in batches), split, numbering)
+    pieces = sorted(map(unpacked, packed), key=lambda piece: (piece.split, piece.number))
+    split = np.repeat(np.array([piece.split for piece in pieces], np.int32), [len(piece) for piece in pieces])
+    table = together(pieces, *numbering.together())
+    if table is None:
+        table = _renumbered(joined(_alike([piece.batch() for piece in pieces])), split, numbering)
     return Bucket(table, split, numbering.names, numbering.narrow, numbering.runs())
 
 
-def _alike(batches: list[tuple[int, int, Any]]) -> list[tuple[int, int, Any]]:
+def _alike(batches: list[Any]) -> list[Any]:
     """Return the same batches, with ids as texts if the batches differ in the form of their ids."""
-    if len({batch.column("message").type for _, _, batch in batches}) < 2:
+    if len({batch.column("message").type for batch in batches}) < 2:
         return batches
     return [
-        (split, number, batch.set_column(at, "message", as_texts(batch.column(at))))
-        for split, number, batch in batches
+        batch.set_column(at, "message", as_texts(batch.column(at)))
+        for batch in batches
         for at in (batch.schema.get_field_index("message"),)
     ]
 
 
 class Bucket:
     """The matched rows of one bucket, with names as the trace's numbers."""
+
+    extras = frozenset({"lamport", "clock_name", "assumed"})
+    """The columns that a piece carries beside sends and deliveries."""
 
     def __init__(self, table: Any, split: Ints, names: int, narrow: int, runs: Runs | None = None) -> None:
         self.split = split
@@ -125,12 +129,9 @@ class Bucket:
         self.send_row = np.full(rows, -1, np.int64)
         self.awaited = np.zeros(rows, np.int32)
         self.named = np.zeros(names, np.uint8)
-        self.undelivered = match(
-            messages,
-            Rows(self.code, self.kind, self.process, self.index),
-            self.to,
-            Links(self.reason, self.send_row, self.awaited, self.named),
-        )
+        self.rows = Rows(self.code, self.kind, self.process, self.index)
+        self.links = Links(self.reason, self.send_row, self.awaited, self.named)
+        self.undelivered = match(messages, self.rows, self.to, self.links)
 
     @property
     def message(self) -> Any:
@@ -224,11 +225,6 @@ class Bucket:
             entries.flatten().to_numpy(zero_copy_only=False),
         )
 
-    def sends(self) -> Sends:
-        """Return all valid sends, with the number of deliveries of each."""
-        rows = self.valid(SEND)
-        return Sends(self.process[rows], self.index[rows].astype(np.int32), self.awaited[rows])
-
     def counted(self) -> Counted:
         """Return the counts for the report."""
         counts = np.bincount(self.reason, minlength=len(REASON_NAMES))
@@ -269,19 +265,21 @@ def matched(
     """Match one bucket: yield its counts and its piece for the lines. With regions, yield the rows of each region for
     the part with the region's number."""
     bucket = bucket_of(packed, numbering)
-    piece = bucket.piece()
     yield 0, pack_struct(bucket.counted())
-    if regions is not None:
-        for region in regions.parted(bucket.sends(), piece.deliveries.narrowed(), bucket.mark):
-            yield region.number, pack_struct(region)
-        if piece.lamport is None and piece.clocks is None and piece.assumed is None:
-            return
+    if regions is None:
+        piece = bucket.piece()
+        if narrow_index:
+            piece.deliveries = piece.deliveries.narrowed()
+            piece.sends = piece.sends.narrowed() if piece.sends is not None else None
+        yield 0, pack_struct(piece)
+        return
+    for region in regions.parted(bucket.rows, bucket.links, numbering.names, bucket.mark):
+        yield region.number, pack_struct(region)
+    if not bucket.extras.isdisjoint(bucket.table.schema.names):
+        piece = bucket.piece()
         # The sends and deliveries were yielded with their regions.
         piece.sends, piece.deliveries = None, piece.deliveries.some(slice(0))
-    elif narrow_index:
-        piece.deliveries = piece.deliveries.narrowed()
-        piece.sends = piece.sends.narrowed() if piece.sends is not None else None
-    yield 0, pack_struct(piece)
+        yield 0, pack_struct(piece)
 
 
 class Sought(msgspec.Struct, frozen=True):
@@ -324,8 +322,8 @@ def ids_at(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> byt
     found: list[int] = []
     ids: list[str] = []
     for blob in packed:
-        split, _, batch = unpack_batch(blob)
-        numbers = np.frombuffer(numbering.splits[split], np.int32)
+        piece = unpacked(blob)
+        batch, numbers = piece.batch(), np.frombuffer(numbering.splits[piece.split], np.int32)
         local = batch.column("process").to_numpy()
         rows = np.flatnonzero(asked[numbers][local] & (batch.column("kind").to_numpy() == SEND))
         mine = place_keys(numbers[local[rows]], batch.column("index").to_numpy()[rows])
@@ -337,15 +335,16 @@ def ids_at(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> byt
     return pack({"found": np.array(found, np.int64), "ids": ids})
 
 
-def marks_of(packed: Iterable[bytes], sought: Sought) -> bytes:
+def marks_of(packed: Iterable[bytes], sought: Sought, regions: Regions) -> bytes:
     """Return the marks of the buckets that have sends at these places in one region."""
-    places = list(zip(np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64), strict=True))
+    places = map(regions.place, np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64))
+    wanted: dict[int, list[int]] = {}
+    for number, place in places:
+        wanted.setdefault(number, []).append(place)
     marks = set()
     for said in map(read_matched, packed):
-        if isinstance(said, Region):
-            sends = said.sends
-            if any(((sends.process == p) & (sends.index == i)).any() for p, i in places):
-                marks.add(said.mark)
+        if isinstance(said, Region) and any((said.sent == place).any() for place in wanted.get(said.number, ())):
+            marks.add(said.mark)
     return pack({"marks": sorted(marks)})
 
 

@@ -29,6 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antecede.errors import TraceError
+from antecede.pipeline.kernels.match import Links, Rows
+from antecede.pipeline.kernels.regions import Ends, Sorted, find_regions, place_region, sort_regions
 from antecede.pipeline.kernels.walk import (
     MORE,
     NOTHING,
@@ -37,9 +39,7 @@ from antecede.pipeline.kernels.walk import (
     Cursors,
     Flat,
     Segments,
-    by_region,
     place,
-    place_region,
     recount,
     step,
     weigh,
@@ -47,13 +47,11 @@ from antecede.pipeline.kernels.walk import (
 from antecede.pipeline.pieces import (
     REGION_EVENTS,
     Clocks,
-    Deliveries,
     Instances,
     Lamports,
     Piece,
     Places,
     Region,
-    Sends,
 )
 
 Ints = NDArray[np.int32]
@@ -276,11 +274,11 @@ def assemble(
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     if len(lengths) and int(np.diff(offsets).max()) > np.iinfo(np.int32).max:
         raise TraceError("a process has more than 2,147,483,647 events: more than one line can hold")
-    events = int(offsets[-1])
+    count = int(offsets[-1])
     lines = Lines(
         offsets,
-        scratch.array(events, np.int32, NOTHING),
-        scratch.array(events, np.int32),
+        scratch.array(count, np.int32, NOTHING),
+        scratch.array(count, np.int32),
         indices,
         scratch,
     )
@@ -292,7 +290,8 @@ def assemble(
             if piece.number != region:
                 region = piece.number
                 scratch.rest()
-            _place_region(lines, piece)
+            events = Sorted(piece.sent, piece.copies, piece.delivered, piece.source, piece.argument)
+            place_region(lines.arrays, piece.first, events)
             continue
         if piece.sends is not None:
             lines.source[lines.flat(piece.sends.process, piece.sends.index)] = SENT
@@ -321,14 +320,6 @@ def _flat_of(lines: Lines, rows: Places | None) -> Longs | None:
     return lines.flat(rows.process, rows.index) if rows is not None else None
 
 
-def _place_region(lines: Lines, piece: Region) -> None:
-    """Put the rows of one region into their places, without touching another region."""
-    sends, deliveries = piece.sends, piece.deliveries
-    sent = np.full(len(sends.process), SENT, np.int32)
-    place_region(lines.arrays, sends.process, sends.index, sent, sends.count)
-    place_region(lines.arrays, deliveries.process, deliveries.index, deliveries.source, deliveries.sent)
-
-
 class Regions(msgspec.Struct, frozen=True):
     """The regions of large lines, for the buckets that sort their rows by region."""
 
@@ -344,21 +335,31 @@ class Regions(msgspec.Struct, frozen=True):
         at = np.frombuffer(self.offsets, np.int64)[process] + index
         return [int(region) for region in np.unique(at // self.events)]
 
-    def parted(self, sends: Sends, deliveries: Deliveries, mark: int) -> Iterator[Region]:
-        """Yield these sends and deliveries by region."""
-        sent, delivered = (self._split(rows) for rows in (sends, deliveries))
-        for number, (some, others) in enumerate(zip(sent, delivered, strict=True)):
-            if len(some) or len(others):
-                own = Sends(sends.process[some], sends.index[some], sends.count[some])
-                yield Region(number, mark, own, deliveries.some(others))
+    def place(self, process: int, index: int) -> tuple[int, int]:
+        """Return the region of an event, and its place there."""
+        return divmod(int(np.frombuffer(self.offsets, np.int64)[process]) + int(index), self.events)
 
-    def _split(self, rows: Places) -> list[NDArray[Any]]:
-        """Return for each region the rows in it, in their order."""
-        count = len(rows.process)
-        ends, order = np.zeros(self.count, np.int64), np.zeros(count, np.int32)
-        offsets = np.frombuffer(self.offsets, np.int64)
-        by_region(offsets, self.events, rows.process, rows.index, np.zeros(count, np.int32), ends, order)
-        return np.split(order, ends[:-1])
+    def parted(self, rows: Rows, links: Links, names: int, mark: int) -> Iterator[Region]:
+        """Yield the valid sends and deliveries of a bucket by region. ``names`` is how many processes there are."""
+        count = len(rows.kind)
+        region, place = np.empty(count, np.int32), np.empty(count, np.int32)
+        ends = Ends(np.zeros(self.count + 1, np.int64), np.zeros(self.count + 1, np.int64))
+        most = find_regions(np.frombuffer(self.offsets, np.int64), self.events, rows, links, region, place, ends)
+        sends, deliveries = int(ends.sends[-1]), int(ends.deliveries[-1])
+        out = Sorted(
+            np.empty(sends, np.int32),
+            np.empty(sends, np.uint8 if most < 1 << 8 else np.int32),
+            np.empty(deliveries, np.int32),
+            np.empty(deliveries, np.uint16 if names <= 1 << 16 else np.int32),
+            np.empty(deliveries, np.int32),
+        )
+        sort_regions(rows, links, region, place, ends, out)
+        for number in range(self.count):
+            (a, b), (c, d) = ends.sends[number : number + 2], ends.deliveries[number : number + 2]
+            if b > a or d > c:
+                first = number * self.events
+                delivered = out.delivered[c:d], out.source[c:d], out.argument[c:d]
+                yield Region(number, first, mark, out.sent[a:b], out.copies[a:b], *delivered)
 
 
 def _ranks(lengths: Longs, sparse: Ints, pieces: list[Piece | Region]) -> tuple[Longs, Longs]:

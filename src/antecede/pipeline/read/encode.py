@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from antecede.pipeline.kernels.match import HOP, LOCAL
 from antecede.pipeline.kernels.texts import WIDE, runs
-from antecede.pipeline.packing import decoder, pack_batch, pack_struct
+from antecede.pipeline.packing import decoder, pack_struct
 from antecede.pipeline.pieces import REGION_EVENTS
 from antecede.pipeline.read.columns import Encoder, Names
-from antecede.pipeline.read.ids import mixed_ids, narrowed
+from antecede.pipeline.read.ids import narrowed
+from antecede.pipeline.read.rows import by_bucket
 from antecede.pipeline.read.splits import Arrow, Split, read
 from antecede.trace.cut import Cut
 from antecede.trace.jsonl import Item
@@ -291,33 +292,10 @@ class Task:
         """Yield each row for the bucket of its message; a local row without a message may go to any bucket."""
         if not batch.num_rows:
             return
-        buckets = self.layout.buckets
-        first = self.layout.places
-        if buckets == 1:
-            yield first, self._packed(batch)
-            return
-        batch = _slim(batch)
-        mixed = mixed_ids(batch.column("message"), self.layout.narrow)
-        bucket = (mixed % np.uint64(buckets)).astype(np.uint16)
-        order = np.argsort(bucket, kind="stable")
-        batch = batch.take(pa.array(order))
-        ends = np.searchsorted(bucket[order], np.arange(buckets + 1))
-        for b in range(buckets):
-            if ends[b + 1] > ends[b]:
-                yield first + b, self._packed(batch.slice(ends[b], ends[b + 1] - ends[b]))
-
-    def _packed(self, batch: Any) -> bytes:
+        layout, names = self.layout, len(self.encoder.names)
         self.sequence += 1
-        return pack_batch(batch, self.split.number, self.sequence)
-
-
-def _slim(batch: Any) -> Any:
-    """Return a batch whose numbers are as narrow as possible, so that less is written and read."""
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    for name, kind, limit in (("process", pa.uint16(), 1 << 16), ("index", pa.int32(), 1 << 31)):
-        if (pc.max(columns[name]).as_py() or 0) < limit:
-            columns[name] = columns[name].cast(kind)
-    return pa.record_batch(list(columns.values()), names=list(columns))
+        for bucket, packed in by_bucket(batch, layout.buckets, layout.narrow, names, self.split.number, self.sequence):
+            yield layout.places + bucket, packed
 
 
 def encode(split: Split, layout: Layout) -> Iterator[tuple[int, bytes]]:

@@ -36,14 +36,24 @@ def narrowed(ids: Any) -> Any:
     words = np.empty((len(ids), 2), np.uint64)
     if not uuids(offsets, data, words):
         return ids
-    return pa.FixedSizeBinaryArray.from_buffers(_narrow_type, len(ids), [None, pa.py_buffer(words)])
+    return column_of(words)
+
+
+def is_narrow(ids: Any) -> bool:
+    """Return whether a column has 16 bytes per id."""
+    return bool(ids.type == _narrow_type)
+
+
+def column_of(words: Words) -> Any:
+    """Return UUIDs as a column with 16 bytes per id."""
+    return pa.FixedSizeBinaryArray.from_buffers(_narrow_type, len(words), [None, pa.py_buffer(words)])
 
 
 def as_texts(ids: Any) -> Any:
     """Return a column of ids as texts."""
-    if ids.type != _narrow_type:
+    if not is_narrow(ids):
         return ids
-    words = _words(ids)
+    words = words_of(ids)
     text = np.full((len(words), UUID_LENGTH), ord("-"), np.uint8)
     uuid_texts(words, text)
     offsets = np.arange(len(words) + 1, dtype=np.int32) * UUID_LENGTH
@@ -53,8 +63,8 @@ def as_texts(ids: Any) -> Any:
 def mixed_ids(ids: Any, narrow: int) -> Words:
     """Return the hash of each id: 64 bits, masked with ``narrow``."""
     mixed = np.zeros(len(ids), np.uint64)
-    if ids.type == _narrow_type:
-        mix_uuids(_words(ids), np.uint64(narrow), mixed)
+    if is_narrow(ids):
+        mix_uuids(words_of(ids), np.uint64(narrow), mixed)
     else:
         mix(*_texts(ids), np.uint64(narrow), mixed)
     return mixed
@@ -63,12 +73,13 @@ def mixed_ids(ids: Any, narrow: int) -> Words:
 def numbered_ids(ids: Any, mixed: Words) -> tuple[Ints, int]:
     """Return a number from 0 for each id, the same for equal ids, and how many numbers there are."""
     code = np.zeros(len(ids), np.int32)
-    if ids.type == _narrow_type:
-        return code, number_uuids(_words(ids), mixed, code)
+    if is_narrow(ids):
+        return code, number_uuids(words_of(ids), mixed, code)
     return code, number(*_texts(ids), mixed, code)
 
 
-def _words(ids: Any) -> Words:
+def words_of(ids: Any) -> Words:
+    """Return the two words of each UUID of a column with 16 bytes per id."""
     found = np.frombuffer(ids.buffers()[1], np.uint64).reshape(-1, 2)
     return found[ids.offset : ids.offset + len(ids)]
 

@@ -1,0 +1,93 @@
+"""Sends and deliveries by the regions of the lines in which they lie, and their way into the lines.
+
+A region is a stretch of the flat arrays (:mod:`antecede.pipeline.match.lines`). Within it an event has a *place*: its
+flat position minus the start of the region.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels.match import DELIVER, SEND, VALID, Links, Rows
+from antecede.pipeline.kernels.walk import SENT, Flat
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+
+
+class Ends(NamedTuple):
+    """For each region, where its sends and deliveries end among those of all regions. There is one more region, which
+    is empty and the first one."""
+
+    sends: Longs
+    deliveries: Longs
+
+
+class Sorted(NamedTuple):
+    """Sends and deliveries by region. Numbers are as narrow as the trace allows."""
+
+    sent: Ints
+    """The place of each send."""
+    copies: NDArray[Any]
+    """The number of valid deliveries of each send."""
+    delivered: Ints
+    """The place of each delivery."""
+    source: NDArray[Any]
+    """The sender of the message of each delivery."""
+    argument: Ints
+    """The position of its send in the sender's line."""
+
+
+@compiled
+def find_regions(offsets: Longs, events: int, rows: Rows, links: Links, region: Ints, place: Ints, ends: Ends) -> int:
+    """Find the region and place of each valid send and delivery, for regions of ``events`` events; the region of other
+    rows is -1. Return the largest number of deliveries of a send."""
+    most = 0
+    for i in range(len(rows.kind)):
+        region[i] = -1
+        if links.reason[i] == VALID and rows.kind[i] <= DELIVER:
+            at = offsets[rows.process[i]] + rows.indices[i]
+            found = at // events
+            region[i] = found
+            place[i] = at - found * events
+            if rows.kind[i] == SEND:
+                ends.sends[found + 1] += 1
+                most = max(most, links.awaited[i])
+            else:
+                ends.deliveries[found + 1] += 1
+    for k in range(1, len(ends.sends)):
+        ends.sends[k] += ends.sends[k - 1]
+        ends.deliveries[k] += ends.deliveries[k - 1]
+    return most
+
+
+@compiled
+def sort_regions(rows: Rows, links: Links, region: Ints, place: Ints, ends: Ends, out: Sorted) -> None:
+    """Write the sends and deliveries of each region, in the order given within each."""
+    sends, deliveries = ends.sends.copy(), ends.deliveries.copy()
+    for i in range(len(region)):
+        found = region[i]
+        if found < 0:
+            continue
+        if rows.kind[i] == SEND:
+            k = sends[found]
+            sends[found] = k + 1
+            out.sent[k], out.copies[k] = place[i], links.awaited[i]
+        else:
+            k = deliveries[found]
+            deliveries[found] = k + 1
+            send = links.send_row[i]
+            out.delivered[k], out.source[k], out.argument[k] = place[i], rows.process[send], rows.indices[send]
+
+
+@compiled
+def place_region(lines: Flat, first: int, events: Sorted) -> None:
+    """Write the events of the region that begins at ``first`` into the lines."""
+    for k in range(len(events.sent)):
+        at = first + events.sent[k]
+        lines.source[at], lines.argument[at] = SENT, events.copies[k]
+    for k in range(len(events.delivered)):
+        at = first + events.delivered[k]
+        lines.source[at], lines.argument[at] = events.source[k], events.argument[k]

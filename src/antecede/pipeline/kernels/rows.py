@@ -1,0 +1,140 @@
+"""Rows of messages with UUIDs, sorted into buckets and joined again, with few bytes per row.
+
+A row has one byte, its *code*, for its kind and the number of its destinations. The numbers of names and indices are as
+narrow as :mod:`antecede.pipeline.read.rows` requires.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antecede.pipeline.kernels import compiled
+from antecede.pipeline.kernels.match import ARRIVE, DELIVER, SEND
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+Shorts = NDArray[np.uint16]
+Words = NDArray[np.uint64]
+
+_DELIVERED, _ARRIVED, _UNADDRESSED = 255, 254, 253
+"""Codes of a delivery, an arrival, and a send without known destinations. Smaller codes are sends."""
+
+_index_max = 2**31 - 1
+
+
+class Given(NamedTuple):
+    """Rows before they are sorted; the destinations of a row are from ``ends[row]`` to ``ends[row + 1]`` in ``to``,
+    unless they are not ``known``."""
+
+    process: Ints
+    indices: Longs
+    words: Words
+    known: NDArray[np.bool_]
+    ends: Ints
+    to: Ints
+
+
+class Narrow(NamedTuple):
+    """Rows in their narrow form; the destinations of all rows are in ``to``, one row after the other."""
+
+    words: Words
+    indices: Ints
+    process: Shorts
+    to: Shorts
+    code: Bytes
+
+
+class Wide(NamedTuple):
+    """Rows as a bucket uses them."""
+
+    process: Ints
+    kind: Bytes
+    unknown: NDArray[np.bool_]
+    """Whether a row has no known destinations."""
+    ends: Ints
+    to: Ints
+
+
+@compiled
+def code_rows(given: Given, kind: Bytes, code: Bytes) -> bool:
+    """Write the code of each row. Return whether all rows have a narrow form."""
+    for i in range(len(kind)):
+        if given.indices[i] > _index_max:
+            return False
+        if kind[i] == DELIVER:
+            code[i] = _DELIVERED
+        elif kind[i] == ARRIVE:
+            code[i] = _ARRIVED
+        elif kind[i] != SEND:
+            return False
+        elif not given.known[i]:
+            code[i] = _UNADDRESSED
+        else:
+            count = given.ends[i + 1] - given.ends[i]
+            if count >= _UNADDRESSED:
+                return False
+            code[i] = count
+    return True
+
+
+@compiled
+def sort_rows(
+    given: Given, code: Bytes, mixed: Words, bucket: Shorts, ends: Longs, to_ends: Longs, out: Narrow
+) -> None:
+    """Sort rows by bucket, in the order given within each.
+
+    ``ends`` gets for each bucket where its rows end, ``to_ends`` where its destinations end; there is one more bucket,
+    which is empty and the first one. ``bucket`` is room for the buckets of the rows.
+    """
+    buckets = np.uint64(len(ends) - 1)
+    for i in range(len(code)):
+        b = mixed[i] % buckets
+        bucket[i] = b
+        ends[b + np.uint64(1)] += 1
+        if code[i] < _UNADDRESSED:
+            to_ends[b + np.uint64(1)] += code[i]
+    for b in range(1, len(ends)):
+        ends[b] += ends[b - 1]
+        to_ends[b] += to_ends[b - 1]
+    at, to_at = ends.copy(), to_ends.copy()
+    for i in range(len(code)):
+        b = bucket[i]
+        k = at[b]
+        at[b] = k + 1
+        out.words[k, 0], out.words[k, 1] = given.words[i, 0], given.words[i, 1]
+        out.indices[k] = given.indices[i]
+        out.process[k] = given.process[i]
+        out.code[k] = code[i]
+        if code[i] < _UNADDRESSED:
+            for j in range(code[i]):
+                out.to[to_at[b]] = given.to[given.ends[i] + j]
+                to_at[b] += 1
+
+
+@compiled
+def widen_rows(given: Narrow, ends: Longs, first: Longs, numbers: Ints, out: Wide) -> None:
+    """Write the rows of several pieces in their wide form, with the trace's numbers for names.
+
+    Piece k ends at row ``ends[k]``; the numbers of its split's names begin at ``numbers[first[k]]``.
+    """
+    row = to = 0
+    out.ends[0] = 0
+    for piece in range(len(ends)):
+        base = first[piece]
+        while row < ends[piece]:
+            out.process[row] = numbers[base + given.process[row]]
+            code = given.code[row]
+            out.unknown[row] = code >= _UNADDRESSED
+            if code < _UNADDRESSED:
+                out.kind[row] = SEND
+                for _ in range(code):
+                    out.to[to] = numbers[base + given.to[to]]
+                    to += 1
+            elif code == _UNADDRESSED:
+                out.kind[row] = SEND
+            else:
+                out.kind[row] = DELIVER if code == _DELIVERED else ARRIVE
+            row += 1
+            out.ends[row] = to
