@@ -57,14 +57,14 @@ def test_a_staged_change_that_is_decided_by_its_number(monkeypatch: Patch) -> No
 
     monkeypatch.setattr(participation, "item_of", item_of)
     monkeypatch.setattr(changing, "_made", made)
-    _caught(kill=0.1, operations=200, first=110)
+    _caught(kill=0.1, operations=200, first=114)
 
 
 def test_letters_of_new_agents_for_a_server_that_does_not_know_them(monkeypatch: Patch) -> None:
     """A server that has staged a change forwards them to one that does not take part."""
     monkeypatch.setattr(Organisation, "is_apart", lambda self, server: False)
     # Whoever comes back while the only change is made gets nothing new from the operator.
-    _caught(kill=0.0, operations=150, fixed=MILD[:2])
+    _caught(kill=0.0, operations=150, fixed=MILD[:2], first=26)
 
 
 def test_domains_that_begin_again_when_a_server_learns(monkeypatch: Patch) -> None:
@@ -95,7 +95,7 @@ def test_a_new_server_without_the_past_of_the_system(monkeypatch: Patch) -> None
         return real(self, msgspec.json.encode(msgspec.structs.replace(stage, history=[])).decode())
 
     monkeypatch.setattr(participation.Participant, "stage", stage)
-    _caught()
+    _caught(first=21)
 
 
 def test_frames_that_flow_before_the_lesson(monkeypatch: Patch) -> None:
