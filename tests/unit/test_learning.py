@@ -136,6 +136,26 @@ def test_a_server_that_is_not_added_yet_learns_nothing() -> None:
     assert item_of(machine, _lesson(world)) is None
 
 
+def test_new_servers_that_have_met_each_other_learn_that_they_were_added() -> None:
+    """The change is staged, and its decision comes as a lesson. The past before it is none of theirs."""
+    world = _world(MILD[:2])
+    lesson = _lesson(world)
+    last = lesson.history[-1]
+    file = world.topologies[-1]
+    for attempt, kind in ((last.attempt, Committed), ("other", None)):
+        machine = AgentServer("s4", plan_of(file), 9)
+        machine.begin(file.epoch)
+        machine.step([Staged("", last.change, file.text(), {}, "s1", [], 0, attempt)], 0.0, 0)
+        machine.channel.consumers["C"].links["s3"].peer = 7
+        before = msgspec.structs.replace(lesson, change=last.change - 1, history=lesson.history[:-1])
+        assert item_of(machine, before) is None, "not decided yet"
+        if kind is not None:
+            assert isinstance(item_of(machine, lesson), kind)
+        else:
+            with pytest.raises(TopologyError, match="does not continue"):
+                item_of(machine, lesson)
+
+
 def test_who_teaches_whom() -> None:
     world = _world(MILD[:2])
     ahead, behind = world.servers["s3"].machine, world.servers["s4"].machine

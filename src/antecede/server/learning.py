@@ -93,12 +93,12 @@ def item_of(machine: AgentServer, lesson: Lesson) -> Learned | Committed | Aband
     if outside and not organisation.attempt:
         # It was about to be added, and the change was abandoned before this lesson came.
         return None
-    _check_lineage(machine, lesson)
     staged = organisation.staged
     number = organisation.paused if staged is None else staged.change
     if number > lesson.change:
-        # It is not decided there. A server that is being added has missed all earlier changes.
+        # It is not decided there. A server that is being added has missed all earlier changes: its past is another one.
         return None
+    _check_lineage(machine, lesson)
     if number:
         made = next((one for one in lesson.history if one.change == number), None)
         if made is None:
@@ -127,9 +127,11 @@ def _check_lineage(machine: AgentServer, lesson: Lesson) -> None:
     mine = next((one for one in organisation.history if one.change == organisation.change), None)
     attempt = "" if mine is None else mine.attempt
     same = bool(known) and known[0].epoch == machine.epoch and known[0].attempt in ("", attempt or known[0].attempt)
-    # A server that is being added has no past.
+    # A server that is being added has no past; but it may have met others that are being added with it.
     fresh = organisation.is_new(machine.channel) and (new.epoch == machine.epoch or bool(organisation.attempt))
-    if not same and not fresh:
+    staged = organisation.staged
+    added = staged is not None and any(one.change == staged.change and _is_made(staged, one) for one in lesson.history)
+    if not same and not fresh and not added:
         raise TopologyError(
             f"change {lesson.change} does not continue from change {organisation.change} of server {name} (epoch "
             f"{machine.epoch}): its data, or that of the other server, belongs to another past of the system"
