@@ -1,5 +1,7 @@
 """Topologies for tests of changes, and the search for planted bugs."""
 
+from collections.abc import Callable
+
 from antecede.simulator.servers.changes import ChangeWorld
 
 
@@ -48,11 +50,20 @@ def caught(
     topologies: list[str], operations: int = 250, crash: float = 0.01, kill: float = 0.02, first: int = 0
 ) -> None:
     """Check that 300 schedules of these changes find a planted bug; ``first``: the first seed, to find it sooner."""
-    for seed in range(first, first + 300):
+
+    def play(seed: int) -> list[str]:
         world = ChangeWorld(seed, topologies, crash, kill)
+        world.run(operations)
+        return world.findings()
+
+    found_by(play, first)
+
+
+def found_by(play: Callable[[int], list[str]], first: int = 0) -> None:
+    """Check that one of 300 schedules finds a planted bug."""
+    for seed in range(first, first + 300):
         try:
-            world.run(operations)
-            found = world.findings()
+            found = play(seed)
         except Exception as error:
             found = [f"{type(error).__name__}: {error}"]
         if found:

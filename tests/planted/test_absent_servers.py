@@ -18,7 +18,7 @@ from antecede.simulator.servers.changes import ChangeWorld
 from antecede.simulator.servers.changes_random import journey
 from antecede.simulator.servers.changing_world import FAULTS, ChangingWorld
 from antecede.topology import change as topology_change
-from helpers.changing import MILD
+from helpers.changing import MILD, found_by
 
 Patch = pytest.MonkeyPatch
 
@@ -27,18 +27,14 @@ def _caught(kill: float = 0.02, operations: int = 60, fixed: list[str] | None = 
     """Check that 300 schedules of mild changes find a planted bug. ``kill``: how often the operator's command is killed
     before one of its commands. ``fixed``: these topologies instead of random ones. ``first``: the first seed, to find
     it sooner."""
-    for seed in range(first, first + 300):
+
+    def play(seed: int) -> list[str]:
         topologies = fixed or journey(Random(seed), mild=True)
         world = ChangeWorld(seed, topologies, 0.01, kill, away=0.8)
-        try:
-            world.run(operations * len(topologies))
-            found = world.findings()
-        except Exception as error:
-            found = [f"{type(error).__name__}: {error}"]
-        if found:
-            print(f"after {seed + 1 - first} schedules: {found[0]}")
-            return
-    raise AssertionError("not caught in 300 schedules")
+        world.run(operations * len(topologies))
+        return world.findings()
+
+    found_by(play, first)
 
 
 def test_a_staged_change_that_is_decided_by_its_number(monkeypatch: Patch) -> None:
@@ -103,12 +99,5 @@ def test_frames_that_flow_before_the_lesson(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Lessons, "are_due_to", lambda self, hello: False)
     monkeypatch.setattr(Lessons, "are_due_from", lambda self, hello: False)
     monkeypatch.setattr(agreement, "_behind", lambda machine, hello, epoch: None)
-    for seed in range(300):
-        try:
-            found = ChangingWorld(seed, MILD, msgspec.structs.replace(FAULTS, seconds=4.0), 0.02, 0.8).play(60)
-        except Exception as error:
-            found = [f"{type(error).__name__}: {error}"]
-        if found:
-            print(f"after {seed + 1} schedules: {found[0]}")
-            return
-    raise AssertionError("not caught in 300 schedules")
+    faults = msgspec.structs.replace(FAULTS, seconds=4.0)
+    found_by(lambda seed: ChangingWorld(seed, MILD, faults, 0.02, 0.8).play(60))

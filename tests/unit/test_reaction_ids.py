@@ -1,12 +1,15 @@
 """The id of a reaction is the same each time, also if its letter was not durable when the handler ran first."""
 
+from typing import Any
+
 from msgspec.msgpack import encode
 
 from antecede.channel.letters import Letter
-from antecede.engine import React
+from antecede.engine import Engine, React
 from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
 from antecede.engine.host import Host
+from antecede.server.retries import Retries
 
 
 class Pay(Notification):
@@ -36,6 +39,25 @@ class Deaf(Agent):
 
 
 keys: list[str] = []
+
+
+class _Silent:
+    def info(self, event: str, **fields: Any) -> None: ...
+
+    def warning(self, event: str, *, raised: BaseException | None = None, **fields: Any) -> None: ...
+
+    def error(self, event: str, **fields: Any) -> None: ...
+
+
+def test_an_agent_that_leaves_costs_the_others_nothing() -> None:
+    retries = Retries(Engine(), lambda to: to, _Silent())
+    host, due = _react(Till, [50], "s1", False)
+    assert retries.settle(due, host.react(due), 0.0) == []
+    assert not retries.waiting, "it has not failed"
+    assert retries.is_careful(due)
+    assert not retries.idle()
+    retries.forget({"till"})
+    assert retries.idle()
 
 
 def _react(kind: type[Agent], amounts: list[int], source: str, durable: bool) -> tuple[Host, React]:

@@ -89,3 +89,14 @@ def _asked(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(capsys.readouterr().out)
     assert document["servers"]["s3"]["domains"]["A"]["held"][0]["waits_for"][0]["server"] == "s1"
     assert run(["status", address, "--watch", "0"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("health", "refused", "code"), [("ok", {}, 0), ("ok", {"s2": "another system"}, 1), ("x", {}, 1)]
+)
+def test_the_exit_code_is_1_if_a_server_refuses_another(
+    health: str, refused: dict[str, str], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = {"server": "s1", "health": health, "refused": refused}
+    monkeypatch.setattr("antecede.cli.live.ask_server", lambda *given: answer)
+    assert run(["status", "tcp://127.0.0.1:7101", "--json"]) == code

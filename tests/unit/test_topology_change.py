@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from antecede.cli.topology_change import _report
+from antecede.server.changing import Outcome
 from antecede.server.organisation import explain
 from antecede.simulator.servers.changes_random import journey
 from antecede.topology import TopologyFile, parse_topology, plan_change
@@ -181,3 +183,10 @@ def test_nothing_changes_for_a_server_that_need_not_take_part() -> None:
         always = set(files[0].servers).difference(*(plan_change(*two).needed for two in pairwise(files)))
         assert not always & set(plan_change(files[0], files[-1]).needed)
     assert spare > 200, "the changes need all servers"
+
+
+def test_a_report_says_that_an_agent_is_deleted_with_its_state(capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = (parse_topology(topology({"A": "12"}, agents)) for agents in ({"a": 1, "b": 2}, {"a": 1}))
+    _report(Outcome("planned", old, plan_change(old, new), 0, ""), new)
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "agent removed" in line)
+    assert "deleted with its state" in line

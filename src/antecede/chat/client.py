@@ -21,7 +21,7 @@ class Typed:
     """The lines of an input. A thread waits for them, which does not keep the program alive."""
 
     def __init__(self, descriptor: int | None) -> None:
-        """``descriptor``: the file to read; None: there is none, and the input has ended."""
+        """``descriptor``: the file to read; None if the input has already ended."""
         self._loop = asyncio.get_running_loop()
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._descriptor = descriptor
@@ -33,7 +33,7 @@ class Typed:
         Thread(target=self._read, daemon=True).start()
 
     async def next(self) -> str | None:
-        """Return the next line; None: there are no more."""
+        """Return the next line, or None at the end of the input."""
         return await self._lines.get()
 
     def handled(self) -> None:

@@ -17,7 +17,9 @@ then both exchange frames. So
 * this server need not take part in the change from its topology to the new one, and its domains have not begun again.
   Otherwise its data is older than the system, or the other server is not what it seems to be.
 
-A server without any data, which was started with the topology in force, learns the rest: nothing can be lost.
+A server without any data, which was started with the topology in force, learns the rest: nothing can be lost. A server
+that is being added has no past in the system. It believes a history that names the attempt that it has staged, and
+learns nothing from one that ends before that change.
 
 **A staged change** may have been made or not. The history names the attempt that made each change: if it is the staged
 one, the change is finished here; if it is another one, it was abandoned. The number alone proves nothing, because the

@@ -119,6 +119,7 @@ class Retries:
         heapify(self.waiting)
         self.queue = deque(due for due in self.queue if due.agent not in agents)
         self.tries = {agent: trouble for agent, trouble in self.tries.items() if agent not in agents}
+        self.keyed -= agents
         if self._running in agents:
             self._running = ""
 

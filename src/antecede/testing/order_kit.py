@@ -86,7 +86,7 @@ class _BrokenError(Exception):
 
 
 def _without_kit(error: BaseException | None) -> BaseException | None:
-    """Return an exception of the order's code without the calls of this module; None: there is none."""
+    """Return the exception that the order's code raised, without the calls of this module; None if it raised none."""
     trace = None if error is None else error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next

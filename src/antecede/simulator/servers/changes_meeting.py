@@ -22,7 +22,7 @@ def agree(one: AgentServer, other: AgentServer) -> bool:
 
 def continue_(one: AgentServer, other: AgentServer, connected: bool = True) -> bool:
     """Return whether the connection of two servers continues after the first has applied an item about a change.
-    ``connected``: False if there is no connection yet."""
+    ``connected``: whether both servers are connected already."""
     if one.organisation.removed or other.organisation.removed:
         return False
     if one.organisation.is_apart(other.name) or other.organisation.is_apart(one.name):
