@@ -49,6 +49,25 @@ def test_a_graceful_stop_drains(cluster: Callable[..., Any]) -> None:
     world.stop()
 
 
+def test_it_waits_until_the_others_have_read_why(cluster: Callable[..., Any]) -> None:
+    """Had the process ended before, a write of the other end could meet a reset, and the reason would be lost."""
+    world = cluster({"A": ["s1", "s2"]}, {"slow": ("s2", "live_agents:SlowEcho")})
+    world.start()
+    _send(world, "slow", 1)
+    world.until(lambda: "peer-connected" in world.log("s2"), "they are connected")
+    stopping, other = world.processes["s1"], world.processes["s2"]
+    other.send_signal(signal.SIGSTOP)
+    try:
+        stopping.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            stopping.wait(0.5)
+    finally:
+        other.send_signal(signal.SIGCONT)
+    assert stopping.wait(20) == 0
+    world.until(lambda: "the server stops" in world.log("s2"), "s2 has read why")
+    world.stop("s2")
+
+
 def test_a_second_signal_ends_it_at_once(cluster: Callable[..., Any]) -> None:
     world = cluster({"A": ["s1"]}, {"sleeper": ("s1", "live_agents:Sleeper")})
     world.start(options=("--log", "text"))

@@ -38,6 +38,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self.certified: tuple[str, ...] = ()
         self.serial = next(serials)
         self._guest = guest
+        self._among: set[TcpConnection] | None = None
         self.full = False
         self._opened = opened
         self._unframer = Unframer()
@@ -106,6 +107,8 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
+        if self._among is not None:
+            self._among.discard(self)
         if self._guest is not None:
             self._guest.left()
         self._ended(self.reason or (str(exc) if exc else ""))
@@ -126,6 +129,11 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
 
     # Called by the owner.
 
+    def join(self, connections: "set[TcpConnection]") -> None:
+        """Be one of the connections of a server until both directions have ended."""
+        self._among = connections
+        connections.add(self)
+
     def send(self, parts: Sequence[Part]) -> None:
         if self._closing:
             return
@@ -142,12 +150,13 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._unframer = Unframer()
         if self._guest is not None:
             self._guest.keeps(0)
-        if self._guest is not None and self._guest.known and self._transport.can_write_eof():
+        known = self._among is not None if self._guest is None else self._guest.known
+        if known and self._transport.can_write_eof():
             self._loop.call_soon(self._end_writing)
         else:
             self._transport.close()
         # If the other end does not read, it keeps the written data and the connection open: it gets a little time.
-        self._linger = self._loop.call_later(_linger_seconds, self._transport.abort)
+        self._linger = self._loop.call_later(LINGER_SECONDS, self._transport.abort)
 
     def _end_writing(self) -> None:
         """End only this direction. Closing with unread bytes resets the connection, and the other end may never read
@@ -381,7 +390,8 @@ def _shown(peer: object) -> str:
 
 _of_thread = threading.local()
 _read_bytes = 256 * 1024
-_linger_seconds = 1.0
+LINGER_SECONDS = 1.0
+"""How long a connection that this end has closed waits until the other end has read why, and closes as well."""
 _backlog = 256
 _accepted_together = 64
 """Connections accepted in one turn of the event loop; existing ones need their turn, too."""
