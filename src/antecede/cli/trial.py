@@ -92,6 +92,25 @@ def register(app: typer.Typer) -> None:
             kept.add({"seed": next_, **outcome.faults, **msgspec.structs.asdict(outcome.figures)})
         return _told(kept, as_json, (*_changing, "walks", "messages", "deliveries", *_zeros))
 
+    @group.command("backups")
+    def backups(
+        backups: int = typer.Option(5, "--backups", min=1, help="Number of backups in total."),
+        round_: int = typer.Option(5, "--round", min=1, help="Backups per round; each is then restored and verified."),
+        topology: str | None = _topology,
+        seed: int = typer.Option(0, "--seed", min=0, help="The seed of the first round."),
+        folder: str | None = _folder,
+        report: str | None = _report,
+        nice: int = _nice,
+        as_json: bool = _json,
+    ) -> int:
+        """Back up running servers under load, with kills; every backup must restore to a system that passes all checks.
+
+        Exit 0: no errors. 1: errors; the folder of that round is kept.
+        """
+        from antecede.trials.backups import Backups
+
+        return _rounds(Backups, "backups", backups, round_, topology, seed, folder, report, nice, as_json)
+
     @group.command("powercuts")
     def powercuts(
         cuts: int = typer.Option(10, "--cuts", min=1, help="Number of power cuts in total; a round has about --round."),
@@ -383,5 +402,5 @@ _chunk = 50
 _changing = ("changes", "kills", "commands", "failures", "absences")
 """Changes that were made; kills of servers; commands that were killed, and that failed because a server was down."""
 _zeros = ("undelivered", "late")
-_faults = ("kills", "stops", "cuts", "blackouts", "broken", "full")
+_faults = ("backups", "failures", "kills", "stops", "cuts", "blackouts", "broken", "full")
 _figures = (*_faults, "walks", "messages", "deliveries", *_zeros)

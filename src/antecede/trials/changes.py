@@ -97,7 +97,7 @@ class Changes(Round):
         try:
             for server in self.topology.servers:
                 self.processes.start(server)
-            await self._all_up()
+            await self.all_up()
             await load.begin()
             enough = asyncio.Event()
             travelling = asyncio.create_task(load.travel(enough, _pause_seconds))
@@ -113,7 +113,7 @@ class Changes(Round):
                 async with asyncio.timeout(self.settle_seconds):
                     await travelling
                 self.found += await load.settle(self.settle_seconds)
-            figures = await asyncio.to_thread(self._judge)
+            figures = await self.judged()
             figures.walks = sum(len(traveller.out) for traveller in load.travellers)
         except* AntecedeError as group:
             self.found += [str(error) for error in group.exceptions]

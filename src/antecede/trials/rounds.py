@@ -61,6 +61,7 @@ class Round:
         self.faults: Counter[str] = Counter()
         self.found: list[str] = []
         self.processes = self.make_processes(folder, nice)
+        self.load = Load(self.topology)
         self._folder = folder
         self._gone: list[tuple[float, str]] = []
 
@@ -95,12 +96,12 @@ class Round:
 
     async def run(self, faults: int, counted: str) -> Outcome:
         """Cause that many faults, counted under this name."""
-        load = Load(self.topology)
+        load = self.load
         figures = Figures()
         try:
             for server in self.topology.servers:
                 self.processes.start(server)
-            await self._all_up()
+            await self.all_up()
             await load.begin()
             enough = asyncio.Event()
             travelling = asyncio.create_task(load.travel(enough, _pause_seconds))
@@ -110,11 +111,11 @@ class Round:
             finally:
                 enough.set()
             if not self.found:
-                await self._all_up()
+                await self.all_up()
                 async with asyncio.timeout(self.settle_seconds):
                     await travelling
                 self.found += await load.settle(self.settle_seconds)
-            figures = await asyncio.to_thread(self._judge)
+            figures = await self.judged()
             figures.walks = sum(len(traveller.out) for traveller in load.travellers)
         except* (ClosedError, RefusedError) as group:
             # A client learned that its server lost accepted publishes, or is gone for good.
@@ -126,6 +127,10 @@ class Round:
             self.processes.close()
         return self.concluded(figures)
 
+    async def judged(self) -> Figures:
+        """Stop the servers, some by force, and check their data."""
+        return await asyncio.to_thread(self._judge)
+
     def concluded(self, figures: Figures) -> Outcome:
         """Return the outcome; remove the folder of a round without errors."""
         figures.found = self.found + figures.found
@@ -133,7 +138,7 @@ class Round:
             shutil.rmtree(self._folder)
         return Outcome(self.seed, dict(self.faults), figures)
 
-    async def _all_up(self) -> None:
+    async def all_up(self) -> None:
         for server in self.topology.servers:
             await asyncio.to_thread(self.processes.wait, server)
 
@@ -148,7 +153,6 @@ class Round:
             self.found.append(f"{server} ended by itself: {self.processes.log(server)[-1_000:]}")
 
     def _judge(self) -> Figures:
-        """Stop the servers, some by force, and check their data."""
         for server in list(self.processes.running):
             if self.random.random() < 0.5:
                 self.processes.kill(server)

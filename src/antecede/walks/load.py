@@ -148,6 +148,12 @@ class Load:
             missing = {traveller.name: len(traveller.missing) for traveller in self.travellers if traveller.missing}
             return [f"walks that did not return within {seconds:.0f} s: {missing}"]
         found += await self._ask(seconds)
+        found += await self.idle(seconds)
+        return found
+
+    async def idle(self, seconds: float) -> list[str]:
+        """Wait until the servers are idle; return what clients received out of order or twice."""
+        found: list[str] = []
         try:
             async with asyncio.timeout(seconds):
                 while busy := await self._busy():
@@ -164,23 +170,31 @@ class Load:
         for bus in self._buses:
             await bus.close()
 
-    async def _ask(self, seconds: float) -> list[str]:
-        """Compare every walker's count and digest with the values that follow from the walks' names."""
+    def reactions(self) -> tuple[Counter[str], Counter[str]]:
+        """Return the count and the digest of each walker that follow from the names of the walks accepted so far."""
         count: Counter[str] = Counter()
         digest: Counter[str] = Counter()
-        walkers = len(self._topology.servers)
         for traveller in self.travellers:
             for walk in traveller.out:
-                for walker, addend in reactions_of(walk, self._length, walkers):
+                for walker, addend in reactions_of(walk, self._length, len(self._topology.servers)):
                     count[walker] += 1
                     digest[walker] += addend
+        return count, digest
+
+    async def tell(self, walker: str, seconds: float) -> Told:
+        """Ask a walker."""
+        return await self._buses[0].ask(walker, Tell(), expect=Told, timeout=seconds)
+
+    async def _ask(self, seconds: float) -> list[str]:
+        """Compare every walker's count and digest with the values that follow from the walks' names."""
+        count, digest = self.reactions()
         found: list[str] = []
-        for place in range(walkers):
+        for place in range(len(self._topology.servers)):
             walker = name_of_walker(place)
             # Marks end at their destination, so there is no signal when the last of them has arrived.
             told = Told(-1, 0, [])
             for _ in range(_questions_max):
-                told = await self._buses[0].ask(walker, Tell(), expect=Told, timeout=seconds)
+                told = await self.tell(walker, seconds)
                 if told.count >= count[walker]:
                     break
                 await asyncio.sleep(0.1)

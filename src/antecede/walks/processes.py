@@ -47,6 +47,11 @@ def free_ports(count: int, random: Random) -> list[int]:
     return found
 
 
+def environment() -> dict[str, str]:
+    """Return the environment of a process that runs the same code as this one, wherever it was found."""
+    return {**os.environ, "PYTHONPATH": str(Path(antecede.__file__).parent.parent)}
+
+
 STOPPED = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
 """Exit codes after SIGTERM; the last two are for a server that had not started yet, so there was nothing to finish."""
 
@@ -93,16 +98,13 @@ class Processes:
         ]
         command += ["--trace"] if self._trace else []
         command += ["--data", self.directory(server), *options]
-        # The servers run the same code as this process, wherever it was found.
-        source = str(Path(antecede.__file__).parent.parent)
-        environment = {**os.environ, "PYTHONPATH": source}
         with (self.folder / f"{server}.log").open("ab") as log:
             self.running[server] = subprocess.Popen(
                 ["nice", "-n", str(self._nice), *command] if self._nice else command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environment,
+                env=environment(),
                 cwd=self.folder,
             )
 

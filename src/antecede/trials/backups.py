@@ -1,0 +1,128 @@
+"""Backups of a running system under load, with kills; each is restored, started and verified.
+
+Between backups servers are killed and started again. Some are killed during a backup: the command must then fail and
+leave nothing. At the end of a round each backup is restored on other ports. The new servers must deliver everything
+that was in transit at the cut, and the clients fetch what waits for them. A restored system passes if
+
+- its trace has no copy that is undelivered, repeated or late, and no walker or client saw a wrong number, and
+- its walkers have reacted to every walk that was accepted before the backup began.
+"""
+
+import asyncio
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from shutil import rmtree
+
+from antecede.topology import TopologyFile
+from antecede.trials.rounds import Round
+from antecede.walks.load import Figures, Load, judge_directories
+from antecede.walks.processes import Processes, environment, walking
+from antecede.walks.walkers import name_of_walker
+
+
+class Backups(Round):
+    """A round of backups."""
+
+    down_max = 1
+    settle_seconds = 120.0
+
+    def __init__(self, folder: Path, seed: int, topology: TopologyFile | None = None, nice: int = 0) -> None:
+        super().__init__(folder, seed, topology, nice)
+        self._expected: list[Counter[str]] = []
+        """For each backup the reactions to the walks that were accepted before it began."""
+
+    async def strike(self, victim: str) -> None:
+        if self.random.random() < _kills:
+            self._kill(victim)
+        elif len(self.processes.running) == len(self.topology.servers):
+            await self._back_up(victim)
+
+    def _kill(self, victim: str) -> None:
+        self.processes.kill(victim)
+        self.faults["kills"] += 1
+        self.lost(victim)
+
+    async def _back_up(self, victim: str) -> None:
+        await self.all_up()
+        kept = self._kept(self.faults["backups"])
+        expected, _ = self.load.reactions()
+        command = asyncio.create_task(self._command("backup", str(self.processes.file), str(kept)))
+        killed = self.random.random() < _kills
+        if killed:
+            await asyncio.sleep(self.random.random() * _command_seconds)
+            if not command.done():
+                self._kill(victim)
+        failure = await command
+        if not failure:
+            self._expected.append(expected)
+            self.faults["backups"] += 1
+        elif killed and not kept.exists():
+            self.faults["failures"] += 1
+        else:
+            self.found.append(failure)
+
+    def _kept(self, number: int) -> Path:
+        return self.processes.folder / f"backup{number}"
+
+    async def judged(self) -> Figures:
+        """Check the servers, and then what each backup gives."""
+        figures = await super().judged()
+        for number, expected in enumerate(self._expected):
+            restored = await self._restored(number, expected)
+            figures.found += (f"backup {number}: {line}" for line in restored.found)
+            figures.messages += restored.messages
+            figures.deliveries += restored.deliveries
+            figures.events += restored.events
+            figures.undelivered += restored.undelivered
+            figures.late += restored.late
+        return figures
+
+    async def _restored(self, number: int, expected: Counter[str]) -> Figures:
+        """Start the system that a backup gives, let it finish what was in transit, and check its data."""
+        topology, folder = walking(self.topology), self.processes.folder / f"restored{number}"
+        elsewhere = self.processes.folder / f"restored{number}.toml"
+        elsewhere.write_text(topology.text())
+        kept = str(self._kept(number))
+        if failure := await self._command("restore", kept, str(folder), "--topology", str(elsewhere)):
+            return Figures(found=[failure])
+        processes, load, found = Processes(folder, topology), Load(topology), list[str]()
+        try:
+            for server in topology.servers:
+                processes.start(server)
+            for server in topology.servers:
+                await asyncio.to_thread(processes.wait, server)
+            await load.begin()
+            found += await load.idle(self.settle_seconds)
+            for place in range(len(topology.servers)):
+                walker = name_of_walker(place)
+                told = await load.tell(walker, self.settle_seconds)
+                found += told.wrong
+                if told.count < expected[walker]:
+                    found.append(f"{walker} reacted {told.count} times, expected at least {expected[walker]}")
+            await load.close()
+            for server in topology.servers:
+                if await asyncio.to_thread(processes.stop, server):
+                    found.append(f"{server} did not stop gracefully: {processes.log(server)[-500:]}")
+        finally:
+            await load.close()
+            processes.close()
+        figures = await asyncio.to_thread(judge_directories, [processes.directory(name) for name in topology.servers])
+        figures.found = found + figures.found
+        if not figures.found:
+            rmtree(folder)
+            rmtree(kept)
+        return figures
+
+    async def _command(self, *words: str) -> str:
+        """Run a command; return its output if it failed."""
+        command = [sys.executable, "-m", self.entry, *words]
+        done = await asyncio.to_thread(
+            subprocess.run, command, capture_output=True, text=True, check=False, env=environment()
+        )
+        return f"{words[0]}: exit {done.returncode}: {done.stdout}{done.stderr}" if done.returncode else ""
+
+
+_kills = 0.3
+_command_seconds = 2.0
