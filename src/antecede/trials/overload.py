@@ -25,7 +25,6 @@ from typing import Any
 
 import msgspec
 
-import antecede
 from antecede.engine.topic import Subscribe
 from antecede.errors import AntecedeError, ClosedError, MailboxFullError
 from antecede.live.client import Bus
@@ -33,7 +32,7 @@ from antecede.live.client.line import connect
 from antecede.live.client.operator import request
 from antecede.topology import parse_topology
 from antecede.trials.crowd import Answer, Ask, Count, Counted, Item
-from antecede.walks.processes import Processes, free_ports
+from antecede.walks.processes import Processes, environment, free_ports
 
 TOPOLOGY = """
 [servers]
@@ -276,13 +275,12 @@ class Trial:
             result.found.append(f"p99 of the probes is {result.p99_ms} ms: at most {settings.p99_ms:g}")
 
     def _start(self, *arguments: object) -> "subprocess.Popen[str]":
-        source = str(Path(antecede.__file__).parent.parent)
         child = subprocess.Popen(
             [sys.executable, "-m", "antecede.trials.crowd", *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": source},
+            env=environment(),
         )
         self._children.append(child)
         return child
