@@ -120,10 +120,13 @@ def test_amounts() -> None:
     assert seconds("--x", "30d") == 30 * _day
     assert seconds("--x", "90 m") == 5_400
     assert size("--x", "20GB") == 20_000_000_000
-    options = Serving("disk", *[None] * 6, True, False, "1d", None, None, "5MB", "json")
+    options = Serving("disk", *[None] * 6, True, True, "1d", None, None, "5MB", "json")
     assert check_serving(options) == Keep(trace_seconds=_day, log_bytes=5_000_000)
-    words = "--durability disk --insecure --keep-trace 1d --keep-log-size 5MB --log json"
+    words = "--durability disk --insecure --trace --keep-trace 1d --keep-log-size 5MB --log json"
     assert options.arguments() == words.split()
+    for keep in (options._replace(trace=False), options._replace(trace=False, keep_trace=None, keep_trace_size="1GB")):
+        with pytest.raises(UsageError, match="there is no trace without --trace"):
+            check_serving(keep)
     for text in ("", "30", "d", "-1d", "1.5d", "30 days", "9" * 13 + "d"):
         with pytest.raises(UsageError, match="--x"):
             seconds("--x", text)

@@ -30,12 +30,15 @@ def check_serving(options: "Serving") -> "Keep":
 
     if options.log not in ("text", "json"):
         raise UsageError(f"--log {options.log}: expected text or json")
-    return Keep(
+    keep = Keep(
         seconds("--keep-trace", options.keep_trace),
         size("--keep-trace-size", options.keep_trace_size),
         seconds("--keep-log", options.keep_log),
         size("--keep-log-size", options.keep_log_size),
     )
+    if not options.trace and (options.keep_trace or options.keep_trace_size):
+        raise UsageError(f"--keep-trace{'' if options.keep_trace else '-size'}: there is no trace without --trace")
+    return keep
 
 
 def _read(option: str, text: str, units: dict[str, int], expected: str) -> int:

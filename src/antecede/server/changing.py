@@ -285,7 +285,14 @@ def _in_force(views: dict[str, View]) -> TopologyFile:
         if all(view.epoch == epoch for view in current if view.server in file.servers)
     ]
     if len(agreed) != 1:
-        raise TopologyError(f"the servers do not agree on the topology in force (change {newest})")
+        files_of: dict[str, list[str]] = {}
+        for view in current:
+            files_of.setdefault(view.epoch, []).append(view.server)
+        shown = "; ".join(f"{epoch} at {', '.join(names)}" for epoch, names in files_of.items())
+        raise TopologyError(
+            f"the servers began with different topology files (change {newest}; epochs: {shown}), and no change can "
+            "start from there: begin again with one file for all, and with empty data directories"
+        )
     return agreed[0]
 
 
