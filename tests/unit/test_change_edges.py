@@ -315,3 +315,12 @@ def test_the_most_that_agents_may_take_along(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(limits, "change_bytes_max", kept - 1)
     with pytest.raises(TopologyError, match="server s2 gets more than 0 MiB from another one"):
         change()
+
+
+def test_servers_that_began_with_different_files_are_named() -> None:
+    system = _System(_two)
+    file = parse_topology(_moved)
+    other = system.machines["s2"] = AgentServer("s2", plan_of(file), 2)
+    other.begin(file.epoch)
+    with pytest.raises(TopologyError, match=f"epochs: {parse_topology(_two).epoch} at s1; {file.epoch} at s2"):
+        system.change(topology({"A": "12"}, {"a": 1, "b": 1}))
