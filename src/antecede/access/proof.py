@@ -17,7 +17,7 @@ An identity is proved by a signature with one of its keys. If it lists certifica
 have one of these names, too. An identity with ``certificate_alone`` is proved by its certificate, which TLS has
 checked. An identity with neither keys nor ``certificate_alone`` can never be proved: this is how keys are revoked.
 
-Refusals do not say whether the name or the key is wrong, so that names cannot be searched for. The log does.
+Refusals do not say whether the name or the key is wrong, so that names cannot be searched for. The log says it.
 """
 
 from collections.abc import Callable, Mapping

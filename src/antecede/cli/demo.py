@@ -133,7 +133,9 @@ def _tell(runs: list[dict[str, Any]], broken: dict[str, Any] | None) -> None:
             f"{figures['stamp']['bytes_mean']:.0f} bytes",
         )
     console.print(table)
-    console.print("\nkept: by the recorded trace; late: deliveries that came after a message that depends on them.")
+    console.print(
+        "\nkept: the recorded trace shows it; late: deliveries that came after a message that depends on theirs."
+    )
     if broken is not None:
         _show_overtaking(console, broken)
 

@@ -36,7 +36,11 @@ def register(app: typer.Typer) -> None:
                 help="A trace, or a CSV table of traffic between servers: from,to,messages.",
             ),
         ],
-        order: str | None = typer.Option(None, "--order", help="The order of every domain. Default: pruned."),
+        order: str | None = typer.Option(
+            None,
+            "--order",
+            help="The order of every domain. Default: that of the topology, if all have the same, else pruned.",
+        ),
         model: str = typer.Option("cpu", "--model", help="cpu (measured) or paper (s² for a domain of s servers)."),
         topology: str | None = typer.Option(
             None,

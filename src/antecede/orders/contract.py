@@ -150,7 +150,7 @@ class Order(ABC):
         """Return the messages that have arrived here and are held."""
 
     def unposted(self) -> list[tuple[Message, int]]:
-        """Return the messages sent here whose copy for that target has not left yet."""
+        """Return (message, target) for each copy that was sent here and has not left yet."""
         return []
 
     def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:

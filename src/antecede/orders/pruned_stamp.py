@@ -301,7 +301,7 @@ def constraints_size(control: Control, constraints: tuple[int, ...]) -> int:
 
 
 def read_constraints(control: Control, data: Reader) -> tuple[int, ...]:
-    """Constraints that refer to senders of the control block's log, once each."""
+    """Read the constraints: numbers of senders, ascending, all of which are in the log of the control block."""
     constraints: list[int] = []
     k = 0
     for position in range(data.count(data.members, "constraints")):

@@ -382,8 +382,8 @@ class Driver:
 
     def committed(self, now: float) -> None:
         """End the commit that ``rest`` requested; its output has left. Inputs that came during the commit are one
-        group. It need not be called if there was no disk to wait for and the driver was ``calm``: the answer to the
-        last output may already be here."""
+        group. An adapter may leave this call out if nothing had to be synced and the driver was ``calm``: then the time
+        of ``rest`` counts, because an answer to the last output may have come before this call."""
         if self._let_leave == self._rested:
             self._let_leave = now
         self._rested = now

@@ -195,7 +195,7 @@ class Progress:
 
 
 def size_of(slots: int) -> int:
-    """Return the bytes for this number of calls that may wait."""
+    """Return the size of the memory for this number of calls of ``async`` handlers, and one of a plain handler."""
     return _size(slots + 1)
 
 

@@ -17,7 +17,7 @@ Longs = NDArray[np.int64]
 
 @compiled
 def message_at(offsets: Longs, source: Ints, argument: Ints, with_sends: bool, at: int) -> int:
-    """Return the message of an event that belongs to the sequence, otherwise -1."""
+    """Return the message of an event that is a delivery, or a send and ``with_sends``; otherwise -1."""
     sender = source[at]
     if sender >= 0:
         message: int = offsets[sender] + argument[at]

@@ -86,7 +86,9 @@ class ForeignFile:
         bound = limits.foreign_document_bytes_max
         data = self._stream.read(bound + 1)
         if len(data) > bound:
-            raise TraceError(f"{self.name}: one JSON document of more than {bound} bytes; give it as a line per trace")
+            raise TraceError(
+                f"{self.name}: one JSON document of more than {bound} bytes: write a document per trace, each on a line"
+            )
         return data
 
 
