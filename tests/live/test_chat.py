@@ -59,12 +59,16 @@ def test_people_on_three_servers_talk(tmp_path: Path) -> None:
         say(to_bob, "in the kitchen")
         _until(ann, "bob: in the kitchen")
         _until(dan, "bob: in the kitchen")
+        again, to_bob = start("again", "chat", str(file), "--name", "bob", "--server", "s2")
+        assert started[2].wait(_patience_seconds) == 2
+        _until(bob, "another client connected as bob")
+        _until(again, "(in the kitchen: ann, bob, dan)")
         assert to_ann is not None
         assert to_bob is not None
         to_ann.close()
         _until(dan, "(in the kitchen: bob, dan)")
         to_bob.close()
-        assert [child.wait(_patience_seconds) for child in started[1:3]] == [0, 0]
+        assert [child.wait(_patience_seconds) for child in (started[1], started[4])] == [0, 0]
         started[0].send_signal(signal.SIGTERM)
         assert started[0].wait(_patience_seconds) == 0
         _until(dan, "antecede: waiting for tcp://127.0.0.1:", after="(in the kitchen: bob, dan)")

@@ -97,12 +97,15 @@ class Chat:
             typed = Typed(None if sys.stdin is None else sys.stdin.fileno())
         talking = asyncio.create_task(self._talk(typed))
         ended = asyncio.create_task(typed.ended.wait())
+        closed = asyncio.create_task(self._bus.until_closed())
         try:
-            await asyncio.wait({talking, ended}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({talking, ended, closed}, return_when=asyncio.FIRST_COMPLETED)
+            if closed.done():
+                return closed.result()
             await self._finish(talking, typed)
         finally:
-            talking.cancel()
-            ended.cancel()
+            for task in (talking, ended, closed):
+                task.cancel()
 
     async def _talk(self, typed: Typed) -> None:
         await self._bus.send(self._room, Join())

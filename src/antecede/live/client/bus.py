@@ -56,6 +56,9 @@ class Bus:
         self._listening = False
         self._handlers = Handlers(name, self._questions.answered, self._line.done)
         self._closed: AntecedeError | None = None
+        self._closed_here = False
+        self._no_more = asyncio.Event()
+        """The bus is closed."""
         self._pause = 0.0
         self._tracing: Callable[[], str] | None = None
 
@@ -77,7 +80,15 @@ class Bus:
         """Close the bus without waiting for anything."""
         self._handlers.close()
         await self._line.close()
+        self._closed_here = self._closed is None
         self.gone(ClosedError("the bus is closed"))
+
+    async def until_closed(self) -> None:
+        """Wait while handlers get letters. Return when this program closes the bus; raise the reason if the server has
+        closed it for good, for example because another client took the name."""
+        await self._no_more.wait()
+        if self._closed is not None and not self._closed_here:
+            raise again(self._closed)
 
     # Sending.
 
@@ -377,6 +388,7 @@ class Bus:
         """Fail everything, because there will be no server any more."""
         if self._closed is None:
             self._closed = error
+        self._no_more.set()
         self._numbering.fail(self._closed)
         self._questions.fail_all(self._closed)
         if self._timer is not None:
