@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
     def chat(
         topology: str | None = typer.Argument(
             None,
-            metavar="[TOPOLOGY]",
+            metavar="TOPOLOGY",
             help="Topology of running servers to chat on. Without it: play the simulated story.",
         ),
         name: str | None = typer.Option(None, "--name", metavar="NAME", help="Your name in the chat."),

@@ -11,7 +11,7 @@ from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
 
 _where = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT.")
 _client = typer.Argument(..., metavar="NAME@SERVER", help="A client, as listed.")
-_some_topics = typer.Argument(..., metavar="TOPIC…", help="The topics.")
+_some_topics = typer.Argument(..., metavar="TOPIC", help="The topics.")
 
 
 def register(app: typer.Typer) -> None:

@@ -17,7 +17,7 @@ from antecede.cli.wording import counted
 
 _where = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT.")
 _letter = typer.Argument(..., metavar="ID", help="A dead letter's id, as listed.")
-_letter_or_not = typer.Argument(None, metavar="[ID]", help="A dead letter's id, as listed.")
+_letter_or_not = typer.Argument(None, metavar="ID", help="A dead letter's id, as listed.")
 _agent = typer.Option("", "--agent", metavar="NAME", help="Only letters to this agent or client.")
 _type = typer.Option("", "--type", metavar="NAME", help="Only notifications of this type.")
 _reason = typer.Option("", "--reason", metavar="TEXT", help="Only letters whose reason contains this text.")
@@ -93,7 +93,7 @@ def register(app: typer.Typer) -> None:
         where: str = _where,
         client: str | None = typer.Argument(
             None,
-            metavar="[NAME@SERVER]",
+            metavar="NAME@SERVER",
             help="A disconnected client, as status lists it; leave it out with --all or --like.",
         ),
         every: bool = typer.Option(False, "--all", help="Empty the mailboxes of all disconnected clients."),

@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
         trace: Annotated[
             list[str],
             typer.Argument(
-                metavar="TRACE…", help="Files, folders, data directories of servers, patterns; - is standard input."
+                metavar="TRACE", help="Files, folders, data directories of servers, patterns; - is standard input."
             ),
         ],
         to: str = typer.Option(..., "--to", metavar="FORMAT", help=f"One of {', '.join(_formats)}."),

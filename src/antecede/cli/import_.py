@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
     @app.command("import")
     def import_(
         source: Annotated[
-            list[str], typer.Argument(metavar="SRC…", help="Files, directories or patterns; - is standard input.")
+            list[str], typer.Argument(metavar="SRC", help="Files, directories or patterns; - is standard input.")
         ],
         to: str | None = typer.Option(
             None,

@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
         trace: Annotated[
             list[str],
             typer.Argument(
-                metavar="TRACE…", help="Files, folders, data directories of servers, patterns; - is standard input."
+                metavar="TRACE", help="Files, folders, data directories of servers, patterns; - is standard input."
             ),
         ],
         tables: str | None = typer.Option(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from antecede.topology import Address
 
 _chunk = 100
-_arguments = typer.Argument(None, metavar="JSON…", help="Its arguments; a word that is not JSON is text.")
+_arguments = typer.Argument(None, metavar="JSON", help="Its arguments; a word that is not JSON is text.")
 _json = typer.Option(False, "--json", help="Print one JSON document on standard output.")
 
 

@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
         source: Annotated[
             list[str],
             typer.Argument(
-                metavar="TRACE…|MATRIX.csv",
+                metavar="TRACE|MATRIX.csv",
                 help="A trace, or a CSV table of traffic between servers: from,to,messages.",
             ),
         ],

@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
         trace: Annotated[
             list[str],
             typer.Argument(
-                metavar="TRACE…", help="Files, folders, data directories of servers, patterns; - is standard input."
+                metavar="TRACE", help="Files, folders, data directories of servers, patterns; - is standard input."
             ),
         ],
         assume: str | None = typer.Option(

@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def report(
         trace: Annotated[
-            list[str], typer.Argument(metavar="TRACE…", help="Files, folders, data directories of servers, patterns.")
+            list[str], typer.Argument(metavar="TRACE", help="Files, folders, data directories of servers, patterns.")
         ],
         output: str = typer.Option("report.html", "-o", "--output", metavar="FILE", help="The page to write."),
         order: str = typer.Option("fifo,causal", "--order", metavar="NAMES", help=f"Any of {', '.join(_orders)}."),

@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
     def sample(
         name: Annotated[
             list[str] | None,
-            typer.Argument(metavar="NAME…", help="The samples to copy; the word all copies all of them."),
+            typer.Argument(metavar="NAME", help="The samples to copy; the word all copies all of them."),
         ] = None,
         to: str = typer.Option(".", "--to", metavar="DIR", help="The folder to copy them to."),
         as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
         study: Annotated[
             str | None,
             typer.Argument(
-                metavar="[STUDY|FILE.toml]",
+                metavar="STUDY|FILE.toml",
                 help="A named study, or a file with a grid. Default: a grid from the options.",
             ),
         ] = None,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from antecede.server.changing import Outcome, Steps, Wish
     from antecede.topology import TopologyFile
 
-_RUNNING = typer.Argument(None, metavar="[TOPOLOGY]", help="A topology file of running servers.")
+_RUNNING = typer.Argument(None, metavar="TOPOLOGY", help="A topology file of running servers.")
 _STOPPED = typer.Option(None, "--data", metavar="DIR", help="The folder with the directories of stopped servers.")
 
 

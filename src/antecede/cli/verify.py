@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
         trace: Annotated[
             list[str],
             typer.Argument(
-                metavar="TRACE…", help="Files, folders, data directories of servers, patterns; - is standard input."
+                metavar="TRACE", help="Files, folders, data directories of servers, patterns; - is standard input."
             ),
         ],
         order: str = typer.Option("fifo,causal", "--order", help=f"The orders to check: {', '.join(_orders)}."),
