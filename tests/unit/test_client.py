@@ -296,39 +296,16 @@ def test_somebody_else_used_the_name() -> None:
     played(play)
 
 
-def test_a_bus_that_only_receives_learns_why_it_is_closed() -> None:
-    async def play(bus: Bus, line: Line) -> None:
-        waiting = asyncio.create_task(bus.until_closed())
-        await turn()
-        assert not waiting.done()
-        bus.gone(RefusedError("another client connected as alice"))
-        with pytest.raises(RefusedError, match="another client connected as alice"):
-            await waiting
-        await bus.close()
-        with pytest.raises(RefusedError):
-            await bus.until_closed()
-
-    played(play)
-
-    async def end(bus: Bus, line: Line) -> None:
-        waiting = asyncio.create_task(bus.until_closed())
-        await turn()
-        await bus.close()
-        await waiting
-
-    played(end)
-
-
 def test_the_end_of_a_bus_ends_all_waiting() -> None:
     async def play(bus: Bus, line: Line) -> None:
         ticket = bus.send("a", Note(number=1))
         question = asyncio.ensure_future(bus.ask("a", Note(number=2)))
+        closed = asyncio.ensure_future(bus.until_closed())
         await turn()
         bus.gone(RefusedError("wrong token"))
-        with pytest.raises(RefusedError):
-            await ticket
-        with pytest.raises(RefusedError):
-            await question
+        for waiting in (ticket, question, closed):
+            with pytest.raises(RefusedError, match="wrong token"):
+                await waiting
         with pytest.raises(RefusedError):
             bus.send("a", Note(number=3))
 

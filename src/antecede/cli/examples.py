@@ -117,6 +117,7 @@ EXAMPLES = {
     "topology make": ["antecede topology make bus --servers 48 -o bus.toml"],
     "topology show": ["antecede topology show examples/snowflake.toml --svg snowflake.svg"],
     "trial changes": ["antecede trial changes --rounds 50 --report changes.json"],
+    "trial backups": ["antecede trial backups --backups 20"],
     "trial frames": ["antecede trial frames --frames 100000"],
     "trial kills": ["antecede trial kills --kills 100"],
     "trial objects": ["antecede trial objects --kills 100 --callers 32"],

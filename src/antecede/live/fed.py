@@ -1,8 +1,10 @@
-"""The receiver of a live connection: it hands what arrives to the server's core."""
+"""The connections of a live server, and their receiver, which hands what arrives to the server's core."""
 
+import asyncio
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from antecede.live.tcp import LINGER_SECONDS, TcpConnection
 from antecede.server.connections import Receiver
 from antecede.wire import AnyPart
 
@@ -29,3 +31,28 @@ class Fed:
 
     def writable(self) -> None:
         self._receiver.writable()
+
+
+class Connections:
+    """All connections of a server, until both directions have ended."""
+
+    def __init__(self, runtime: "ServerRuntime") -> None:
+        self._runtime = runtime
+        self._open: set[TcpConnection] = set()
+
+    def accepted(self, connection: TcpConnection) -> Fed:
+        """Register an incoming connection; return its receiver."""
+        connection.join(self._open)
+        return Fed(self._runtime, self._runtime.core.entry.opened(connection, monotonic()))
+
+    def dialed(self, peer: str, connection: TcpConnection) -> Fed:
+        """Register a connection to a peer; return its receiver."""
+        connection.join(self._open)
+        return Fed(self._runtime, self._runtime.core.peering.dialed(peer, connection))
+
+    async def all_told(self) -> None:
+        """Wait until the other ends have read why this server ends and have closed as well, but not long. If the
+        process ended before, unread input would reset connections, and the reason would be lost."""
+        until = monotonic() + LINGER_SECONDS
+        while self._open and monotonic() < until:
+            await asyncio.sleep(0.002)

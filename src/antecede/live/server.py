@@ -23,7 +23,7 @@ from antecede.live.audit import AuditFile
 from antecede.live.calls import CallsFile
 from antecede.live.client import Bus
 from antecede.live.descriptors import connections_possible
-from antecede.live.fed import Fed
+from antecede.live.fed import Connections
 from antecede.live.freezing import FrozenFiles, remove_links
 from antecede.live.housekeeping import Housekeeping
 from antecede.live.isolation import Isolated, isolated_agents
@@ -35,7 +35,7 @@ from antecede.live.recorder import recorder_for
 from antecede.live.reorganised import LiveChanges, addresses_of, staged_classes
 from antecede.live.retention import KEEP_NEEDED, Keep
 from antecede.live.security import ServerSecurity
-from antecede.live.tcp import LINGER_SECONDS, Listener, TcpConnection, dial, listen
+from antecede.live.tcp import Listener, dial, listen
 from antecede.server import AgentServer, Input
 from antecede.server.admission import Admission
 from antecede.server.core import ServerCore
@@ -52,18 +52,7 @@ class ServerRuntime:
     """A server that runs in this event loop."""
 
     # An object with more than 30 attributes outside of slots has slower methods.
-    __slots__ = (
-        "__dict__",
-        "_connections",
-        "_dialing",
-        "_ended",
-        "_listener",
-        "_security",
-        "_timer",
-        "_timer_at",
-        "_tls",
-        "driver",
-    )
+    __slots__ = ("__dict__", "_dialing", "_ended", "_listener", "_security", "_timer", "_timer_at", "_tls", "driver")
 
     def __init__(
         self,
@@ -180,7 +169,7 @@ class ServerRuntime:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._dialing: set[asyncio.Task[None]] = set()
-        self._connections: set[TcpConnection] = set()
+        self.connections = Connections(self)
         self.driver, self.marks, self.operations = self.core.driver, self.core.marks, self.core.operations
         if self.recorder is not None:
             self.operations.trace = self.recorder.status
@@ -242,7 +231,7 @@ class ServerRuntime:
     async def _listen(self) -> Listener:
         address, entry = self.topology.servers[self.name], self.core.entry
         return await listen(
-            *(self.accepted, self.host or address.host, address.port, self._tls and self._tls[0]),
+            *(self.connections.accepted, self.host or address.host, address.port, self._tls and self._tls[0]),
             admission=entry.admission,
             tell=entry.cannot_accept,
             failed=entry.handshake_failed,
@@ -280,7 +269,7 @@ class ServerRuntime:
                 await asyncio.to_thread(self.store.snapshot, snapshot.data, snapshot.upto)
             except StoreError as error:
                 self.log.error("snapshot-failed", reason=str(error))
-        await self._all_told()
+        await self.connections.all_told()
         self._ended = True
         await asyncio.to_thread(self.store.close)
         self.calls.close()
@@ -297,7 +286,7 @@ class ServerRuntime:
         self._cancel()
         self.calls.close()
         self.pulse.end()
-        await self._all_told()
+        await self.connections.all_told()
 
     def _cancel(self) -> None:
         """Cancel reactions in progress and dials."""
@@ -320,23 +309,6 @@ class ServerRuntime:
 
     # Connections.
 
-    def accepted(self, connection: TcpConnection) -> Fed:
-        """Register an incoming connection; return its receiver."""
-        connection.join(self._connections)
-        return Fed(self, self.core.entry.opened(connection, monotonic()))
-
-    def _dialed(self, peer: str, connection: TcpConnection) -> Fed:
-        """Register a connection to a peer; return its receiver."""
-        connection.join(self._connections)
-        return Fed(self, self.core.peering.dialed(peer, connection))
-
-    async def _all_told(self) -> None:
-        """Wait until the other ends have read why this server ends and have closed as well, but not long. If the
-        process ended before, unread input would reset connections, and the reason would be lost."""
-        until = monotonic() + LINGER_SECONDS
-        while self._connections and monotonic() < until:
-            await asyncio.sleep(0.002)
-
     def _dial(self) -> None:
         """Dial the peers that are due."""
         for peer in self.core.peering.dials(monotonic()):
@@ -350,7 +322,7 @@ class ServerRuntime:
         tls = None if self._tls is None else self._tls[1]
         for address in addresses_of(self, peer):
             try:
-                await dial(partial(self._dialed, peer), *address, tls)
+                await dial(partial(self.connections.dialed, peer), *address, tls)
                 return
             except (OSError, TimeoutError) as error:
                 reason = f"TLS: {text_of(error)}" if isinstance(error, ssl.SSLError) else text_of(error)

@@ -247,7 +247,7 @@ class Victim:
         pieces = 1 if self.random.random() < 0.8 else 3
         size = -(-len(data) // pieces) or 1
         guest = self.runtime.core.entry.admission.enter("127.0.0.1", lambda reason, code: None)
-        connection = TcpConnection(self.runtime.accepted, guest)
+        connection = TcpConnection(self.runtime.connections.accepted, guest)
         connection.connection_made(transport)
         counted = self.told % (_counted_each if len(data) < _long_bytes else 2) == 0
         calls = 0
@@ -334,7 +334,7 @@ class Victim:
         except (TimeoutError, AntecedeError) as error:
             return [f"an honest client is not served: {type(error).__name__}: {error}"]
         transport = Nowhere()
-        connection = TcpConnection(self.runtime.accepted)
+        connection = TcpConnection(self.runtime.connections.accepted)
         connection.connection_made(transport)
         feed(connection, wire.frame([self._hello(self.honest, "B")]))
         feed(connection, wire.frame(self._parts(self._frames(self.honest, 3))))
