@@ -127,3 +127,29 @@ def test_an_option_without_a_value_is_switched_on() -> None:
     """The name of an order goes into traces and reports, and must be readable there and here."""
     assert str(parse("buffer:pipelined")) == "buffer:pipelined=true"
     assert parse(str(parse("skeen:causal"))) == parse("skeen:causal")
+
+
+def test_a_held_stamp_that_a_lie_overtook_is_read_again_from_the_log() -> None:
+    """Member 1 lies: the stamp of its second message and that of its first one contradict each other. Both arrive while
+    nothing is known, so both are taken, the second is held, and the log has it behind the first."""
+
+    def rows(*counts: int) -> bytes:
+        out = Writer()
+        for count in (0, 0, 0, *counts, 0, 0, 0):
+            out.number(count)
+        return out.bytes()
+
+    second, first = rows(2, 0, 0), rows(1, 0, 32)
+    order, again = parse("matrix").create(0, 3), parse("matrix").create(0, 3)
+
+    def packet(number: int, stamp: object) -> Packet:
+        return Packet(COPY, 1, 0, Message(f"1.{number}", 1, 0b1), f"1.{number}", stamp)
+
+    assert order.receive(packet(2, order.decode(COPY, 1, second)))[0] is Verdict.HOLD
+    _, effects = order.receive(packet(1, order.decode(COPY, 1, first)))
+    assert [effect.message.id for effect in effects if isinstance(effect, Deliver)] == ["1.1", "1.2"]
+    again.receive(packet(1, again.decode_recorded(COPY, 1, first)))
+    with pytest.raises(StampError, match="contradicts"):
+        again.decode(COPY, 1, second)
+    again.receive(packet(2, again.decode_recorded(COPY, 1, second)))
+    assert again.dump() == order.dump()

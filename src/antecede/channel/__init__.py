@@ -383,7 +383,7 @@ class Channel:
         """Apply a packet from the log again."""
         link = self.consumers[taken.domain].links[taken.peer]
         frame = Frame(taken.incarnation, 0, taken.number, taken.packet)
-        arrival = self.consumers[taken.domain].receive(taken.peer, frame, now)
+        arrival = self.consumers[taken.domain].receive(taken.peer, frame, now, recorded=True)
         assert arrival is Arrival.FRESH, f"the log takes frame {taken.number} of {taken.peer} twice ({link.pending})"
 
     def begin_life(self, life: int) -> None:

@@ -206,13 +206,13 @@ class MessageConsumer:
 
     # Receiving.
 
-    def receive(self, peer: str, frame: Frame, now: float) -> Arrival:
-        """Process a frame from a peer."""
+    def receive(self, peer: str, frame: Frame, now: float, recorded: bool = False) -> Arrival:
+        """Process a frame from a peer. ``recorded``: it comes from the log."""
         link = self.links.get(peer) or self.own
         arrival = link.receive(frame)
         if arrival is FRESH:
             try:
-                packet = decode_packet(self.order, self._places[peer], frame.body)
+                packet = decode_packet(self.order, self._places[peer], frame.body, recorded)
             except AntecedeError:
                 link.refuse(frame.number)
                 raise

@@ -41,8 +41,8 @@ def encode_packet(order: Order, packet: Packet) -> tuple[bytes, int]:
     return _encoder.encode(body), len(stamp)
 
 
-def decode_packet(order: Order, peer: int, data: bytes) -> Packet:
-    """Return a packet that member ``peer`` sent to the member that owns ``order``."""
+def decode_packet(order: Order, peer: int, data: bytes, recorded: bool = False) -> Packet:
+    """Return a packet that member ``peer`` sent to the owner of ``order``. ``recorded``: it comes from the log."""
     try:
         body = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -53,8 +53,8 @@ def decode_packet(order: Order, peer: int, data: bytes) -> Packet:
     if len(body.subject) > limits.message_id_chars_max:
         raise WireError(f"message id of {len(body.subject)} characters: expected at most {limits.message_id_chars_max}")
     message = _message(order, peer, body) if body.kind == COPY else None
-    stamp = order.decode(body.kind, peer, body.stamp)
-    return Packet(body.kind, peer, order.me, message, body.subject, stamp)
+    decode = order.decode_recorded if recorded else order.decode
+    return Packet(body.kind, peer, order.me, message, body.subject, decode(body.kind, peer, body.stamp))
 
 
 def _message(order: Order, peer: int, body: _Body) -> Message:

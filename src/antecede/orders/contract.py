@@ -27,7 +27,7 @@ import msgspec
 from antecede import limits
 from antecede.errors import OrderError, SnapshotError, StampError
 from antecede.messages import COPY, Effects, Message, Packet, Verdict, members_of
-from antecede.orders.encoding import Reader, Writer
+from antecede.orders.encoding import Reader, RecordedReader, Writer
 
 
 def pack_message(message: Message) -> tuple[str, int, bytes, bytes]:
@@ -195,6 +195,13 @@ class Order(ABC):
         if kind != COPY and kind not in self.controls:
             raise StampError(f"order {self.name} has no packets of kind {kind!r}")
         reader = Reader(data, self.members)
+        stamp = self.read_stamp(kind, source, reader)
+        reader.finish()
+        return stamp
+
+    def decode_recorded(self, kind: str, source: int, data: bytes) -> Any:
+        """A stamp from the log; see :class:`RecordedReader`."""
+        reader = RecordedReader(data, self.members)
         stamp = self.read_stamp(kind, source, reader)
         reader.finish()
         return stamp

@@ -6,7 +6,7 @@ for anything that our own writer cannot have written.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from antecede import limits
 from antecede.errors import StampError
@@ -55,6 +55,9 @@ class Reader:
     """Takes numbers and sets from a stamp, without trusting it."""
 
     __slots__ = ("_at", "_data", "members")
+
+    recorded: ClassVar[bool] = False
+    """The stamp comes from the log; see :class:`RecordedReader`."""
 
     def __init__(self, data: bytes, members: int) -> None:
         self._data = data
@@ -126,3 +129,19 @@ class Reader:
     def finish(self) -> None:
         if self._at != len(self._data):
             raise StampError(f"{len(self._data) - self._at} extra bytes in a stamp")
+
+
+class RecordedReader(Reader):
+    """Reads a stamp from the log.
+
+    It was compared with the state when it arrived. If it was held, it is in the log behind packets that arrived later
+    and were delivered first, so at a recovery the state has moved on. What a lying member sent may contradict this
+    state, and is taken as it was taken then: otherwise the log could not be replayed.
+    """
+
+    __slots__ = ()
+
+    recorded: ClassVar[bool] = True
+
+    def counter(self, known: int) -> int:
+        return self.number()
