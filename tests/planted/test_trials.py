@@ -109,9 +109,9 @@ def test_a_client_that_is_hung_up_on_without_a_word(monkeypatch: pytest.MonkeyPa
 def test_a_packet_that_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     real = consumer.decode_packet
 
-    def careless(order: Any, peer: int, data: bytes) -> Packet:
+    def careless(order: Any, peer: int, data: bytes, recorded: bool) -> Packet:
         try:
-            return real(order, peer, data)
+            return real(order, peer, data, recorded)
         except WireError as error:
             raise ValueError(str(error)) from None
 

@@ -257,9 +257,10 @@ def test_a_plain_script_shows_the_sentence_and_only_the_calls_of_the_order() -> 
 
 def test_the_guide_lists_the_methods_of_stamps() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "guide" / "orders.md").read_text(encoding="utf-8")
-    for kind, name, hidden in ((Reader, "data", {"finish", "members"}), (Writer, "out", {"bytes"})):
+    for kind, name, hidden in ((Reader, "data", {"finish", "members", "recorded"}), (Writer, "out", {"bytes"})):
         methods = {method for method in vars(kind) if not method.startswith("_")} - hidden
         assert [method for method in sorted(methods) if f"`{name}.{method}(" not in guide] == []
+    assert "`data.recorded`" in guide
 
 
 class LateBloomer(Fifo):
