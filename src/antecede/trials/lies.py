@@ -333,6 +333,10 @@ class Victim:
                     await bus.ask("echo", Word(text="well?"), timeout=10)
         except (TimeoutError, AntecedeError) as error:
             return [f"an honest client is not served: {type(error).__name__}: {error}"]
+        # A lie of an operator may be a command that resets this domain; then its members begin again.
+        generation = self.runtime.machine.channel.consumers["B"].generation
+        if generation:
+            self.honest.channel.begin_anew("B", generation, ())
         transport = Nowhere()
         connection = TcpConnection(self.runtime.connections.accepted)
         connection.connection_made(transport)
