@@ -135,7 +135,7 @@ class Incoming:
             self._greet(part)
 
     def _greet(self, part: AnyPart) -> None:
-        if self._teacher:
+        if self._teacher and not isinstance(part, wire.Bye):
             self._refused = True
             self._entry.peering.lessons.take(self._teacher, part, self.connection)
         elif isinstance(part, wire.ServerHello):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from antecede import wire
-from antecede.errors import AntecedeError, OverloadError, WireError
+from antecede.errors import AntecedeError, OverloadError
 from antecede.server import AgentServer
 from antecede.server.connections import Connection
 from antecede.server.inquiries import CODE
@@ -65,7 +65,9 @@ class Lessons:
     def take(self, peer: str, part: wire.AnyPart, connection: Connection) -> None:
         """Take a lesson."""
         if not isinstance(part, wire.Lesson):
-            raise WireError(f"{type(part).__name__} where a topology was expected", "lesson-expected")
+            what = f"{type(part).__name__} where a topology was expected"
+            self._peering.refuse(peer, connection, Refusal("lesson-expected", what))
+            return
 
         def learned(result: Any, error: AntecedeError | None) -> None:
             if error is None or isinstance(error, OverloadError):
