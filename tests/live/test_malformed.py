@@ -147,7 +147,7 @@ def test_lies_at_every_depth() -> None:
     assert len(outcome.kinds) == 4
     assert outcome.calls_per_byte < 10, "function calls per byte of a frame"
     assert outcome.growth_mib < 100, "memory"
-    # A peer whose stamps contradict each other: the log could not be replayed. And frames where a topology was expected:
-    # the connection was closed without a word in the log.
+    # A peer whose stamps contradict each other: the log could not be replayed. And frames where a topology was
+    # expected: the connection was closed without a word in the log.
     for seed, order in ((858, "matrix"), (6548, "updates")):
         assert not asyncio.run(trial(seed, 2_000, (order,))).found
