@@ -73,3 +73,37 @@ def test_members_of_a_relaying_domain_relay_for_each_other() -> None:
         frame = _frame("coordinator", "s1", [_letter(sender)])
         step = server.step([FromPeer("A", "s1", frame)], 0.0, 0)
         assert bool(server.engine.mailboxes) is arrives, (sender, step.faults)
+
+
+@pytest.mark.parametrize("order", ["pruned", "matrix", "updates", "lamport"])
+def test_two_packets_with_one_number(order: str) -> None:
+    """s1 lies: two of its messages have the same number, and both arrive too early. The order takes the second for a
+    repeat. The log has the second first, because the first is held; replay must not choose it instead."""
+
+    def frames(text: str) -> list[Frame]:
+        protocol = parse(order).create(0, 3)
+        made = []
+        for number in (1, 2):
+            letter = Letter(f"x.{number}{text}", "a1", ("a2",), "Word", text.encode())
+            effects = protocol.send(Message(f"0.{number}", 0, 0b010, couple([letter], share=False)))
+            packets = [effect.packet for effect in effects if isinstance(effect, Send)]
+            packet = next(packet for packet in packets if packet.message is not None)
+            made.append(Frame(1, 0, number, encode_packet(protocol, packet)[0]))
+        return made
+
+    (first, held), (_, repeat) = frames("honest"), frames("forged")
+    repeat = Frame(1, 0, 3, repeat.body)
+    server, records = _server(order=order), []
+    for frame in (held, repeat, first):
+        step = server.step([FromPeer("A", "s1", frame)], 0.0, 0)
+        assert step.faults == []
+        if step.record is not None:
+            records.append(step.record)
+    again = _server(order=order)
+    for record in records:
+        again.replay(record, 0.0)
+    for one in (server, again):
+        assert one.channel.consumers["A"].links["s1"].has_accepted(3)
+        if order != "lamport":
+            assert [letter.body for letter in one.engine.mailboxes["a2"]] == [b"honest", b"honest"]
+    assert again.channel.consumers["A"].order.dump() == server.channel.consumers["A"].order.dump()

@@ -29,7 +29,7 @@ from antecede.channel.routes import Hops, Way, first_hops, way_of
 from antecede.channel.senders import Senders
 from antecede.errors import UnknownAgentError, UsageError, WireError
 from antecede.limits import link_resend_first_seconds, shared_addresses_max, train_bytes_max
-from antecede.link import Arrival, Frame
+from antecede.link import Arrival
 from antecede.orders import OrderSpec
 from antecede.topology import Topology
 
@@ -381,10 +381,8 @@ class Channel:
 
     def take(self, taken: Taken, now: float) -> None:
         """Apply a packet from the log again."""
-        link = self.consumers[taken.domain].links[taken.peer]
-        frame = Frame(taken.incarnation, 0, taken.number, taken.packet)
-        arrival = self.consumers[taken.domain].receive(taken.peer, frame, now, recorded=True)
-        assert arrival is Arrival.FRESH, f"the log takes frame {taken.number} of {taken.peer} twice ({link.pending})"
+        arrival = self.consumers[taken.domain].receive_again(taken, now)
+        assert arrival is Arrival.FRESH, f"the log takes frame {taken.number} of {taken.peer} twice"
 
     def begin_life(self, life: int) -> None:
         """Start a life of the server, with everything that it remembers."""

@@ -8,7 +8,8 @@ were computed again for a resend, it would differ from the first, and the receiv
 
 **Accepting.** A frame's number is accepted in the step that accepts its packet. These packets, in the sequence in which
 they were accepted, are what the step's record must contain. A packet that is only held is neither on disk nor
-acknowledged, and the peer sends it again.
+acknowledged, and the peer sends it again. A packet that the order takes for a repeat changes nothing but its link; the
+record says so, and replay follows the record.
 """
 
 from collections import deque
@@ -25,7 +26,7 @@ from antecede.channel.packets import copy_of, decode_packet, encode_packet, unsh
 from antecede.errors import AntecedeError, WireError
 from antecede.labels import label_in
 from antecede.link import FRESH, Ack, Arrival, Frame, Link
-from antecede.messages import HOLD, PERSIST, Accept, Deliver, Effects, Message, Packet, Send
+from antecede.messages import DELIVER, HOLD, PERSIST, Accept, Deliver, Effects, Message, Packet, Send
 from antecede.orders import OrderSpec
 from antecede.orders.contract import Order, Reason
 
@@ -40,6 +41,9 @@ class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
     packet: bytes
     held: bool = False
     """Whether the order held it first; only traces use this."""
+    repeat: bool = False
+    """Whether the order took it for a repeat, so that only its frame counts. Replay does not ask the order again: of
+    two packets with one number it knows only those that the log has so far, and could choose the other one."""
 
 
 class SavedConsumer(msgspec.Struct, frozen=True, array_like=True):
@@ -217,20 +221,32 @@ class MessageConsumer:
                 link.refuse(frame.number)
                 raise
             verdict, effects = self.order.receive(packet)
-            if verdict is HOLD:
+            if verdict is DELIVER:
+                self._accept(peer, frame.number, frame.body)
+            elif verdict is HOLD:
                 self.traffic.held += 1
                 self._held[id(packet)] = (packet, peer, frame.number, frame.body)
             else:
-                self._accept(peer, frame.number, frame.body)
+                self._accept(peer, frame.number, frame.body, repeat=not effects)
             self._packet = packet
             self._carry_out(effects, now)
+        return arrival
+
+    def receive_again(self, taken: Taken, now: float) -> Arrival:
+        """Process a packet from the log."""
+        frame = Frame(taken.incarnation, 0, taken.number, taken.packet)
+        if not taken.repeat:
+            return self.receive(taken.peer, frame, now, recorded=True)
+        arrival = self.links[taken.peer].receive(frame)
+        if arrival is FRESH:
+            self._accept(taken.peer, taken.number, taken.packet, repeat=True)
         return arrival
 
     def perform(self, effects: Effects, now: float) -> None:
         """Carry out effects that the order requests without an input."""
         self._carry_out(effects, now)
 
-    def _accept(self, peer: str, number: int, body: bytes, held: bool = False) -> None:
+    def _accept(self, peer: str, number: int, body: bytes, held: bool = False, repeat: bool = False) -> None:
         link = self.links.get(peer)
         if link is None:
             # The log already contains the cause of this packet, so nothing needs to be recorded or sent.
@@ -240,7 +256,7 @@ class MessageConsumer:
             self.own.on_ack(ack, 0.0)
             return
         link.accept(number)
-        self.taken.append(Taken(self.domain, peer, link.peer, number, body, held))
+        self.taken.append(Taken(self.domain, peer, link.peer, number, body, held, repeat))
 
     def _carry_out(self, effects: Effects, now: float) -> None:
         """Carry out the effects of an order. ``Persist`` needs nothing here, because the gate holds everything that

@@ -307,7 +307,7 @@ class Projection:
     # The packets that a router forwards.
 
     def _taken(self, item: Taken, rows: list[Event]) -> None:
-        copy = copy_of(item.packet)
+        copy = None if item.repeat else copy_of(item.packet)
         if copy is None:
             return
         if self._topology is not None and item.domain in self._topology.domains:

@@ -183,7 +183,7 @@ class UnlinkedConsumer(TravellingConsumer):
         self.links = {peer: NoLink(self.own.incarnation) for peer in self.links}
         self.own = NoLink(self.own.incarnation)
 
-    def _accept(self, peer: str, number: int, body: bytes, held: bool = False) -> None:
+    def _accept(self, peer: str, number: int, body: bytes, held: bool = False, repeat: bool = False) -> None:
         pass
 
 
