@@ -1,5 +1,6 @@
 """The host: whatever a handler raises is a failure, and no state is committed that cannot be read again."""
 
+import asyncio
 import os
 import signal
 from collections.abc import Iterator
@@ -187,3 +188,40 @@ def test_a_simulated_world_treats_them_alike() -> None:
     ]
     assert world.state("keeper").number == 5
     world.check(dead=3)
+
+
+class Say(Notification):
+    pass
+
+
+class Talker(Agent):
+    said: int = 0
+
+    def on_say(self, say: Say, ctx: Context) -> str:
+        self.said += 1
+        ctx.send("keeper", Fail())
+        return "done"
+
+
+class SlowTalker(Agent):
+    said: int = 0
+
+    async def on_say(self, say: Say, ctx: Context) -> str:
+        self.said += 1
+        ctx.send("keeper", Fail())
+        return "done"
+
+
+def test_a_text_that_a_handler_returns_means_nothing() -> None:
+    for kind in (Talker, SlowTalker):
+        host = Host("s1", lambda to: to)
+        host.declare("talker", kind)
+        letters = tuple(
+            Letter(f"m{place}", "alice@s1", ("talker",), name_of(Say), msgspec.msgpack.encode(Say()))
+            for place in range(3)
+        )
+        due = React("talker", letters, ("", "", ""), None)
+        outcome = asyncio.run(host.react_async(due)) if host.is_async("talker") else host.react(due)
+        assert [(one.dead, len(one.outbound)) for one in outcome.reactions] == [("", 1)] * 3
+        assert outcome.state is not None
+        assert msgspec.msgpack.decode(outcome.state, type=kind).said == 3

@@ -13,7 +13,7 @@ A letter that an agent cannot understand is *dead* at once, since another try wo
 notification, or its bytes do not fit the notification's fields.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from inspect import isawaitable
 from typing import Any
 
@@ -60,6 +60,12 @@ class Outcome(msgspec.Struct):
         if self.plain:
             self.reactions[:0] = map(Reaction, self.plain)
             self.plain = []
+
+
+class Unfit(str):
+    """The reason why no handler can take a letter, which is then dead at once. What handlers return means nothing."""
+
+    __slots__ = ()
 
 
 class Host:
@@ -176,13 +182,13 @@ class Host:
                     try:
                         notification = decode(letter.body)
                     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                        dead = f"{letter.type} does not fit its fields: {error}"
+                        dead = Unfit(f"{letter.type} does not fit its fields: {error}")
                     else:
                         dead = handle(notification, context)
-                if dead is not None and not isinstance(dead, str):
+                if dead is not None and type(dead) is not Unfit:
                     dead = None
                 if dead or singly or begun or context.requests:
-                    self._note(outcome, agent, letter, context, begun, dead or "", singly, saved)
+                    self._note(outcome, agent, letter, context, begun, str(dead or ""), singly, saved)
                 else:
                     if not stateless:
                         outcome.state = self._encoded(name, agent, saved)
@@ -246,7 +252,7 @@ class Host:
                 dead = self._call(agent, letter, named, context)
                 if isawaitable(dead):
                     dead = await dead
-                reason = dead if isinstance(dead, str) else ""
+                reason = str(dead) if type(dead) is Unfit else ""
                 self._note(outcome, agent, letter, context, begun, reason, singly, saved)
             except BaseException as error:
                 self._failed(outcome, begun, error)
@@ -279,17 +285,16 @@ class Host:
         self._alive[due.agent] = (agent, state)
         return agent, state
 
-    def _call(self, agent: Agent, letter: Letter, named: str, context: Context) -> str | Awaitable[str | None] | None:
-        """Call the handler; a returned string says why the letter is dead."""
+    def _call(self, agent: Agent, letter: Letter, named: str, context: Context) -> Any:
+        """Call the handler and return what it returns, or say why there is none to call (:class:`Unfit`)."""
         if not named:
             ready = self._ready.get((type(agent), letter.type))
             if ready is not None:
                 try:
                     notification = ready[0](letter.body)
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                    return f"{letter.type} does not fit its fields: {error}"
-                plainly: Awaitable[None] | None = getattr(agent, ready[1])(notification, context)
-                return plainly
+                    return Unfit(f"{letter.type} does not fit its fields: {error}")
+                return getattr(agent, ready[1])(notification, context)
         elif named == STALE:
             return None
         handlers = handlers_of(type(agent))
@@ -302,18 +307,17 @@ class Host:
             otherwise = getattr(agent, "otherwise", None)
             if otherwise is None:
                 shown = ", ".join([*handlers][:_shown_max]) + (", …" if len(handlers) > _shown_max else "")
-                return f"{type(agent).__qualname__} has no handler for {letter.type}: it has {shown or 'no handlers'}"
-            passed_on: Awaitable[str | None] | None = otherwise(letter, context)
-            return passed_on
+                has = f"it has {shown or 'no handlers'}"
+                return Unfit(f"{type(agent).__qualname__} has no handler for {letter.type}: {has}")
+            return otherwise(letter, context)
         decode = self._decoder(handler).decode
         if not named:
             self._ready[type(agent), letter.type] = (decode, handler.method)
         try:
             notification = decode(letter.body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            return f"{letter.type} does not fit its fields: {error}"
-        called: Awaitable[None] | None = getattr(agent, handler.method)(notification, context)
-        return called
+            return Unfit(f"{letter.type} does not fit its fields: {error}")
+        return getattr(agent, handler.method)(notification, context)
 
     def _decoder(self, handler: Handler) -> "msgspec.msgpack.Decoder[object]":
         decoder = self._decoders.get(handler.notification)
