@@ -47,6 +47,11 @@ class System:
         for server in self.servers.values():
             await server.stop()
 
+    async def connected(self) -> None:
+        """Wait until every server is connected to all its peers; publishes are accepted before that."""
+        while not all(peer.ready for server in self.servers.values() for peer in server.core.peering.peers.values()):
+            await asyncio.sleep(0.005)
+
     async def load(self, started: asyncio.Event) -> None:
         """Let a client publish until it is cancelled."""
         async with self.servers["s1"].bus("alice") as bus:
@@ -90,6 +95,7 @@ async def under_load(folder: Path, file: TopologyFile, act: Callable[[System], A
         load = asyncio.create_task(system.load(started))
         try:
             await started.wait()
+            await system.connected()
             await act(system)
         finally:
             load.cancel()
