@@ -256,3 +256,13 @@ def test_a_full_mailbox_refuses_although_all_its_letters_are_held() -> None:
     assert world.held == ["x@s32"]
     step = world.servers["s3"].step([Published("x", 3, ("a",), "T", b"")], 0.0, 0)
     assert [reply.reason for reply in step.replies] == ["the mailbox of a is full, with 1 letter: try again later"]
+
+
+def test_a_failure_whose_reason_begins_with_expired_is_a_failure() -> None:
+    """Whether a quota was the cause is a field of the record, not the text of the reason."""
+    world = World()
+    world.send("x@s1", "a", "b")
+    world.send("y@s2", "a")
+    world.react("a", dead="expired: the token of the bank")
+    assert (world.waiting, world.held) == ([], ["y@s21"])
+    world.check_replay()

@@ -27,7 +27,7 @@ from antecede.engine.context import Alarm, Birth, Context, Outbound
 from antecede.engine.counting import Counting
 from antecede.engine.dead import Choice, Dead, Page, Range, page_of
 from antecede.engine.following import Following, SavedFollowing
-from antecede.engine.quotas import EXPIRED, Quotas
+from antecede.engine.quotas import Quotas
 from antecede.engine.tries import SavedTries, Tries
 from antecede.errors import AgentError, MailboxFullError, UsageError
 from antecede.topology import Mailboxes
@@ -88,21 +88,24 @@ class Reaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
     births: tuple[Birth, ...] = ()
     dead: str = ""
     """Unless empty: the reason why the agent could not react; the letter is set aside."""
+    expired: bool = False
+    """Whether the letter is dead because of a quota. What follows from such a letter is not held."""
 
 
-def died(letter: Letter, reason: str, check: Callable[[tuple[str, ...]], object]) -> Reaction:
+def died(letter: Letter, reason: str, check: Callable[[tuple[str, ...]], object], expired: bool = False) -> Reaction:
     """Return the reaction of a letter that is dead for this reason; if it asked a question, the asker is notified.
     ``check`` refuses addresses that do not exist, because a sender's address came from outside."""
     reason = writable(reason[: limits.reason_chars_max])
-    if not letter.ask:
-        return Reaction(letter.id, dead=reason)
-    try:
-        check((letter.source,))
-    except UsageError:
-        return Reaction(letter.id, dead=reason)
-    body = msgspec.msgpack.encode(Unanswered(ask=letter.ask, reason=reason))
-    told = Outbound((letter.source,), name_of(Unanswered), body, answers=letter.ask)
-    return Reaction(letter.id, (told,), dead=reason)
+    told: tuple[Outbound, ...] = ()
+    if letter.ask:
+        try:
+            check((letter.source,))
+        except UsageError:
+            pass
+        else:
+            body = msgspec.msgpack.encode(Unanswered(ask=letter.ask, reason=reason))
+            told = (Outbound((letter.source,), name_of(Unanswered), body, answers=letter.ask),)
+    return Reaction(letter.id, told, dead=reason, expired=expired)
 
 
 class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -341,7 +344,7 @@ class Engine:
                 self.set_aside(agent, letter, reaction.dead)
             if agent in holding:
                 key = f"{letter.id} {agent}"
-                if reaction.dead and not reaction.dead.startswith(EXPIRED):
+                if reaction.dead and not reaction.expired:
                     died.append((key, letter))
                 else:
                     self.following.gone(key)

@@ -273,20 +273,18 @@ def _counted(count: int, thing: str) -> str:
 
 
 def _too_many(quota: Quota) -> str:
-    return f"{EXPIRED}: more than {_counted(quota.letters, 'letter')} in the mailbox"
+    return f"expired: more than {_counted(quota.letters, 'letter')} in the mailbox"
 
 
 def _too_large(quota: Quota) -> str:
-    return f"{EXPIRED}: more than {_counted(quota.bytes, 'byte')} in the mailbox"
+    return f"expired: more than {_counted(quota.bytes, 'byte')} in the mailbox"
 
 
 def _too_old(quota: Quota) -> str:
-    return f"{EXPIRED}: more than {quota.seconds:g} s in the mailbox"
+    return f"expired: more than {quota.seconds:g} s in the mailbox"
 
 
-EXPIRED: Final = "expired"
-"""The reasons of expired letters begin with this word."""
-ALL_FULL: Final = f"{EXPIRED}: the mailboxes of all clients together are full"
+ALL_FULL: Final = "expired: the mailboxes of all clients together are full"
 _seen_ms: Final = 1_000
 _slice: Final = 16
 """The part of the clients' letters that expires at a time, if they take too much memory."""

@@ -120,7 +120,8 @@ def _look(machine: Machine, given: Look, clock_ms: int) -> Iterator[Item]:
 
 def _expired(machine: Machine, excess: Excess, letters: Iterable[Letter], clock_ms: int) -> Item:
     agent, expired = excess.agent, machine.engine.quotas.expired
-    dead = [died(letter, excess.reason, machine.channel.check) for letter in islice(letters, excess.letters)]
+    check = machine.channel.check
+    dead = [died(letter, excess.reason, check, expired=True) for letter in islice(letters, excess.letters)]
     expired[agent] = expired.get(agent, 0) + len(dead)
     return Reacted(agent, tuple(dead), None, clock_ms)
 

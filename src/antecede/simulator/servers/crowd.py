@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Iterator
 from random import Random
 
-from antecede.engine.quotas import EXPIRED
 from antecede.engine.topic import Subscribe
 from antecede.server.items import Buried, BuriedMany, Handled, Holding, Reacted, decode_record
 from antecede.simulator.servers.server import SimulatedServer
@@ -106,7 +105,7 @@ def early(logs: Logs) -> Iterator[str]:
                     undecided.pop(key, None)
             elif isinstance(item, Reacted | Handled) and item.agent in agents:
                 for reaction in item.reactions:
-                    if reaction.dead.startswith(EXPIRED):
+                    if reaction.expired:
                         continue
                     for dead, agent in undecided.values():
                         if agent == item.agent and dead in pasts.get(reaction.letter, ()):

@@ -20,7 +20,6 @@ import msgspec
 from antecede import wire
 from antecede.channel import Letter
 from antecede.engine.agents import Returned, name_of
-from antecede.engine.quotas import EXPIRED
 from antecede.server import AgentServer
 from antecede.server.items import Published, PublishedMany, Reacted, decode_record
 from antecede.server.words import OPERATOR
@@ -68,7 +67,7 @@ def expired(logs: Logs) -> set[tuple[str, str]]:
         for item in decode_record(record)
         if isinstance(item, Reacted)
         for reaction in item.reactions
-        if reaction.dead.startswith(EXPIRED)
+        if reaction.expired
     }
 
 
