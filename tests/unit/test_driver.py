@@ -111,3 +111,26 @@ def test_a_step_does_not_go_on_for_ever() -> None:
             break
     assert turns == 4
     assert len(turn.reactions) == 1
+
+
+def test_a_batch_that_was_forgotten_while_it_waited_for_the_disk_does_not_run() -> None:
+    """A change gives an agent another class while its batch waits until it is durable: its letters are handed out
+    again, and must not run twice."""
+    driver, _ = _driver()
+    driver.retries.keyed.add("a")
+    driver.feed(_published(1, "a"))
+    turn = driver.turn(2.0, 2_000)
+    assert (turn.reactions, len(turn.records)) == ([], 1), "the batch waits for its record"
+    # As server/reorganising.py does it.
+    driver.retries.forget({"a"})
+    driver.machine.engine.abandon("a")
+    driver.retries.keyed.add("a")
+    driver.appended(1)
+    driver.durable(driver.gate.last)
+    ran = []
+    for _ in range(4):
+        turn = driver.turn(3.0, 3_000)
+        ran += turn.reactions
+        driver.appended(len(turn.records))
+        driver.durable(driver.gate.last)
+    assert [(due.agent, len(due.letters), due.durable) for due in ran] == [("a", 1, True)]

@@ -24,7 +24,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from msgspec.structs import replace
 
 from antecede import limits
 from antecede.channel import Letter
@@ -260,7 +259,7 @@ class Driver:
             elif retries.idle():
                 reactions.append(due)
             elif retries.is_careful(due):
-                self.when_durable(partial(self._is_durable, due))
+                self._wait_until_durable(due)
             elif retries.admit(due, now):
                 reactions.append(due)
         while self._when_taken and self._when_taken[0][0] <= self.taken:
@@ -312,8 +311,12 @@ class Driver:
                 self.when_durable(call)
         return step
 
+    def _wait_until_durable(self, due: React) -> None:
+        self.retries.early[due.agent] = due
+        self.when_durable(partial(self._is_durable, due))
+
     def _is_durable(self, due: React) -> None:
-        self._careful.append(replace(due, durable=True))
+        self._careful.append(due)
         self.poke()
 
     def _admitted(self, now: float) -> list[React]:
@@ -404,7 +407,7 @@ class Driver:
             self.feed(Reacted(due.agent, tuple(reactions), state, clock_ms))
         else:
             if outcome.too_early:
-                self.when_durable(partial(self._is_durable, due))
+                self._wait_until_durable(due)
             # The next turn ends with a check of the deadline, which is that of the next try.
             self.poke()
 

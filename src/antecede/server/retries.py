@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
+from msgspec.structs import replace
+
 from antecede import limits
 from antecede.engine import Engine, React, Reaction, died
 from antecede.engine.host import Outcome
@@ -42,6 +44,8 @@ class Retries:
         self._number = 0
         self.keyed: set[str] = set()
         """The agents that ask for the ids of their reactions."""
+        self.early: dict[str, React] = {}
+        """Agent → its batch that waits until its letters are durable."""
         self.done = 0
         """Number of reactions that succeeded."""
         self.failed = 0
@@ -71,13 +75,17 @@ class Retries:
         return False
 
     def admitted(self, careful: list[React], now: float) -> tuple[list[React], list[tuple[str, Reaction]]]:
-        """Return which batches of careful agents may run now, and which letters have had all their tries, with their
-        agents."""
+        """Return which batches may run now that their letters are durable, and which letters have had all their tries,
+        with their agents. A batch that was forgotten meanwhile does not count."""
         admitted: list[React] = []
         dead: list[tuple[str, Reaction]] = []
-        for due in careful:
-            if self._engine.is_frozen(due.agent):
+        for waited in careful:
+            if self.early.get(waited.agent) is not waited:
                 continue
+            del self.early[waited.agent]
+            if self._engine.is_frozen(waited.agent):
+                continue
+            due = replace(waited, durable=True)
             reaction = self.exhausted(due)
             if reaction is not None:
                 dead.append((due.agent, reaction))
@@ -120,6 +128,8 @@ class Retries:
         self.queue = deque(due for due in self.queue if due.agent not in agents)
         self.tries = {agent: trouble for agent, trouble in self.tries.items() if agent not in agents}
         self.keyed -= agents
+        for agent in agents:
+            self.early.pop(agent, None)
         if self._running in agents:
             self._running = ""
 
