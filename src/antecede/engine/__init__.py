@@ -13,7 +13,7 @@ reactions run in another process.
 """
 
 from collections import deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from itertools import islice
 
 import msgspec
@@ -28,10 +28,10 @@ from antecede.engine.counting import Counting
 from antecede.engine.dead import Choice, Dead, Page, Range, page_of
 from antecede.engine.following import Following, SavedFollowing
 from antecede.engine.quotas import Quotas
+from antecede.engine.reactions import STALE, React, Reaction, died
 from antecede.engine.tries import SavedTries, Tries
-from antecede.errors import AgentError, MailboxFullError, UsageError
+from antecede.errors import AgentError, MailboxFullError
 from antecede.topology import Mailboxes
-from antecede.whereabouts import writable
 
 __all__ = [
     "STALE",
@@ -61,53 +61,6 @@ __all__ = [
 ]
 
 
-class React(msgspec.Struct, frozen=True, gc=False):
-    """The next letters of an agent, in this sequence."""
-
-    agent: str
-    letters: tuple[Letter, ...]
-    handlers: tuple[str, ...]
-    """For each letter, the handler that its question named. Empty: chosen by the letter's type. ``STALE``: no question
-    waits for this answer."""
-    state: bytes | None
-    """The agent's saved state; ``None`` if it has none yet."""
-    durable: bool = False
-    """Whether the letters are known to be durable: they keep their ids."""
-
-
-STALE = "-"
-_by_type = ("",)
-
-
-class Reaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The outcome of one letter: a committed transaction once its record is durable."""
-
-    letter: str
-    outbound: tuple[Outbound, ...] = ()
-    alarms: tuple[Alarm, ...] = ()
-    births: tuple[Birth, ...] = ()
-    dead: str = ""
-    """Unless empty: the reason why the agent could not react; the letter is set aside."""
-    expired: bool = False
-    """Whether the letter is dead because of a quota. What follows from such a letter is not held."""
-
-
-def died(letter: Letter, reason: str, check: Callable[[tuple[str, ...]], object], expired: bool = False) -> Reaction:
-    """Return the reaction of a letter that is dead for this reason; if it asked a question, the asker is notified.
-    ``check`` refuses addresses that do not exist, because a sender's address came from outside."""
-    reason = writable(reason[: limits.reason_chars_max])
-    told: tuple[Outbound, ...] = ()
-    if letter.ask:
-        try:
-            check((letter.source,))
-        except UsageError:
-            pass
-        else:
-            body = msgspec.msgpack.encode(Unanswered(ask=letter.ask, reason=reason))
-            told = (Outbound((letter.source,), name_of(Unanswered), body, answers=letter.ask),)
-    return Reaction(letter.id, told, dead=reason, expired=expired)
-
-
 class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An ask that has not been answered."""
 
@@ -131,6 +84,7 @@ class SavedEngine(msgspec.Struct, frozen=True, array_like=True):
 
 
 _no_settings = Mailboxes()
+_by_type = ("",)
 
 
 class Engine:

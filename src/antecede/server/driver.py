@@ -4,8 +4,7 @@ It queues inputs and decides how many of them one step takes; numbers the record
 nothing leave before it is durable (:mod:`antecede.server.gate`); delays acknowledgements; tries failed reactions again
 (:mod:`antecede.server.retries`); stops stepping while the disk is full; and knows when it must be called next. A life
 of the server begins with a record, and no step is taken before that is durable. The driver does no I/O and owns no
-clock. The live server and the simulator are two adapters around this class, so every rule above is tested in the
-simulator.
+clock. The live server and the simulator are two adapters around this class, so the simulator tests every rule above.
 
 An adapter calls, in this sequence:
 
@@ -23,7 +22,6 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Final
-
 
 from antecede import limits
 from antecede.channel import Letter

@@ -1,0 +1,58 @@
+"""Reactions, as the engine hands them out and takes their outcomes: a batch of letters, and what each has led to."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from antecede import limits
+from antecede.channel.letters import Letter
+from antecede.engine.agents import Unanswered, name_of
+from antecede.engine.context import Alarm, Birth, Outbound
+from antecede.errors import UsageError
+from antecede.whereabouts import writable
+
+
+class React(msgspec.Struct, frozen=True, gc=False):
+    """The next letters of an agent, in this sequence."""
+
+    agent: str
+    letters: tuple[Letter, ...]
+    handlers: tuple[str, ...]
+    """For each letter, the handler that its question named. Empty: chosen by the letter's type. ``STALE``: no question
+    waits for this answer."""
+    state: bytes | None
+    """The agent's saved state; ``None`` if it has none yet."""
+    durable: bool = False
+    """Whether the letters are known to be durable: they keep their ids."""
+
+
+STALE = "-"
+
+
+class Reaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The outcome of one letter: a committed transaction once its record is durable."""
+
+    letter: str
+    outbound: tuple[Outbound, ...] = ()
+    alarms: tuple[Alarm, ...] = ()
+    births: tuple[Birth, ...] = ()
+    dead: str = ""
+    """Unless empty: the reason why the agent could not react; the letter is set aside."""
+    expired: bool = False
+    """Whether the letter is dead because of a quota. What follows from such a letter is not held."""
+
+
+def died(letter: Letter, reason: str, check: Callable[[tuple[str, ...]], object], expired: bool = False) -> Reaction:
+    """Return the reaction of a letter that is dead for this reason; if it asked a question, the asker is notified.
+    ``check`` refuses addresses that do not exist, because a sender's address came from outside."""
+    reason = writable(reason[: limits.reason_chars_max])
+    told: tuple[Outbound, ...] = ()
+    if letter.ask:
+        try:
+            check((letter.source,))
+        except UsageError:
+            pass
+        else:
+            body = msgspec.msgpack.encode(Unanswered(ask=letter.ask, reason=reason))
+            told = (Outbound((letter.source,), name_of(Unanswered), body, answers=letter.ask),)
+    return Reaction(letter.id, told, dead=reason, expired=expired)
