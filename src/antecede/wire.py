@@ -158,6 +158,8 @@ class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
     context: str = ""
     """The span in which it was sent, as a W3C trace context, and its label (:mod:`antecede.labels`); since version
     2."""
+    after: str = ""
+    """The last letter whose handler had begun; the trace then has its delivery before this publish. Since version 6."""
 
 
 class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):

@@ -81,6 +81,7 @@ class SavedEngine(msgspec.Struct, frozen=True, array_like=True):
     ages: dict[str, list[tuple[int, int]]] = {}
     following: SavedFollowing = SavedFollowing()
     tries: SavedTries = SavedTries()
+    read: dict[str, str] = {}
 
 
 _no_settings = Mailboxes()
@@ -98,6 +99,8 @@ class Engine:
         self.states: dict[str, bytes] = {}
         self.born: dict[str, str] = {}
         """Agents created at run time: address → class."""
+        self.read: dict[str, str] = {}
+        """For some clients, the last letter that a record says their handlers have begun."""
         self.dead: dict[str, Dead] = {}
         """Dead letters, by letter and agent, in the sequence in which they died."""
         self.deaths = 0
@@ -366,6 +369,12 @@ class Engine:
         """Return whether an agent's first letters were handed out."""
         return agent in self._reacting
 
+    def note_read(self, client: str, letter: str) -> None:
+        """Note the last letter that a client's handler has begun."""
+        self.read[client] = letter
+        if len(self.read) > 2 * len(self.mailboxes) + 64:
+            self.read = {one: last for one, last in self.read.items() if one in self.mailboxes}
+
     def abandon(self, agent: str) -> None:
         """Hand out the letters again, because their reactions will not come (a client disconnected)."""
         self._reacting.discard(agent)
@@ -387,12 +396,12 @@ class Engine:
     def dump(self) -> SavedEngine:
         """Return the durable state."""
         mailboxes = {agent: list(mailbox) for agent, mailbox in self.mailboxes.items()}
-        rest = (self.deaths, self.clock_ms, self.quotas.dump(), self.following.dump(), self.tries.dump())
+        rest = (self.deaths, self.clock_ms, self.quotas.dump(), self.following.dump(), self.tries.dump(), self.read)
         return SavedEngine(mailboxes, self.states, self.born, self.dead, self.asks, *rest)
 
     def load(self, saved: SavedEngine) -> None:
         """Load the state from ``dump`` into a new engine."""
-        self.states, self.born, self.asks = saved.states, saved.born, saved.asks
+        self.states, self.born, self.asks, self.read = saved.states, saved.born, saved.asks, saved.read
         self.quotas.load(saved.ages)
         self.tries.load(saved.tries)
         self.dead, self.deaths, self.clock_ms = saved.dead, saved.deaths, saved.clock_ms

@@ -34,6 +34,8 @@ class Belongings(msgspec.Struct, frozen=True, array_like=True):
     """The next index in the trace."""
     tries: dict[str, int] = {}
     """For letters during whose handling a process ended: how often."""
+    read: str = ""
+    """The last letter that the client has begun to handle, if a record says so."""
 
     @property
     def waiting(self) -> int:
@@ -67,7 +69,7 @@ def take_out(engine: Engine, address: str) -> Belongings:
     engine.bury_all([one.key for one in dead])
     state, born = engine.states.pop(address, None), engine.born.pop(address, "")
     tried = {letter: count for letter, count in tries.items() if count}
-    return Belongings(address, state, born, letters, asks, dead, tries=tried)
+    return Belongings(address, state, born, letters, asks, dead, tries=tried, read=engine.read.pop(address, ""))
 
 
 def put_in(engine: Engine, belongings: Belongings) -> None:
@@ -80,6 +82,8 @@ def put_in(engine: Engine, belongings: Belongings) -> None:
     if belongings.born:
         engine.born[address] = belongings.born
     engine.asks.update(belongings.asks)
+    if belongings.read:
+        engine.note_read(address, belongings.read)
     for dead in belongings.dead:
         engine.set_aside(address, dead.letter, dead.reason, dead.since_ms)
     for tried, count in belongings.tries.items():

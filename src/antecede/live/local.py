@@ -21,6 +21,7 @@ class LocalSession:
         self.handed: list[str] = []
         self.rights = sessions.rights(LOCAL)
         self.barred: dict[str, str] = {}
+        self.read = ""
         self._sessions = sessions
         self._bus = bus
         self._welcomed = asyncio.Event()

@@ -227,6 +227,15 @@ class Handled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
         return tuple(map(Reaction, self.letters))
 
 
+class Read(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=48):
+    """A client's handler has begun these letters, and the client published something before it reported them as
+    handled. Only traces use this: the letters, at least one, stay in the mailbox."""
+
+    agent: str
+    letters: list[str]
+    clock_ms: int
+
+
 class Clocked(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=33):
     """The wall clock and server time are this far apart from here on; see :mod:`antecede.server.clock`."""
 
@@ -293,6 +302,7 @@ Item = (
     | Holding
     | Tried
     | Handled
+    | Read
     | Clocked
     | Truncated
     | Acknowledged

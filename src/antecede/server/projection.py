@@ -2,7 +2,8 @@
 
 Committed records are the only source. A ``Reacted`` or ``Handled`` item gives the ``deliver`` row of each letter at its
 agent (or client) and, directly after it, the ``send`` rows of the reaction's messages. A reaction that ran twice and
-was committed once gives one row. A client's publishes are its ``send`` rows. A packet that a router forwarded gives
+was committed once gives one row. A client's publishes are its ``send`` rows. What a client publishes while it handles a
+letter comes after the letter, so a ``Read`` item gives the letter's row already. A packet that a router forwarded gives
 ``hop`` rows, which are numbered separately. A process is an agent or a client, by its address, never a server.
 
 **Ids are counted, not stored.** The machine numbers letters as it applies items. A reader of all records from the first
@@ -44,6 +45,7 @@ from antecede.server.items import (
     Published,
     PublishedMany,
     Reacted,
+    Read,
     Related,
     Restored,
     Resumed,
@@ -105,6 +107,8 @@ class Projection:
         self._here: dict[tuple[str, ...], int] = {}
         """For some lists of destinations, how many of them are on this server."""
         self._organise(topology, homes or {})
+        self._read: dict[str, list[str]] = {}
+        """Letters of clients whose rows exist, although they were not reported as handled yet."""
         self._letters: dict[str, _Known] = {}
         """Letters that reached this server and were not handled yet, by id; the oldest first."""
 
@@ -129,6 +133,8 @@ class Projection:
             elif isinstance(item, PublishedMany):
                 for _ in item.bodies:
                     self._sent(rows, self._client(item.client), item)
+            elif isinstance(item, Read):
+                self._has_read(item, rows)
             elif isinstance(item, Enacted):
                 self._enacted(item, rows)
             elif isinstance(item, Related):
@@ -173,6 +179,9 @@ class Projection:
                 self.indices[one.address] = max(self.indices.get(one.address, 0), one.index)
                 if one.published is not None:
                     now.adopted[one.address.rpartition("@")[0]] = one.address
+                ids = [letter.id for letter in one.letters]
+                if one.read in ids:
+                    self._read[one.address] = ids[: ids.index(one.read) + 1]
                 for letter in one.letters:
                     self._letters[letter.id] = _Known(letter.type, label_in(letter.context), None, None, 1)
             now.epochs = next_epoch(now.epochs, file, item.change, self.indices, item.clock_ms)
@@ -191,7 +200,7 @@ class Projection:
     def save(self) -> bytes:
         """Return the position after the last record."""
         head = (self.prefix, self.numbers, self.hops, self.indices, self.conflicts, self._letters)
-        place = (*head, self.ahead_ms, self._organisation)
+        place = (*head, self.ahead_ms, self._organisation, self._read)
         return msgspec.msgpack.encode(place)
 
     def load(self, saved: bytes) -> None:
@@ -199,12 +208,12 @@ class Projection:
         try:
             # A place that was saved before objects recorded their conflicts has four values, and one that was saved
             # before rows had texts for people has five; one that was saved before server time existed has six, and one
-            # that was saved before topologies could change has seven.
+            # that was saved before topologies could change has seven; one without letters that were only read, eight.
             prefix, *rest = msgspec.msgpack.decode(saved, type=list[Any])
-            rest += [None] * (7 - len(rest))
+            rest += [None] * (8 - len(rest))
             values = msgspec.convert(rest, _Saved)
-            self.numbers, self.hops, self.indices, self.conflicts, letters, ahead, organisation = values
-            self._letters, self.ahead_ms = letters or {}, ahead or 0
+            self.numbers, self.hops, self.indices, self.conflicts, letters, ahead, organisation, read = values
+            self._letters, self.ahead_ms, self._read = letters or {}, ahead or 0, read or {}
             if organisation is not None and organisation.topology:
                 self._organisation = organisation
                 self._follow()
@@ -222,7 +231,7 @@ class Projection:
             sort = _no_messages.get(letter.rpartition(".")[2][:1])
             if sort is not None:
                 rows.append(Event(agent, self._next(agent), LOCAL, time=time, extra={sort: letter}))
-            else:
+            elif not self._read or not self._was_read(agent, letter):
                 rows.append(self._delivered(agent, letter, time, bool(reaction.dead)))
             for outbound in reaction.outbound:
                 if is_call(outbound.to):
@@ -232,6 +241,23 @@ class Projection:
                 if outbound.reply:
                     self.numbers += 1
             self.numbers += len(reaction.alarms)
+
+    def _has_read(self, item: Read, rows: list[Event]) -> None:
+        read = self._read.setdefault(item.agent, [])
+        for letter in item.letters:
+            if letter not in read:
+                read.append(letter)
+                rows.append(self._delivered(item.agent, letter, (item.clock_ms + self.ahead_ms) * _ms, dead=False))
+
+    def _was_read(self, client: str, letter: str) -> bool:
+        """Return whether the row of a letter that is handled now exists already, and forget that."""
+        read = self._read.get(client, ())
+        if letter not in read:
+            return False
+        self._read[client] = rest = [one for one in read if one != letter]
+        if not rest:
+            del self._read[client]
+        return True
 
     def _delivered(self, agent: str, letter: str, time: int, dead: bool) -> Event:
         row = Event(agent, self._next(agent), DELIVER, letter, time=time, dead=dead or None)
@@ -365,7 +391,16 @@ def project(
 
 
 _Conflicts = dict[str, list[list[str]]]
-_Saved = tuple[int, int, dict[str, int], _Conflicts | None, dict[str, _Known] | None, int | None, _Organisation | None]
+_Saved = tuple[
+    int,
+    int,
+    dict[str, int],
+    _Conflicts | None,
+    dict[str, _Known] | None,
+    int | None,
+    _Organisation | None,
+    dict[str, list[str]] | None,
+]
 _no_messages = {"t": "timer", "c": "call"}
 """The start of the last part of a letter's id if it came from a timer, or from a call that has ended."""
 _ways_max = 65_536

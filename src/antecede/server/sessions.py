@@ -28,7 +28,7 @@ from antecede.server.hands import STALLED, Hands
 from antecede.server.items import FORMAT_WITH_LISTS, Handled, Left, Published, PublishedMany, Reacted
 from antecede.server.organisation import client_address
 from antecede.server.rights import Rights, with_barred
-from antecede.server.words import OPERATOR, Drop, Log, Refusal
+from antecede.server.words import OPERATOR, Drop, Log, Reading, Refusal
 
 REPLACED: Final = "replaced"
 STOPPING: Final = "stopping"
@@ -48,6 +48,8 @@ class Session(Protocol):
     rights: Rights
     barred: dict[str, str]
     """Letters among these that the session may not receive: they are dead when their turn comes. Letter → sender."""
+    read: str
+    """The last letter that the client had begun to handle when it published."""
 
     def welcome(self, address: str, last: int) -> None: ...
 
@@ -223,10 +225,15 @@ class Sessions:
         bodies: list[bytes],
         ask: bool,
         context: str,
+        after: str = "",
     ) -> None:
-        """A client sends one or several notifications of one type to the same destinations."""
+        """A client sends one or several notifications of one type to the same destinations. ``after``: the last letter
+        that it had begun to handle."""
         if not self.is_current(session):
             return
+        if after and after != session.read:
+            session.read = after
+            self._driver.feed(Reading(session.address, after))
         # What cannot be sent is refused by the machine, which knows whether it is this publish's turn.
         if not session.rights.free:
             refusal = session.rights.refusal(to, kind, bodies, self._driver.now)

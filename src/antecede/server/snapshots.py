@@ -86,6 +86,8 @@ class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     """How often a process ended while a letter was handled, by letter and agent."""
     tried_life: int = 0
     careful: list[str] = []
+    read: dict[str, str] = {}
+    """For clients: the last letter that a handler has begun, if a record says so."""
     times: Times = msgspec.field(default_factory=Times)
     truncations: list[Truncated] = []
     """The truncations of the log that no operator has acknowledged, and the newest group number of all."""
@@ -168,6 +170,7 @@ def encode_state(state: State) -> bytes:
         tries=engine.tries.counts,
         tried_life=engine.tries.life,
         careful=engine.tries.careful,
+        read=engine.read,
         # The table is written last, when all letters have their numbers.
         letters=table.saved(),
     )
@@ -220,6 +223,7 @@ def _state(saved: _Snapshot) -> State:
         SavedEngine(
             *(mailboxes, saved.states, saved.born, {one.key: one for one in dead}, saved.asks),
             *(deaths, saved.clock_ms, saved.ages, following, tries),
+            read=saved.read,
         ),
         saved.clients,
         {place: (when, agent, letters[position]) for place, when, agent, position in saved.timers},
