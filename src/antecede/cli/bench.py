@@ -171,7 +171,7 @@ def register(app: typer.Typer) -> None:
 
         With --against both versions take turns, with this Python. The result is the ratio of the CPU time per message
         of the sending and the receiving server, this version over the other, with its confidence interval. Needs Linux.
-        --permissions compares in the same way a client of a server with an access file, and one of a server without.
+        --permissions compares in the same way a client whose server has an access file with one whose server has none.
         """
         from antecede.bench.interpreter import interpreter
         from antecede.bench.report import bench_channel, chosen, table
@@ -213,7 +213,7 @@ def register(app: typer.Typer) -> None:
 
     @bench.command()
     def objects(
-        rounds: int = typer.Option(1, min=1, help="Rounds; in each, all sides take turns. Medians count."),
+        rounds: int = typer.Option(1, min=1, help="Rounds; in each, all sides take turns. The results are medians."),
         calls: int = typer.Option(
             1_000, min=20, help="Calls per measurement; a third as many when one call is under way."
         ),

@@ -33,7 +33,8 @@ def register(app: typer.Typer) -> None:
             None,
             "--program",
             metavar="FILE",
-            help="A file with lines: processes P…, and send M FROM -> TO[,TO…] [after K]. Only these sends are tried.",
+            help="A file with lines: processes P…, and send M FROM -> TO[,TO…] [after K]: after K deliveries at FROM. "
+            "Only these sends are tried.",
         ),
         guarantee: str = typer.Option(
             "",

@@ -132,9 +132,13 @@ def register(app: typer.Typer) -> None:
                 lines = mapped_lines(report, preview)
             else:
                 if preview or save_mapping is not None:
-                    raise UsageError("--preview and --save-mapping are for mappings: give --map or --mapping")
+                    raise UsageError(
+                        "--preview and --save-mapping are for mappings: give --send and --deliver, --map or --mapping"
+                    )
                 if len(pattern or ()) > 1:
-                    raise UsageError("several --pattern are for mappings: give --map, or one pattern")
+                    raise UsageError(
+                        "several --pattern are for mappings: give --send and --deliver, --map, --mapping or one pattern"
+                    )
                 one = pattern[0] if pattern else None
                 report = _watched(
                     lambda say: _foreign().convert(

@@ -48,9 +48,9 @@ def register(app: typer.Typer) -> None:
         delay: from send to delivery, by the processes' own clocks.
         held: the share of arrivals that had to wait for another message.
         hops: packets per copy, if routers forward messages from domain to domain.
-        concurrency: the share of pairs of messages that no order needs to keep in order.
-        significance: how many pairs that causal order keeps in sequence need no order, because their operations do not
-        conflict. This needs rows with instances and a table of conflicts.
+        concurrency: the share of pairs of messages that causal order does not order.
+        significance: of the pairs that causal order keeps in sequence, how many need no order, because their operations
+        do not conflict. This needs rows with instances and a table of conflicts.
         rates: messages sent per second.
 
         A figure that the trace does not record is "not recorded", and null in the JSON document, never 0.

@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
             help="The client's durable name. Default: a temporary client, deleted when the command ends.",
         ),
         server: str | None = typer.Option(None, metavar="NAME", help="The server to call. Default: the first server."),
-        timeout: float = typer.Option(10.0, help="Seconds after which the call is undone."),
+        timeout: float = typer.Option(10.0, help="Seconds after which the server undoes the call."),
         token_file: str | None = TOKEN,
         authority: str | None = AUTHORITY,
         credentials: str | None = CREDENTIALS,
@@ -49,7 +49,8 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Call one operation at all replicas and print its answer as JSON.
 
-        A call that fails or times out has no effect; the command exits with code 2 and the reason.
+        A call that fails or takes too long is undone. If the server itself does not respond, it is not known whether
+        the call took place. In each case the command exits with code 2 and the reason.
         """
         from antecede.cli.live import Access, addresses
 

@@ -37,7 +37,7 @@ _serving = {
     "trace": typer.Option(False, "--trace", help="Record a trace; check it with antecede verify DIR."),
     "keep_trace": typer.Option(None, metavar="TIME", help="Delete files of the trace older than this, such as 30d."),
     "keep_trace_size": typer.Option(
-        None, metavar="SIZE", help="Delete the oldest files of the trace above this size, such as 20GB."
+        None, metavar="SIZE", help="While the trace exceeds this size, such as 20GB, delete its oldest files."
     ),
     "keep_log": typer.Option(None, metavar="TIME", help="Keep the log for this time, even if it is not needed."),
     "keep_log_size": typer.Option(None, metavar="SIZE", help="Keep this much of the log, even if it is not needed."),

@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
         Exit code 1 if it must not be used: there is a cycle of servers and domains (printed), or orders do not meet the
         file's guarantee. Exit code 2 if it cannot be read. With --classes also 2 if a class of an agent or object
-        cannot be imported, as `antecede up` and `serve` do when they start.
+        cannot be imported; `antecede up` and `serve` make the same check when they start.
         """
         from antecede.cli.organisation import check_topology, read_topology
 

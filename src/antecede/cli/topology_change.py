@@ -41,7 +41,7 @@ def add_to(group: typer.Typer) -> None:
         credentials: str | None = CREDENTIALS,
         as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
     ) -> int:
-        """Change the topology: add, remove and move agents, servers and domains. Nothing is lost.
+        """Change the topology: add, remove and move agents, servers and domains. Only what you remove is lost.
 
         States, letters, timers and questions stay with their agents. Servers for which something changes must run; the
         others may be down, and learn the change when they connect. Start new servers with NEW first (`antecede serve
@@ -125,7 +125,9 @@ def add_to(group: typer.Typer) -> None:
     def resolve(
         topology: str | None = _RUNNING,
         decision: str = typer.Option(
-            ..., metavar="WHAT", help="abandon, or commit: if you know that the change was made."
+            ...,
+            metavar="WHAT",
+            help="abandon or commit. Commit only if you know that the change was decided; otherwise abandon.",
         ),
         data: str | None = _STOPPED,
         token_file: str | None = TOKEN,
@@ -135,8 +137,8 @@ def add_to(group: typer.Typer) -> None:
     ) -> None:
         """End a change whose coordinator has lost its data, by your decision.
 
-        Only the coordinator's log says whether the change was made. If any other server has made it, it is finished on
-        all servers, whatever you decide. Never start the coordinator with its old data again.
+        Only the coordinator's log says whether the change was decided. If any other server has made the change, it is
+        finished on all servers, whatever you decide. Never start the coordinator with its old data again.
         """
         from antecede.errors import UsageError
 

@@ -56,7 +56,9 @@ def register(app: typer.Typer) -> None:
 
     @group.command("changes")
     def changes(
-        rounds: int = typer.Option(3, "--rounds", min=1, help="Rounds in total: five changes, and back."),
+        rounds: int = typer.Option(
+            3, "--rounds", min=1, help="Rounds in total. A round is five changes; the last restores the first topology."
+        ),
         round_: int = typer.Option(5, "--round", min=1, help="Rounds until the logs are checked."),
         servers: int = typer.Option(8, "--servers", min=4, max=64, help="Number of servers."),
         kills: float = typer.Option(1.0, "--kills", min=0, max=3, help="About how many kills there are per change."),
@@ -205,9 +207,11 @@ def register(app: typer.Typer) -> None:
     def overload(
         seconds: float = typer.Option(600.0, "--seconds", min=1, help="How long the overload lasts."),
         factor: float = typer.Option(3.0, "--factor", min=0.1, help="The offered load, as a multiple of the capacity."),
-        strangers: int = typer.Option(2_000, "--strangers", min=0, max=50_000, help="Strangers, each with an address."),
-        memory: int = typer.Option(1_024, "--memory", min=1, metavar="MIB", help="The most memory of a server."),
-        p99: float = typer.Option(100.0, "--p99", metavar="MS", help="The largest p99 of the probes."),
+        strangers: int = typer.Option(
+            2_000, "--strangers", min=0, max=50_000, help="Number of unknown addresses that connect again and again."
+        ),
+        memory: int = typer.Option(1_024, "--memory", min=1, metavar="MIB", help="Fail if a server uses more memory."),
+        p99: float = typer.Option(100.0, "--p99", metavar="MS", help="Fail if the p99 of the probes is larger."),
         folder: str | None = _folder,
         as_json: bool = _json,
     ) -> int:
@@ -245,7 +249,7 @@ def register(app: typer.Typer) -> None:
     @group.command("servers")
     def servers(
         schedules: int = typer.Option(3_000, "--schedules", min=1, help="Number of schedules in total, one per seed."),
-        seed: int = typer.Option(0, "--seed", min=0, help="The first."),
+        seed: int = typer.Option(0, "--seed", min=0, help="The first seed."),
         jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Number of parallel processes."),
         report: str | None = _report,
         as_json: bool = _json,
@@ -260,7 +264,7 @@ def register(app: typer.Typer) -> None:
     @group.command("changes-simulated")
     def changes_simulated(
         changes: int = typer.Option(1_000, "--changes", min=1, help="Number of changes in total, some per schedule."),
-        seed: int = typer.Option(0, "--seed", min=0, help="The first."),
+        seed: int = typer.Option(0, "--seed", min=0, help="The first seed."),
         jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Number of parallel processes."),
         report: str | None = _report,
         as_json: bool = _json,

@@ -146,7 +146,7 @@ def _costs(figures: Mapping[str, Any]) -> Iterator[str]:
         ("held back", _share(figures["held"]), _most("of", figures["arrivals"], " arrivals")),
         ("mean delay", _seconds(delay["mean"]), f"p50 {_seconds(delay['p50'])}, p99 {_seconds(delay['p99'])}"),
         ("packets per copy", _number(hops["mean"]), _most("hops, at most", hops["max"])),
-        ("of pairs are concurrent", _share(figures["concurrency"]), "no order needs to keep these in sequence"),
+        ("of pairs are concurrent", _share(figures["concurrency"]), "causal order does not order these"),
     ]
     yield '<div class="cards">'
     for name, value, more in cards:

@@ -57,7 +57,9 @@ def lesson_of(organisation: Organisation) -> bytes:
 def read_lesson(content: bytes | str) -> Lesson:
     """Read a lesson; any error in it is one :class:`TopologyError`."""
     if len(content) > limits.lesson_bytes_max:
-        raise TopologyError(f"a topology with its history of {len(content)} bytes: too long")
+        raise TopologyError(
+            f"a topology with its history of {len(content)} bytes: expected at most {limits.lesson_bytes_max}"
+        )
     try:
         return msgspec.json.decode(content, type=Lesson)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

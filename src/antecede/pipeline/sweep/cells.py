@@ -66,7 +66,7 @@ class Cell(msgspec.Struct, frozen=True):
         if self.workload not in ("unicast", "multicast") or self.shape != FLAT:
             raise UsageError("a density of conflicts needs the workload unicast or multicast, and the shape flat")
         if {self.gap, self.delay} != {"exponential:0.1"}:
-            raise UsageError("a density of conflicts is studied with gaps and delays of exponential:0.1")
+            raise UsageError("a density of conflicts needs gaps and delays of exponential:0.1")
 
     def _setup(self) -> Setup:
         organisation = None
