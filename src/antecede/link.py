@@ -223,7 +223,7 @@ class Link:
     # Incoming.
 
     def receive(self, frame: Frame) -> Arrival:
-        """Process a frame from the network. Fresh means *remembered*, not acknowledged."""
+        """Process a frame from the network. ``FRESH``: the frame is noted, and not acknowledged yet."""
         if frame.source != self.peer or frame.target != self.incarnation:
             self._check_peer("frame", frame.source, frame.target)
         number = frame.number

@@ -5,7 +5,7 @@ reaction, *save* the agent, and *remove the letter* from the mailbox. The engine
 reactions that are due (:class:`React`), receives their outcomes (:class:`Reaction`), and keeps everything that must
 survive. An agent handles one letter after the other, in the sequence of its mailbox, also if it gets several together.
 
-A question that becomes a dead letter is answered with the reason (:func:`died`); its asker need not wait longer.
+A question that becomes a dead letter is answered with the reason (:func:`died`), unless the channel cannot forward it.
 
 A reaction that fails is tried again with growing pauses, while its mailbox waits. After the last try the letter is
 *dead*: it is set aside with the reason, counts as delivered, and waits for an operator. A client is an agent whose

@@ -9,8 +9,9 @@ agents. Another transport must offer the same as ``tcp``: a :class:`~antecede.se
 a :class:`~antecede.server.connections.Receiver`. The code above assumes only this: parts arrive whole, in sequence and
 at most once, until the connection ends; data written to a connection that ended may or may not have arrived.
 
-**The data directory** names its server and its topology in its first record. Another server's directory, or one of
-another topology, is refused.
+**The data directory** names its server in its first record, and its log contains the topology in force. A server
+refuses the directory of another server, and a topology file that was never in force and changes something for it. With
+a file that was in force earlier, it uses the topology in force (:mod:`antecede.server.recovery`).
 """
 
 from antecede.live.server import ServerRuntime

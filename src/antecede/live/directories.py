@@ -116,8 +116,8 @@ def differing(folder: str, new: TopologyFile) -> TopologyFile | None:
 
 
 def histories(folder: str, old: TopologyFile | None = None) -> dict[str, tuple[dict[str, object], list[Epoch]]]:
-    """Return for each server with a data directory in a folder its part in changes, and the topologies so far; nothing
-    is changed."""
+    """Return, for each data directory in a folder, the server's part in changes and its topologies so far. Nothing is
+    changed."""
     found: dict[str, tuple[dict[str, object], list[Epoch]]] = {}
     for name in _some_in(folder):
         opened = _opened(name, f"{folder}/{name}", True, [] if old is None else [old])

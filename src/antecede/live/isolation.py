@@ -43,7 +43,7 @@ divides the time among sessions, that is a setting of the session."""
 
 
 class WorkerError(AgentError):
-    """A handler failed in a worker process; the text is the described exception there."""
+    """A handler failed in a worker process; the text describes the worker's exception."""
 
     code = "worker"
 

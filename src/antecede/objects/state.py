@@ -335,7 +335,7 @@ class Live:
 
     @property
     def alone(self) -> State | None:
-        """The state of the only object, if this is not a server's."""
+        """The state of the only object; None for the combined state of a server."""
         return None if self.kind._combines else self.states[""]
 
     def load(self, saved: Mapping[str, Any]) -> None:

@@ -31,7 +31,7 @@ class StampedOrder(Order):
 
     @abstractmethod
     def number(self, packet: Packet) -> int:
-        """Return the packet's number among the packets of its source; numbers begin with 1 and rise on each link."""
+        """Return a number from 1 on that rises with each packet from its source to this member, perhaps with gaps."""
 
     @abstractmethod
     def missing(self, packet: Packet) -> tuple[int, int] | None:

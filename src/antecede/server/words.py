@@ -173,7 +173,8 @@ class Outputs(Protocol):
         ...
 
     def reply(self, replies: list[Accepted | Refused]) -> None:
-        """Send replies to clients' publishes; called by the gate only."""
+        """Send replies to clients' publishes. Called by the gate, and by ``Driver.hand_out`` for replies whose records
+        are durable."""
         ...
 
     def deliver(self, due: React) -> None:

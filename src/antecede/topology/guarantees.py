@@ -8,7 +8,7 @@ through some server returns through the same server, so orders off the route do 
 Refused are
 
 * topologies that are not a forest, with any orders: they break causal order (Laumay et al. §4.3);
-* a domain whose order is not causal beside other domains, unless the file declares a weaker guarantee;
+* an order that is not causal in a topology with several domains, unless the file declares a weaker guarantee;
 * replicated objects whose servers are not all in one domain with a conflict-based order;
 * orders that support broadcasts only, or conflicts of a group of objects, beside another domain: a hop is a multicast
   to some members, and a conflict is not visible across domains.
@@ -37,7 +37,7 @@ class OrderFacts(msgspec.Struct, frozen=True):
 
     @property
     def alone(self) -> bool:
-        """Return whether it supports only topologies with a single domain."""
+        """Return whether the order supports only topologies with a single domain."""
         return "broadcast" in self.needs or "significant" in self.guarantees
 
 

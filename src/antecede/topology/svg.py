@@ -181,14 +181,14 @@ def _spread(widths: list[float]) -> float:
 
 
 def _columns(box: _Box, group: list[_Box]) -> int:
-    """Return the number of boxes side by side among those that end there; they come first in a group."""
+    """Return the number of boxes side by side among those without children; these come first in a group."""
     ending = sum(not child.groups for child in group)
     most = _side_by_side if len(box.groups) == 1 else _side_by_side_each
     return ending if ending <= most else round(sqrt(1.5 * ending))
 
 
 def _top_row(box: _Box, group: list[_Box]) -> list[float]:
-    """Return the widths of the columns of boxes that end there, and of the others."""
+    """Return the widths of the columns of boxes without children, and of the other boxes."""
     ending = [child.width for child in group if not child.groups]
     columns = _columns(box, group)
     column_widths = [max(ending[column::columns]) for column in range(columns)]

@@ -88,7 +88,7 @@ def _rows(pa: Any, opened: Any, schema: Any, where: str, keep_raw: bool) -> Iter
 
 
 def items_in(batch: Any, folded: Collection[str], first: int, keep_raw: bool) -> Iterator[Item]:
-    """The rows of one Arrow batch, numbered from ``first``; ``folded`` are the columns that hold others as JSON."""
+    """The rows of one Arrow batch, numbered from ``first``; ``folded``: columns whose JSON contains other columns."""
     batch = conformed(batch)
     events = None if keep_raw else _plain_events(_pyarrow(), batch, folded)
     if events is not None:
@@ -246,7 +246,7 @@ def _require(expected: bool) -> None:
 
 
 def folded_in(schema: Any) -> set[str]:
-    """The columns of a Parquet file that hold others as JSON."""
+    """The columns of a Parquet file whose JSON contains other columns."""
     return {field.name for field in schema if field.metadata == _folded}
 
 

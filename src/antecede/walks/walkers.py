@@ -79,7 +79,7 @@ def digest_of(kind: str, walk: str, left: int) -> int:
 
 
 def reactions_of(walk: str, length: int, walkers: int) -> Iterator[tuple[str, int]]:
-    """Return all reactions that a walk causes: the walker, and the number that the reaction adds to its digest."""
+    """Return all reactions that a walk causes, as pairs of walker and number that the reaction adds to its digest."""
     for left in range(length, -1, -1):
         yield next_of(walk, left, walkers), digest_of("walk", walk, left)
         for walker in marks_of(walk, left, walkers):

@@ -175,7 +175,7 @@ def places_at(lines: Lines, flat: Longs) -> Places:
 
 
 def late_places(lines: Lines, late: Longs, over: Longs, order: str = "") -> LatePlaces:
-    """Return late deliveries and the deliveries that overtook them, in places."""
+    """Return late deliveries and the deliveries that overtook them, each as (process, index)."""
     sent, other = lines.send_of(late), lines.send_of(over)
     return LatePlaces(
         *(lines.process_at(late), lines.index_at(late)),

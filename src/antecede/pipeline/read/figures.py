@@ -1,7 +1,7 @@
 """The first stage for measuring: rows also carry their times, sizes and hops.
 
-Rows of routers also go to the bucket of their message, so routers are numbered among the names. Clocks are dropped,
-since measuring does not use them.
+Rows of routers also go to the bucket of their message, so router names get numbers like process names. Clocks are
+dropped, since measuring does not use them.
 """
 
 from collections.abc import Iterator, Sequence

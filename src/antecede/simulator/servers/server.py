@@ -2,7 +2,7 @@
 
 This is the second adapter around :class:`antecede.server.core.ServerCore`; the first is :mod:`antecede.live`. It
 takes turns, appends records, commits after a while, and runs reactions, all in virtual time. ``effect`` is called
-between any two of these, and by the disk before each operation; at the one that the faults chose, the server crashes.
+between any two of these, and by the disk before each operation; at the call that the faults chose, the server crashes.
 """
 
 import errno

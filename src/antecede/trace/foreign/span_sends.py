@@ -1,7 +1,7 @@
 """Find the positions of the sends between spans.
 
-A span records its start. A message is delivered where its span begins. The time of its *send* is not recorded: it was
-after its cause began and before the span began. There are two cases:
+A span records its start. A message is delivered where its span begins. The time of its *send* is not recorded: the send
+came after its cause began and before the span began. There are two cases:
 
 **A client's or producer's span** is the record of one send, which took place between the span's start and its end. If
 no other event that sends or receives lies in that interval, all positions in it are equivalent: the send is the start
