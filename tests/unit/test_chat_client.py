@@ -115,7 +115,6 @@ def test_a_second_ctrl_d_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         os.write(ours, b"\x04")
         async with Bus("ann", lambda bus: _Line(bus, 0)) as bus:
             await asyncio.wait_for(typed.ended_again.wait(), 30)
-            monkeypatch.setattr(limits, "chat_leave_seconds", 0.0)
             await asyncio.wait_for(Chat(bus, "kitchen", shown.append).run(typed), 30)
 
     with pytest.raises(ClosedError, match="1 line was not accepted"):

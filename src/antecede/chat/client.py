@@ -128,13 +128,14 @@ class Chat:
     async def _finish(self, talking: "asyncio.Task[None]", typed: Typed) -> None:
         """Wait until the lines of an input that has ended are accepted, as long as the server accepts some."""
         again = asyncio.create_task(typed.ended_again.wait())
-        await asyncio.wait({talking}, timeout=limits.chat_leave_seconds / 10)
-        if not talking.done():
+        leaving, seconds = {talking, again}, limits.chat_leave_seconds
+        await asyncio.wait(leaving, timeout=seconds / 10, return_when=asyncio.FIRST_COMPLETED)
+        if not talking.done() and not again.done():
             what = f"{_lines(typed.waiting)} not accepted yet" if typed.waiting else "the server has not answered yet"
-            self._show(f"({what}: waiting {limits.chat_leave_seconds:g} seconds more; Ctrl-C ends at once)")
+            self._show(f"({what}: waiting {seconds:g} seconds more; Ctrl-C ends at once)")
         before = None
         while not talking.done() and not again.done() and before != (before := self._progress(typed)):
-            await asyncio.wait({talking, again}, timeout=limits.chat_leave_seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(leaving, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         again.cancel()
         if talking.done():
             return talking.result()
