@@ -27,6 +27,15 @@ def check_hello(epoch: str, server: str, peer: str, token: str, domains: Sequenc
         )
 
 
+def shared_domains(machine: AgentServer) -> dict[str, list[str]]:
+    """Return the domains that this server shares with each other one."""
+    shared: dict[str, list[str]] = {}
+    for domain, consumer in machine.channel.consumers.items():
+        for peer in consumer.links:
+            shared.setdefault(peer, []).append(domain)
+    return shared
+
+
 def link_hellos(machine: AgentServer, peer: str, domains: Sequence[str]) -> list[wire.LinkHello]:
     """Return the state of the links to a peer, as they stand now."""
     links, organisation = [], machine.organisation

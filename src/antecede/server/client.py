@@ -32,6 +32,7 @@ from antecede.errors import (
     UsageError,
 )
 from antecede.server.connections import CLOSED_AT_ONCE, Connection, keep_alive
+from antecede.server.pauses import Backoff
 
 
 class Ticket:
@@ -219,7 +220,7 @@ class ClientLine:
         """The end of the last connection with a welcome from the server."""
         self._connection: Connection | None = None
         self._parts: list[wire.Part] = []
-        self._pause = _pause_first
+        self._backoff = Backoff()
         self._flushing = False
         self.welcomed = False
         self.dial_at: float | None = None
@@ -251,8 +252,7 @@ class ClientLine:
 
     def _dial_later(self, now: float) -> None:
         if not self.closed_here and not self.refusal:
-            self.dial_at = now + self._pause * (1 + self._random()) / 2
-            self._pause = min(2 * self._pause, limits.dial_seconds_max)
+            self.dial_at = now + self._backoff.next(self._random())
 
     def close(self) -> None:
         """Write what waits, and close the connection."""
@@ -353,7 +353,8 @@ class ClientLine:
                 self.trouble = part.reason
                 if part.at and not part.final:
                     # The server has moved, or was removed and another one has our mailbox.
-                    self.moved_to, self._pause = part.at, _pause_first
+                    self.moved_to = part.at
+                    self._backoff.reset()
                 if part.final:
                     self.refusal, self._refusal_code = part.reason, part.code or "refused"
 
@@ -371,7 +372,7 @@ class ClientLine:
         self._lost_at = None
         self._parts = []
         self.welcomed = True
-        self._pause = _pause_first
+        self._backoff.reset()
         self._owner.welcomed(part.address, part.last)
 
     def closed(self, reason: str, now: float) -> None:
@@ -406,4 +407,3 @@ def refusal_of(reason: str, code: str, retry: bool) -> AntecedeError:
 _refusals: Final = {
     kind.code: kind for kind in (UsageError, UnknownAgentError, NoRouteError, NotAllowedError, MailboxFullError)
 }
-_pause_first: Final = 0.05

@@ -20,6 +20,7 @@ from typing import Final
 
 from antecede import limits
 from antecede.channel.letters import Letter
+from antecede.server.pauses import is_last_try, pause_after
 
 
 class Inbox:
@@ -89,11 +90,11 @@ class Inbox:
     def failed(self, reason: str, now: float) -> None:
         """The handler failed: it is tried again, or its letter is dead."""
         self._tries += 1
-        if self._tries >= limits.reaction_tries_max:
+        if is_last_try(self._tries):
             self.dead(reason)
         else:
             self.running = False
-            self._try_at = now + limits.reaction_pause_seconds * 2 ** (self._tries - 1)
+            self._try_at = now + pause_after(self._tries)
 
     def dead(self, reason: str) -> None:
         """Set the letter aside as dead, for this reason: no handler can take it."""

@@ -4,7 +4,7 @@ Frames that may leave together share a write. While the connection is full, firs
 resends are dropped: their link sends them again.
 """
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -14,9 +14,7 @@ from antecede.channel import Outgoing
 from antecede.channel.consumer import unshared_frame
 from antecede.link import Ack, Frame
 from antecede.server.connections import Connection
-
-PAUSE_FIRST: Final = 0.05
-"""How long to wait, in seconds, before a peer is dialed again for the first time."""
+from antecede.server.pauses import Backoff
 
 
 class Unreachable(msgspec.Struct, frozen=True):
@@ -64,7 +62,7 @@ class Peer:
         """The reason that the other end gave for closing the connection."""
         self.dial_at: float | None = None
         """The time to dial; None: not now."""
-        self.pause = PAUSE_FIRST
+        self.backoff = Backoff()
 
     def begin(self) -> None:
         """Forget what was written to an earlier connection."""

@@ -22,13 +22,13 @@ from antecede.errors import WireError
 from antecede.link import Ack, Frame, Hello
 from antecede.objects.replicas import RULES, RULES_FOR_ALL, RULES_OF_SHARING
 from antecede.server import AgentServer, FromPeer
-from antecede.server.agreement import CHANGING, check_hello, link_hellos, refusal_of
+from antecede.server.agreement import CHANGING, check_hello, link_hellos, refusal_of, shared_domains
 from antecede.server.connections import NO_HELLO, Connection, keep_alive
 from antecede.server.driver import Driver
 from antecede.server.guard import Guard
 from antecede.server.inquiries import CODE, Inquiries
 from antecede.server.lessons import Lessons
-from antecede.server.peer import PAUSE_FIRST, Peer, Unreachable
+from antecede.server.peer import Peer, Unreachable
 from antecede.server.peer_ends import Dialed, Inquiry
 from antecede.server.words import Log, Refusal
 from antecede.wire import PeerFrames
@@ -73,18 +73,11 @@ class Peering:
         self._dialing: set[str] = set()
         self._consumers = dict(machine.channel.consumers)
         """The domains that the peers were made for."""
-        self.peers = {peer: Peer(peer, domains, machine.name < peer) for peer, domains in self._shared().items()}
+        shared = shared_domains(machine)
+        self.peers = {name: Peer(name, domains, machine.name < name) for name, domains in shared.items()}
         for each in self.peers.values():
             check_hello(self.epoch, machine.name, each.name, token, each.domains)
         self._choose_rules()
-
-    def _shared(self) -> dict[str, list[str]]:
-        """Return the domains that this server shares with each other one."""
-        shared: dict[str, list[str]] = {}
-        for domain, consumer in self._machine.channel.consumers.items():
-            for peer in consumer.links:
-                shared.setdefault(peer, []).append(domain)
-        return shared
 
     @property
     def epoch(self) -> str:
@@ -160,14 +153,15 @@ class Peering:
                     connection.close(f"domain {domain} was reset")
                     self.lost(peer, connection, f"domain {domain} was reset", now)
                 if peer.ours_to_dial:
-                    peer.pause, peer.dial_at = PAUSE_FIRST, now
+                    peer.backoff.reset()
+                    peer.dial_at = now
 
     def organise(self, now: float, learned: bool = False) -> None:
         """Follow the topology that is now in force. Connections to peers with which this server shares other domains
         than before, or domains that have begun again, are closed: nothing that was sent in them counts any more, and
         the next hello is about the new ones. All other connections continue, unless this server has ``learned`` the
         topology: then any peer may be behind."""
-        consumers, shared = self._machine.channel.consumers, self._shared()
+        consumers, shared = self._machine.channel.consumers, shared_domains(self._machine)
         begun = {name for name, one in self._consumers.items() if consumers.get(name) is not one}
         self._consumers = dict(consumers)
         before, self.peers = self.peers, {}
@@ -175,6 +169,9 @@ class Peering:
             known = before.get(name)
             if known is not None and known.domains == domains and begun.isdisjoint(domains) and not learned:
                 self.peers[name] = before.pop(name)
+                if known.dial_at is not None:  # It may have refused us because of the change.
+                    known.backoff.reset()
+                    known.dial_at = now
             else:
                 peer = self.peers[name] = Peer(name, domains, self._machine.name < name)
                 peer.dial_at = now if peer.ours_to_dial else None
@@ -258,8 +255,7 @@ class Peering:
 
     def _dial_later(self, peer: Peer, now: float) -> None:
         if peer.ours_to_dial:
-            peer.dial_at = now + peer.pause * (1 + self._random()) / 2
-            peer.pause = min(2 * peer.pause, limits.dial_seconds_max)
+            peer.dial_at = now + peer.backoff.next(self._random())
 
     def when_durable(self, then: Callable[[], None]) -> None:
         """Do something when everything so far is durable."""
@@ -340,6 +336,7 @@ class Peering:
             # Our own hello was sent in the oldest version, which every version reads.
             connection.speak(peer.version)
             peer.ready = True
+            peer.backoff.reset()
             peer.connections += 1
             self.unreachable.pop(peer.name, None)
             self._log.info("peer-connected", peer=peer.name, remote=connection.remote)
@@ -407,9 +404,11 @@ class Peering:
             peer.begin()
 
     def lost_dialed(self, peer: Peer, connection: Connection, reason: str, now: float) -> None:
-        """A connection that we dialed ended: dial again, later if the peer refused us."""
+        """A connection that we dialed ended: dial again, later if the peer refused us. The pauses grow until one is
+        open for frames: while a change is staged, or a lesson cannot be recorded, none is."""
         self.lost(peer, connection, reason, now)
-        peer.pause = max(peer.pause, 1.0) if peer.name in self.refusals else PAUSE_FIRST
+        if peer.name in self.refusals:
+            peer.backoff.grow_to(1.0)
         self._dial_later(peer, now)
 
     def fault(self, domain: str, name: str, reason: str) -> None:

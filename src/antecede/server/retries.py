@@ -18,9 +18,9 @@ from heapq import heapify, heappop, heappush
 
 from msgspec.structs import replace
 
-from antecede import limits
 from antecede.engine import Engine, React, Reaction, died
 from antecede.engine.host import Outcome
+from antecede.server.pauses import is_last_try, pause_after
 from antecede.server.words import Log
 from antecede.whereabouts import described
 
@@ -97,7 +97,7 @@ class Retries:
         """Return the reaction of a suspect that has had all its tries: it is dead, and is not tried again."""
         letter = due.letters[0]
         tries = self._suspects.of(due.agent, letter.id)
-        if tries < limits.reaction_tries_max:
+        if not is_last_try(tries):
             return None
         self.tries.pop(due.agent, None)
         reaction = died(letter, f"the process ended {tries} times while it was handled", self._check)
@@ -192,7 +192,7 @@ class Retries:
             tries=tries,
             reason=reason,
         )
-        if tries >= limits.reaction_tries_max and alone:
+        if is_last_try(tries) and alone:
             self.tries.pop(due.agent, None)
             outcome.reactions.append(died(letter, reason[:_reason_chars], self._check))
         else:
@@ -200,8 +200,7 @@ class Retries:
 
     def _wait(self, due: React, tries: int, now: float) -> None:
         self._number += 1
-        when = now + limits.reaction_pause_seconds * 2 ** (tries - 1)
-        heappush(self.waiting, (when, self._number, due))
+        heappush(self.waiting, (now + pause_after(tries), self._number, due))
 
 
 _reason_chars = 1_000

@@ -1,0 +1,47 @@
+"""Pauses between tries: how long to wait after a failure, and after how many failures to give up.
+
+A **handler** that fails, of an agent or of a client, is tried again a few times, each time after twice the pause; then
+its letter is dead. A **server** that cannot be reached, or refuses us, is dialed again for as long as it is needed. The
+pauses grow up to a bound, with a random part, so that many ends that lost the same server do not return together.
+"""
+
+from typing import Final
+
+from antecede import limits
+
+
+def is_last_try(tries: int) -> bool:
+    """Return whether a handler that has failed this many times is not tried again."""
+    return tries >= limits.reaction_tries_max
+
+
+def pause_after(tries: int) -> float:
+    """Return how many seconds to wait until a handler that has failed this many times is tried again."""
+    return float(limits.reaction_pause_seconds * 2 ** (tries - 1))
+
+
+class Backoff:
+    """The pauses before one server is dialed again."""
+
+    __slots__ = ("_pause",)
+
+    def __init__(self) -> None:
+        self._pause = _first_seconds
+
+    def next(self, random: float) -> float:
+        """Return how many seconds to wait before the next dial: half of the pause or more. ``random``: from 0 to 1. The
+        pause after that one is twice as long."""
+        seconds = self._pause * (1 + random) / 2
+        self._pause = min(2 * self._pause, limits.dial_seconds_max)
+        return seconds
+
+    def grow_to(self, seconds: float) -> None:
+        """Make the next pause at least this long."""
+        self._pause = max(self._pause, seconds)
+
+    def reset(self) -> None:
+        """Begin with the shortest pause again: the server can be used."""
+        self._pause = _first_seconds
+
+
+_first_seconds: Final = 0.05
