@@ -20,7 +20,7 @@ from typing import cast
 from antecede import limits
 from antecede.errors import UsageError, WireError
 from antecede.server.admission import Admission, Guest
-from antecede.server.connections import Receiver, serials
+from antecede.server.connections import Receiver, break_off, serials
 from antecede.wire import VERSION_OLDEST, AnyPart, Bye, Part, Unframer, frames
 
 
@@ -85,9 +85,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
                     return
                 parts = unframer.more() if unframer.pending else []
         except WireError as error:
-            # A client library that breaks a rule would break it again after a reconnect.
-            client = guest is not None and guest.known and not guest.server
-            self.close(str(error), final=client, code=error.code)
+            break_off(self, error, client=guest is not None and guest.is_client)
             return
         if guest is not None and len(unframer.pending) != guest.unfinished:
             guest.keeps(len(unframer.pending))

@@ -40,6 +40,11 @@ class Guest:
         self.unfinished = 0
         """Bytes of a frame that is not complete."""
 
+    @property
+    def is_client(self) -> bool:
+        """Whether its hello was accepted, and it is not another server."""
+        return self.known and not self.server
+
     def proved(self, *, server: bool) -> None:
         """The hello was accepted."""
         self.admission._proved(self, server)

@@ -5,6 +5,7 @@ from itertools import count
 from typing import Final, Protocol
 
 from antecede import limits
+from antecede.errors import WireError
 from antecede.wire import AnyPart, Part, Ping
 
 SILENT: Final = "silent"
@@ -81,7 +82,7 @@ class Receiver(Protocol):
     """The methods that a connection calls."""
 
     def received(self, parts: list[AnyPart]) -> None:
-        """Parts arrived. A :class:`antecede.errors.WireError` closes the connection with its text as the reason."""
+        """Parts arrived. After a :class:`antecede.errors.WireError` the caller must call ``break_off``."""
         ...
 
     def closed(self, reason: str, now: float) -> None:
@@ -91,6 +92,12 @@ class Receiver(Protocol):
     def writable(self) -> None:
         """A connection that was full has room again."""
         ...
+
+
+def break_off(connection: Connection, error: WireError, *, client: bool) -> None:
+    """Close a connection whose other end broke a rule of the protocol. ``client``: whether that is a client with a
+    session. Then it need not try again: a client library that breaks a rule would break it again after a reconnect."""
+    connection.close(str(error), final=client, code=error.code)
 
 
 def keep_alive(connection: Connection, now: float) -> None:

@@ -88,8 +88,8 @@ class ServerCore:
     # What the adapter calls.
 
     def received(self, receiver: Receiver, parts: list[AnyPart], now: float) -> bool:
-        """Take what a connection brings. Return True if a turn should be taken at once. A
-        :class:`antecede.errors.WireError` must close the connection."""
+        """Take what a connection brings. Return True if a turn should be taken at once. After a
+        :class:`antecede.errors.WireError` the caller must call :func:`antecede.server.connections.break_off`."""
         driver = self.driver
         driver.now = now
         if driver.awake:

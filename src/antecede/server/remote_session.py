@@ -7,7 +7,7 @@ from antecede.access import TOKEN, Who
 from antecede.channel import Letter, couple
 from antecede.errors import WireError
 from antecede.server import Accepted, Refused
-from antecede.server.connections import Connection
+from antecede.server.connections import Connection, break_off
 from antecede.server.sessions import MOVED, REPLACED, Sessions
 
 
@@ -82,7 +82,7 @@ class RemoteSession:
                 self._take_some()
             except WireError as error:
                 self._rest.clear()
-                self._connection.close(str(error), final=True, code=error.code)
+                break_off(self._connection, error, client=True)
 
     def _handle(self, parts: list[wire.AnyPart]) -> None:
         sessions, pinged = self._sessions, False

@@ -17,6 +17,7 @@ from antecede.engine.host import Host, Outcome
 from antecede.errors import AgentError, StoreError, StoreFailedError, StoreFullError, WireError
 from antecede.interrupts import is_ctrl_c
 from antecede.server import AgentServer, Plan
+from antecede.server.connections import break_off
 from antecede.server.items import FORMAT_OLDEST, LOG_FORMAT, joined
 from antecede.server.recovery import recover
 from antecede.server.truncations import truncated
@@ -259,7 +260,7 @@ class SimulatedServer:
             if self.core.received(end.receiver, parts, self.world.now):
                 self._poke()
         except WireError as error:
-            end.close(str(error), code=error.code)
+            break_off(end, error, client=end.guest is not None and end.guest.is_client)
 
     def _closed(self, end: End, reason: str) -> None:
         assert end.receiver is not None
