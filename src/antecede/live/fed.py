@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from antecede.live.tcp import LINGER_SECONDS, TcpConnection
 from antecede.server.connections import Receiver
+from antecede.server.sessions import STOPPING
 from antecede.wire import AnyPart
 
 if TYPE_CHECKING:
@@ -50,9 +51,12 @@ class Connections:
         connection.join(self._open)
         return Fed(self._runtime, self._runtime.core.peering.dialed(peer, connection))
 
-    async def all_told(self) -> None:
-        """Wait until the other ends have read why this server ends and have closed as well, but not long. If the
-        process ended before, unread input would reset connections, and the reason would be lost."""
+    async def close(self, reason: str) -> None:
+        """Close the connections that are still open: of ends without a hello, and of operators. Wait until clients and
+        servers have read why this server ends and have closed as well, but not long. If the process ended before,
+        unread input would reset connections, and the reason would be lost."""
+        for connection in list(self._open):
+            connection.close(reason, code=STOPPING)
         until = monotonic() + LINGER_SECONDS
-        while self._open and monotonic() < until:
+        while any(connection.lingers for connection in self._open) and monotonic() < until:
             await asyncio.sleep(0.002)

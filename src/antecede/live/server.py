@@ -269,7 +269,7 @@ class ServerRuntime:
                 await asyncio.to_thread(self.store.snapshot, snapshot.data, snapshot.upto)
             except StoreError as error:
                 self.log.error("snapshot-failed", reason=str(error))
-        await self.connections.all_told()
+        await self.connections.close(STOPS)
         self._ended = True
         await asyncio.to_thread(self.store.close)
         self.calls.close()
@@ -286,7 +286,7 @@ class ServerRuntime:
         self._cancel()
         self.calls.close()
         self.pulse.end()
-        await self.connections.all_told()
+        await self.connections.close(reason)
 
     def _cancel(self) -> None:
         """Cancel reactions in progress and dials."""

@@ -51,7 +51,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._deaf = False
         self.reason = self.code = ""
         """The reason for which this end closed it, and the rule that the other end broke."""
-        self._closing = self._told = False
+        self._closing = self._told = self._trusted = False
         self._linger: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -173,7 +173,13 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
             self._deaf = False
             self._transport.resume_reading()
 
+    @property
+    def lingers(self) -> bool:
+        """Whether this end has closed it, and a client or a server may still read why."""
+        return self._closing and self._trusted
+
     def trust(self, *, server: bool) -> None:
+        self._trusted = True
         self._unframer.trust(limits.frame_bytes_max if server else limits.client_frame_bytes_max)
         if self._guest is not None:
             self._guest.proved(server=server)

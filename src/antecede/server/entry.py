@@ -23,7 +23,7 @@ from antecede.server.inquiries import CODE
 from antecede.server.peer_ends import Answered
 from antecede.server.peering import Peering
 from antecede.server.remote_session import RemoteSession
-from antecede.server.sessions import MOVED, Sessions
+from antecede.server.sessions import MOVED, STOPPING, Sessions
 from antecede.server.words import Log, Refusal
 from antecede.topology.file import is_name
 from antecede.wire import AnyPart
@@ -313,7 +313,7 @@ class Incoming:
             self._entry.guard.leave(self._who)
         if self._known is not None:
             self._known.closed(reason, now)
-        elif reason and not self._refused and self.connection.code not in _counted:
+        elif reason and not self._refused and self.connection.code not in _unlogged:
             coded: dict[str, Any] = {"code": self.connection.code} if self.connection.code else {}
             self._entry.log.warning("stranger-gone", remote=self.connection.remote, **coded, reason=reason)
 
@@ -331,5 +331,5 @@ class Incoming:
             keep_alive(connection, now)
 
 
-_counted = ("too-many-strangers",)
-"""Codes of closed connections that are logged as a count from time to time, not one by one."""
+_unlogged = ("too-many-strangers", STOPPING)
+"""Codes of closed connections that are not logged one by one: the first is logged as a count from time to time."""
