@@ -14,15 +14,17 @@ from antecede import limits
 from antecede.engine import React, Reaction
 from antecede.server import batches
 from antecede.server.acknowledgements import Acknowledgements
-from antecede.server.client import ClientLine, Numbering, Ticket
+from antecede.server.client import ClientLine
 from antecede.server.driver import Driver
 from antecede.server.peering import Peering
+from antecede.server.publishing import Numbering, Ticket
 from antecede.server.retries import Retries
 from antecede.server.sessions import Sessions
 from antecede.server.shutdown import Shutdown
 from antecede.server.turns import Commit
 from antecede.simulator.servers.faults import Faults
 from helpers.planted import caught
+from helpers.windows import small_window
 
 Patch = pytest.MonkeyPatch
 
@@ -205,12 +207,19 @@ def test_a_batch_of_which_the_server_has_a_part(monkeypatch: Patch) -> None:
 
 def test_a_client_that_forgets_what_was_not_accepted(monkeypatch: Patch) -> None:
     def closed(self: ClientLine, reason: str, now: float) -> None:
-        self._owner._client._numbering.tickets.clear()  # type: ignore[attr-defined]
+        self._owner._client._publishing.numbering.tickets.clear()  # type: ignore[attr-defined]
         real(self, reason, now)
 
     real = ClientLine.closed
     monkeypatch.setattr(ClientLine, "closed", closed)
     caught(300)
+
+
+def test_a_client_that_ignores_its_window(monkeypatch: Patch) -> None:
+    """The server closes its connection for good."""
+    small_window(monkeypatch)
+    monkeypatch.setattr(Numbering, "_weigh", lambda self: None)
+    caught(300, "before more is accepted", faults=_clients)
 
 
 _clients = Faults(

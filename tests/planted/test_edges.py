@@ -18,7 +18,6 @@ from antecede.engine.quotas import Quotas
 from antecede.link import Link
 from antecede.orders.pruned import Pruned
 from antecede.server import AgentServer, client, dead_letters, entry, peering, requests
-from antecede.server.client import Numbering
 from antecede.server.connections import Connection
 from antecede.server.dead_letters import DeadLetters
 from antecede.server.hands import Hands
@@ -26,6 +25,7 @@ from antecede.server.inbox import Inbox
 from antecede.server.items import Forgot, Reacted
 from antecede.server.operations import Operations
 from antecede.server.peering import Peering
+from antecede.server.publishing import Numbering
 from antecede.server.questions import Questions
 from antecede.server.remote_session import RemoteSession
 from antecede.server.requests import REQUESTS

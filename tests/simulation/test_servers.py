@@ -6,17 +6,20 @@ that plays it again. The same schedules must find the bugs of ``tests/planted/te
 
 import os
 from collections import Counter
+from typing import Any
 
 import msgspec
 import pytest
 
 from antecede.server import AgentServer
 from antecede.server.projection import Projection, project
+from antecede.server.publishing import Numbering
 from antecede.simulator.servers import ServerWorld
 from antecede.simulator.servers.__main__ import main
 from antecede.simulator.servers.schedules import play
 from antecede.trace import DELIVER, HOP, SEND, Event, verify, write_trace
 from antecede.wire import is_temporary
+from helpers.windows import small_window
 
 _parts = 6
 _seeds = int(os.environ.get("ANTECEDE_SEEDS", "3000"))
@@ -41,6 +44,23 @@ def test_nothing_is_lost_twice_or_late(part: int) -> None:
     if _seeds >= 600:
         assert crashes > _seeds // _parts, "the schedules have become harmless"
         assert letters > 20 * _seeds // _parts, "the schedules have become empty"
+
+
+def test_clients_whose_window_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers close the connections of clients that do not wait (``tests/planted/test_drivers.py``)."""
+    small_window(monkeypatch)
+    crowded: list[bool] = []
+
+    def weigh(self: Numbering[Any]) -> None:
+        real(self)
+        crowded.append(self.crowded)
+
+    real = Numbering._weigh
+    monkeypatch.setattr(Numbering, "_weigh", weigh)
+    for seed in range(min(_seeds // _parts, 100)):
+        outcome = play(seed)
+        assert not outcome.found, outcome
+    assert sum(crowded) > len(crowded) // 20, "clients do not reach their window"
 
 
 def test_a_seed_replays_byte_for_byte() -> None:

@@ -5,7 +5,7 @@ import msgspec
 from antecede.channel.letters import Letter
 from antecede.engine.agents import Unanswered, name_of
 from antecede.errors import ClosedError, OverloadError, UnansweredError
-from antecede.server.client import Numbering, Ticket
+from antecede.server.publishing import Numbering, Ticket
 from antecede.server.questions import Questions
 
 

@@ -216,7 +216,7 @@ def test_a_client_is_welcomed_after_all_that_came_under_its_name(
         await first.send("bob@s1", Do(what="begin"))
         for number in range(6):
             first.send("bob@s1" if number % 2 else "carol@s1", Do(what=str(number) * 100))
-        first._flush_open()
+        first._publishing.flush()
         async with runtime.bus("alice") as second:
             await second.send("bob@s1", Do(what="mine"))
         bodies = [letter.body for letter in runtime.machine.engine.mailboxes["bob@s1"]]

@@ -1,10 +1,6 @@
-"""A client's end of the protocol, without I/O: its publishes and their numbers, and the line to its own server.
+"""A client's line to its own server, without I/O. For its publishes see :mod:`antecede.server.publishing`.
 
-**Publishes** are numbered 1, 2, 3 … without gaps and kept until the server has accepted them. After a broken connection
-the server's welcome says which ones it has; the others are sent again, so none is sent twice. The server skips the
-publishes after a refused one; they get new numbers.
-
-**The line** dials the server, sends the hello, and dials again after a broken connection, with growing pauses, for as
+The line dials the server, sends the hello, and dials again after a broken connection, with growing pauses, for as
 long as the client exists. A server that closes the connection for good (a wrong token, another client with the same
 name) ends the line. A temporary client closes its connection for good, and is then forgotten. If it was disconnected
 for so long that its server may have forgotten it, it gives up: publishes that it repeats might count as new.
@@ -13,9 +9,8 @@ The owner of a line (:class:`antecede.live.client.Bus`, or a simulated client) d
 with letters. ``now`` and randomness are arguments.
 """
 
-from collections import deque
 from collections.abc import Callable
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Protocol
 
 from antecede import limits, wire
 from antecede.access import Refusal
@@ -33,132 +28,7 @@ from antecede.errors import (
 )
 from antecede.server.connections import CLOSED_AT_ONCE, Connection, keep_alive
 from antecede.server.pauses import Backoff
-
-
-class Ticket:
-    """A batch of publishes: one or several notifications of one type to the same destinations."""
-
-    __slots__ = ("ask", "bodies", "bytes", "context", "kind", "number", "target", "to")
-
-    def __init__(
-        self, number: int, target: str | tuple[str, ...], to: tuple[str, ...], kind: str, ask: bool, context: str = ""
-    ) -> None:
-        self.number = number
-        """The number of the first publish."""
-        self.target = target
-        """The destinations as the caller gave them."""
-        self.to = to
-        self.kind = kind
-        self.ask = ask
-        self.context = context
-        """The span that all of them were sent in, as a W3C trace context; empty: none."""
-        self.bodies: list[bytes] = []
-        self.bytes = 0
-
-    def drop(self, count: int) -> None:
-        """Remove the first publishes of the batch, which were accepted; the rest becomes a new batch."""
-        self.number += count
-        del self.bodies[:count]
-
-
-T = TypeVar("T", bound=Ticket)
-
-
-class Numbering(Generic[T]):
-    """The publishes of one client that are not accepted yet, and the next number."""
-
-    def __init__(self, settled: Callable[[T, AntecedeError | None], None]) -> None:
-        """``settled``: called for each ticket that is accepted, or fails with an error."""
-        self._settled = settled
-        self.next = 1
-        """The number of the next publish."""
-        self.accepted_upto = 0
-        self.open: T | None = None
-        """The batch that is being filled; it has a number, but was not sent yet."""
-        self.tickets: deque[T] = deque()
-        """Batches that were sent and are not accepted yet, by number."""
-        self.asks: dict[int, T] = {}
-        """Questions that wait for an answer, by the number that an answer quotes."""
-
-    def keep(self, ticket: T) -> None:
-        """Keep a complete ticket until it is accepted."""
-        self.next = ticket.number + len(ticket.bodies)
-        self.tickets.append(ticket)
-
-    @property
-    def last(self) -> int:
-        """The number of the newest publish."""
-        return self.next - 1 + (0 if self.open is None else len(self.open.bodies))
-
-    @property
-    def outstanding(self) -> int:
-        """How many publishes are not accepted yet."""
-        return self.last - self.accepted_upto
-
-    def accepted(self, upto: int) -> None:
-        """Settle all publishes up to this number, which the server has."""
-        self.accepted_upto = max(self.accepted_upto, upto)
-        tickets = self.tickets
-        while tickets and tickets[0].number <= upto:
-            ticket = tickets[0]
-            known = upto + 1 - ticket.number
-            if known < len(ticket.bodies):
-                # After a broken connection the server may have only a part of a batch.
-                ticket.drop(known)
-                return
-            tickets.popleft()
-            self._settled(ticket, None)
-
-    def welcomed(self, last: int) -> AntecedeError | None:
-        """Process a welcome: the server has our publishes up to ``last``. Number the others again from there; they must
-        then be sent again. Return why the client cannot continue, if it cannot."""
-        if self.tickets and last >= self.next:
-            return UsageError("another client publishes under the same name: expected one at a time")
-        if last < self.accepted_upto:
-            lost = f"it had accepted {self.accepted_upto} publishes and now has {last}"
-            return RefusedError(f"the server lost its data: {lost}", "data-lost")
-        self.accepted(last)
-        self.next = last + 1
-        self._renumber()
-        return None
-
-    def refused(self, number: int, error: AntecedeError, retry: bool) -> AntecedeError | None:
-        """Process a refusal of the publish with this number and all after it. With ``retry`` all of them fail, and
-        their owners may try again later. Otherwise only this one fails, and the others get new numbers and must be sent
-        again. Return why the client cannot continue, if it cannot."""
-        tickets = self.tickets
-        if not tickets or tickets[0].number != number:
-            return UsageError(f"the server refused publish {number}, which is not the next")
-        self.next = number
-        if retry:
-            self.tickets = deque()
-            for ticket in tickets:
-                self._settled(ticket, error)
-        else:
-            self._settled(tickets.popleft(), error)
-        self._renumber()
-        return None
-
-    def fail(self, error: AntecedeError) -> None:
-        """Let everything that is not accepted fail, because there is no server any more."""
-        tickets, self.tickets = self.tickets, deque()
-        if self.open is not None:
-            tickets.append(self.open)
-            self.open = None
-        self.next = self.accepted_upto + 1
-        for ticket in tickets:
-            self._settled(ticket, error)
-
-    def _renumber(self) -> None:
-        tickets, self.tickets = self.tickets, deque()
-        moved = [*tickets, *([] if self.open is None else [self.open])]
-        asks = {id(ticket): self.asks.pop(ticket.number) for ticket in moved if ticket.number in self.asks}
-        for ticket in moved:
-            ticket.number = self.next
-            if id(ticket) in asks:
-                self.asks[ticket.number] = ticket
-            if ticket is not self.open:
-                self.keep(ticket)
+from antecede.server.publishing import Ticket
 
 
 class LineOwner(Protocol):
@@ -263,14 +133,15 @@ class ClientLine:
 
     # Writing.
 
-    def publish(self, ticket: Ticket, *, flush: bool = False) -> None:
-        """Send a ticket, if there is a connection; otherwise it is sent after the next welcome."""
+    def publish(self, ticket: Ticket, last: bool) -> None:
+        """Send a ticket, if there is a connection; otherwise it is sent after the next welcome. ``last``: nothing else
+        will be published at this moment, so what waits is written at once."""
         if self.welcomed:
             bodies = list(ticket.bodies)
             self._parts.append(
                 wire.Publish(ticket.number, ticket.to, ticket.kind, bodies, ticket.ask, context=ticket.context)
             )
-            if flush:
+            if last:
                 self.flush()
             else:
                 self._soon()

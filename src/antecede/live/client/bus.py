@@ -1,4 +1,5 @@
-"""The bus itself: numbers, tickets, questions; see :mod:`antecede.live.client`."""
+"""The bus itself: an adapter around :class:`antecede.server.publishing.Publishing` and
+:class:`antecede.server.questions.Questions`; see :mod:`antecede.live.client`."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -8,25 +9,16 @@ from typing import Any, Self, TypeVar, cast, overload
 import msgspec
 
 from antecede import limits, telemetry
-from antecede.channel.envelopes import body_fault, envelope_fault
 from antecede.channel.letters import Letter
 from antecede.engine.agents import Notification, Returned, name_of
 from antecede.engine.topic import Subscribe, Unsubscribe
-from antecede.errors import (
-    AgentError,
-    AntecedeError,
-    ClosedError,
-    OverloadError,
-    UsageError,
-    again,
-)
+from antecede.errors import AgentError, AntecedeError, ClosedError, UsageError, again
 from antecede.labels import has_label, tail_of
-from antecede.limits import letter_bytes_max, publish_batch_max, train_bytes_max
 from antecede.live.client.handlers import Call, Handlers, Received, read
 from antecede.live.client.ticket import Line, Ticket, Tickets
 from antecede.objects import Object
 from antecede.objects.remote import RemoteObject
-from antecede.server.client import Numbering
+from antecede.server.publishing import Publishing
 from antecede.server.questions import Questions
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -43,8 +35,9 @@ class Bus:
         """``name@server``, once welcomed."""
         self._line = line(self)
         self._loop: asyncio.AbstractEventLoop = cast(Any, None)
-        self._numbering: Numbering[Ticket] = Numbering(self._settled)
-        self._scheduled = False
+        self._publishing: Publishing[Ticket] = Publishing(Ticket, self._settled, self._line.publish, self._flush_soon)
+        self._put = self._publishing.put
+        self._numbering = self._publishing.numbering
         self._failed: list[Ticket] = []
         self._calm: list[asyncio.Future[None]] = []
         self._names: dict[type, str] = {}
@@ -55,11 +48,9 @@ class Bus:
         self._timer_at = 0.0
         self._listening = False
         self._handlers = Handlers(name, self._questions.answered, self._line.done)
-        self._closed: AntecedeError | None = None
         self._closed_here = False
         self._no_more = asyncio.Event()
         """The bus is closed."""
-        self._pause = 0.0
         self._tracing: Callable[[], str] | None = None
 
     async def __aenter__(self) -> Self:
@@ -80,15 +71,15 @@ class Bus:
         """Close the bus without waiting for anything."""
         self._handlers.close()
         await self._line.close()
-        self._closed_here = self._closed is None
+        self._closed_here = self._publishing.closed is None
         self.gone(ClosedError("the bus is closed"))
 
     async def until_closed(self) -> None:
         """Wait while handlers get letters. Return when this program closes the bus; raise the reason if the server has
         closed it for good, for example because another client took the name."""
         await self._no_more.wait()
-        if self._closed is not None and not self._closed_here:
-            raise again(self._closed)
+        if self._publishing.closed is not None and not self._closed_here:
+            raise again(self._publishing.closed)
 
     # Sending.
 
@@ -113,91 +104,46 @@ class Bus:
         """Send to one agent, or one multicast to several."""
         kind = self._names.get(type(notification))
         if kind is None:
-            return self._put(to, self._name(notification), _encode(notification), tail_of(notification))
-        return self._put(to, kind, _encode(notification))
+            kind = self._name(notification)
+            return self._put(to, kind, _encode(notification), self._context(tail_of(notification)))
+        return self._put(to, kind, _encode(notification), "" if self._tracing is None else self._context(""))
 
     def send_many(self, to: str | Iterable[str], notifications: Iterable[Notification]) -> Tickets:
         """Send several notifications, in this sequence, to one agent, or each to the same agents. There is one ticket
         for all: awaiting it raises the first refusal. If one of them cannot be sent, or if there are too many, nothing
         is sent. ``await bus.ready()`` before each call, and there is always room."""
-        self._check_open()
         some = list(notifications)
-        if len(some) > limits.publish_many_max:
-            raise UsageError(f"{len(some)} notifications in one call: expected at most {limits.publish_many_max}")
-        self._check_room(len(some))
-        to, targets = _targets(to)
-        batches = [batch for kind, group in groupby(some, type) for batch in self._encoded(kind, list(group))]
-        for kind, _, bodies in batches:
-            fault = envelope_fault(targets, kind) or body_fault(max(map(len, bodies)))
-            if fault:
-                raise UsageError(fault)
-        return Tickets([ticket for batch in batches for ticket in self._fill(to, *batch)])
+        self._publishing.check_room(len(some))
+        groups = [one for kind, group in groupby(some, type) for one in self._encoded(kind, list(group))]
+        return Tickets(self._publishing.put_many(to, groups))
 
     def _encoded(self, kind: type, some: list[Notification]) -> list[tuple[str, str, list[bytes]]]:
-        """Return notifications of one class as (name, label, bodies)."""
+        """Return notifications of one class as (name, context, bodies)."""
         name = self._names.get(kind) or self._name(some[0])
         if kind in self._names:
-            return [(name, "", [_encode(one) for one in some])]
+            return [(name, self._context(""), [_encode(one) for one in some])]
         labelled = [(tail_of(one), _encode(one)) for one in some]
-        return [(name, tail, [body for _, body in group]) for tail, group in groupby(labelled, lambda one: one[0])]
-
-    def _fill(self, to: str | tuple[str, ...], kind: str, tail: str, bodies: list[bytes]) -> list[Ticket]:
-        """Put bodies into batches; return these."""
-        context, tickets, at = self._context(tail), [], 0
-        while at < len(bodies):
-            ticket = self._batch(to, kind, context)
-            piece = bodies[at : at + publish_batch_max - len(ticket.bodies)]
-            while len(piece) > 1 and ticket.bytes + sum(map(len, piece)) > train_bytes_max:
-                del piece[len(piece) // 2 :]
-            ticket.bodies += piece
-            ticket.bytes += sum(map(len, piece))
-            at += len(piece)
-            tickets.append(ticket)
-        return tickets
+        alike = groupby(labelled, lambda one: one[0])
+        return [(name, self._context(tail), [body for _, body in group]) for tail, group in alike]
 
     def post(self, to: str | Iterable[str], kind: str, fields: dict[str, Any]) -> Ticket:
         """Send a notification by its name and its fields, without its class."""
-        return self._put(to, kind, _encode(fields))
-
-    def _put(self, to: str | Iterable[str], kind: str, body: bytes, tail: str = "") -> Ticket:
-        ticket = self._batch(to, kind, tail if self._tracing is None else self._context(tail))
-        if len(body) > letter_bytes_max:
-            raise UsageError(body_fault(len(body)))
-        ticket.bodies.append(body)
-        ticket.bytes += len(body)
-        return ticket
-
-    def _batch(self, to: str | Iterable[str], kind: str, context: str) -> Ticket:
-        """Return the batch that the next notification of this kind is added to."""
-        ticket = self._numbering.open
-        if (
-            ticket is None
-            or ticket.target != to
-            or ticket.kind != kind
-            or ticket.context != context
-            or len(ticket.bodies) >= publish_batch_max
-            or ticket.bytes > train_bytes_max
-        ):
-            ticket = self._numbering.open = self._begin(to, kind, context)
-            if not self._scheduled:
-                self._scheduled = True
-                self._loop.call_soon(self._flush)
-        return ticket
+        return self._put(to, kind, _encode(fields), self._context(""))
 
     async def ready(self) -> None:
         """Wait until more can be pipelined."""
-        if self._pause:
-            pause, self._pause = self._pause, 0.0
+        publishing = self._publishing
+        if publishing.pause:
+            pause, publishing.pause = publishing.pause, 0.0
             await asyncio.sleep(pause)
-        numbering = self._numbering
-        # Programs call this for each message. The batch that is being filled is not counted, because it is short.
-        while numbering.next - 1 - numbering.accepted_upto > limits.publish_window_max // 2:
+        while self._numbering.crowded:
             await self._change()
 
     async def drain(self) -> None:
         """Wait until all sends are accepted; raise the first refusal that no ticket's owner has seen."""
         while self.outstanding:
-            self._check_open()
+            if self._publishing.closed is not None:
+                raise again(self._publishing.closed)
             await self._change()
         failed, self._failed = self._failed, []
         for ticket in failed:
@@ -240,17 +186,13 @@ class Bus:
         return cast(Returned, read(await self._question(to, operation, body, seconds), Returned))
 
     async def _question(self, to: str, kind: str, body: bytes, timeout: float, tail: str = "") -> Letter:
-        if len(body) > letter_bytes_max:
-            raise UsageError(body_fault(len(body)))
         if not self._listening:
             self._listen()
-        ticket = self._begin(to, kind, tail if self._tracing is None else self._context(tail), ask=True)
-        ticket.bodies.append(body)
+        ticket = self._publishing.ask(to, kind, body, self._context(tail))
         answer: asyncio.Future[Letter] = self._loop.create_future()
         ticket.answer = answer
         due = self._questions.open(ticket, timeout, self._loop.time())
-        self._numbering.keep(ticket)
-        self._line.publish(ticket, False)
+        self._publishing.send(ticket)
         if self._timer is None or due < self._timer_at:
             self._set_timer()
         try:
@@ -294,46 +236,20 @@ class Bus:
 
     def _context(self, tail: str) -> str:
         """Return the context of a publish: the current span, and the label of its notification."""
-        trace = "" if self._tracing is None else self._tracing()
+        if self._tracing is None:
+            return tail
+        trace = self._tracing()
         # The servers of earlier versions refuse longer ones.
         return (trace + tail)[: max(limits.trace_context_chars_max, len(trace))]
 
-    def _begin(self, to: str | Iterable[str], kind: str, context: str, *, ask: bool = False) -> Ticket:
-        if self._closed is not None:
-            raise again(self._closed)
-        if self._numbering.open is not None:
-            self._flush_open(False)
-        self._check_room(1)
-        target, targets = _targets(to)
-        fault = envelope_fault(targets, kind)
-        if fault:
-            raise UsageError(fault)
-        return Ticket(self._numbering.next, target, targets, kind, ask, context)
-
-    def _check_room(self, count: int) -> None:
-        outstanding = self._numbering.outstanding
-        if outstanding + count > limits.publish_window_max:
-            raise OverloadError(f"{outstanding} publishes are not accepted yet: await bus.ready() or a ticket")
-
-    def _flush(self) -> None:
-        self._scheduled = False
-        self._flush_open()
-
-    def _flush_open(self, last: bool = True) -> None:
-        ticket, self._numbering.open = self._numbering.open, None
-        if ticket is not None and ticket.bodies:
-            self._numbering.keep(ticket)
-            self._line.publish(ticket, last)
+    def _flush_soon(self) -> None:
+        self._loop.call_soon(self._publishing.flush)
 
     async def _change(self) -> None:
         """Wait until something was accepted or refused."""
         future = self._loop.create_future()
         self._calm.append(future)
         await future
-
-    def _check_open(self) -> None:
-        if self._closed is not None:
-            raise again(self._closed)
 
     def _settled(self, ticket: Ticket, error: AntecedeError | None = None) -> None:
         ticket.settle(error)
@@ -352,13 +268,13 @@ class Bus:
     # Called by the line.
 
     def welcomed(self, address: str, last: int) -> None:
-        """Send again the publishes after this number, which the server does not have."""
+        """The server has our publishes up to this number."""
         self.address = address
-        error = self._numbering.welcomed(last)
+        error = self._publishing.welcomed(last)
         if error is not None:
             self.gone(again(error, address))
             return
-        self._send_again()
+        self._stir()
         if self._listening:
             self._handlers.begin()
             self._line.listen()
@@ -371,26 +287,16 @@ class Bus:
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
         """The publish of this number was not accepted, nor any after it."""
-        if retry:
-            self._pause = _pause_seconds
-        wrong = self._numbering.refused(number, error, retry)
+        wrong = self._publishing.refused(number, error, retry)
         if wrong is not None:
             self.gone(wrong)
         else:
-            self._send_again()
-
-    def _send_again(self) -> None:
-        for ticket in self._numbering.tickets:
-            self._line.publish(ticket, False)
-        self._stir()
+            self._stir()
 
     def gone(self, error: AntecedeError) -> None:
         """Fail everything, because there will be no server any more."""
-        if self._closed is None:
-            self._closed = error
         self._no_more.set()
-        self._numbering.fail(self._closed)
-        self._questions.fail_all(self._closed)
+        self._questions.fail_all(self._publishing.fail(error))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -429,16 +335,3 @@ class Bus:
         if not self._listening:
             self._listening = True
             self._loop.call_soon(self._line.listen)
-
-
-def _targets(to: str | Iterable[str]) -> tuple[str | tuple[str, ...], tuple[str, ...]]:
-    """Return destinations as the caller gave them, and as a list."""
-    target = to if isinstance(to, str) else tuple(to)
-    targets = (target,) if isinstance(target, str) else tuple(sorted(set(target)))
-    if not targets:
-        raise UsageError("a send without a destination: expected one agent or more")
-    return target, targets
-
-
-_pause_seconds = 0.05
-"""How long ``ready`` waits after the server refused a publish because of overload."""

@@ -18,7 +18,7 @@ from antecede.access.authoriser import temporary_name
 from antecede.access.model import CLIENT
 from antecede.access.proof import Keyring
 from antecede.errors import AntecedeError, ClosedError, RefusedError, UsageError, again
-from antecede.live.client import Bus, Ticket
+from antecede.live.client import Bus
 from antecede.live.tcp import dial
 from antecede.server.client import ClientLine
 from antecede.server.connections import Connection
@@ -56,6 +56,7 @@ class TcpLine:
         self._keeper: asyncio.Task[None] | None = None
         self._first: asyncio.Future[None] | None = None
         self._closed = asyncio.Event()
+        self.publish = self._line.publish
         self.done = self._line.done
         self.listen = self._line.listen
 
@@ -73,9 +74,6 @@ class TcpLine:
         except RefusedError:
             await self.close()
             raise
-
-    def publish(self, ticket: Ticket, last: bool) -> None:
-        self._line.publish(ticket, flush=last)
 
     async def close(self) -> None:
         if self._keeper is not None:

@@ -1,4 +1,4 @@
-"""A simulated client: the shipped line, numbering, inbox and questions, with an application that can be killed.
+"""A simulated client: the shipped line, publishes, inbox and questions, with an application that can be killed.
 
 Publishes that were not accepted are sent again after a reconnection. Letters may be handed out again (a client's
 handlers run at least once), and ``inbox`` holds each once, from the moment at which its handler has returned. A client
@@ -6,6 +6,7 @@ that is killed forgets everything, including which of its publishes were accepte
 A client that is taken over learns that another has its name.
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +17,9 @@ from antecede.channel import Letter
 from antecede.engine.agents import Notification, Returned, name_of
 from antecede.errors import AntecedeError, OverloadError, UnansweredError
 from antecede.labels import tail_of
-from antecede.server.client import ClientLine, Numbering, Ticket
+from antecede.server.client import ClientLine
 from antecede.server.inbox import Inbox
+from antecede.server.publishing import Publishing, Ticket, overload_pause_seconds
 from antecede.server.questions import Questions
 from antecede.simulator.servers.network import End, connect
 from antecede.simulator.servers.server import SimulatedServer
@@ -55,7 +57,12 @@ class SimulatedTicket(Ticket):
     """A ticket that remembers what it publishes."""
 
     __slots__ = ("publishes",)
-    publishes: list[Publish]
+
+    def __init__(
+        self, number: int, target: str | tuple[str, ...], to: tuple[str, ...], kind: str, ask: bool, context: str = ""
+    ) -> None:
+        super().__init__(number, target, to, kind, ask, context)
+        self.publishes: list[Publish] = []
 
     def drop(self, count: int) -> None:
         for publish in self.publishes[:count]:
@@ -97,9 +104,16 @@ class SimulatedClient:
         self._speaks = self.world.version()
         self._called: set[str] = set()
         """Letters whose handlers have returned in this life."""
-        self._numbering: Numbering[SimulatedTicket] = Numbering(self._settled)
+        self._waiting: deque[Publish] = deque()
+        """Publishes that wait until there is room for more."""
+        self._publishing: Publishing[SimulatedTicket] = Publishing(
+            SimulatedTicket,
+            self._settled,
+            lambda ticket, last: self._line.publish(ticket, last),
+            lambda: self._later(self.world.random.random() * 0.001, self._publishing.flush),
+        )
         self._inbox = Inbox(self._answered, lambda letters, dead: self._line.done(letters, dead))
-        self._questions: Questions[SimulatedTicket] = Questions(self._numbering, self._ended)
+        self._questions: Questions[SimulatedTicket] = Questions(self._publishing.numbering, self._ended)
         self._expires_at: float | None = None
         self._line = ClientLine(
             _Owner(self, life),
@@ -146,34 +160,25 @@ class SimulatedClient:
             return
         self.published.append(publish)
         if self._started:
-            self._put(publish)
+            self._waiting.append(publish)
+            self._put_waiting()
+
+    def _put_waiting(self) -> None:
+        """Publish what waits, while there is room."""
+        while self._waiting and not self._publishing.numbering.crowded:
+            self._put(self._waiting.popleft())
 
     def _put(self, publish: Publish) -> None:
-        numbering = self._numbering
-        ticket = numbering.open
-        shared = publish.to, publish.kind, publish.context
-        if ticket is not None and (publish.ask or (ticket.to, ticket.kind, ticket.context) != shared):
-            self._flush()
-            ticket = None
-        if ticket is None:
-            to, context = publish.to, publish.context
-            ticket = SimulatedTicket(numbering.next, to, to, publish.kind, publish.ask, context)
-            ticket.publishes = []
-            numbering.open = ticket
-            self._later(self.world.random.random() * 0.001, self._flush)
-        ticket.bodies.append(publish.body)
+        if not publish.ask:
+            ticket = self._publishing.put(publish.to, publish.kind, publish.body, publish.context)
+            ticket.publishes.append(publish)
+            return
+        ticket = self._publishing.ask(publish.to, publish.kind, publish.body, publish.context)
         ticket.publishes.append(publish)
-        if publish.ask:
-            if publish.question is not None:
-                self._questions.open(ticket, publish.question.timeout, self.world.now)
-                self._expire_later()
-            self._flush()
-
-    def _flush(self) -> None:
-        ticket, self._numbering.open = self._numbering.open, None
-        if ticket is not None:
-            self._numbering.keep(ticket)
-            self._line.publish(ticket)
+        if publish.question is not None:
+            self._questions.open(ticket, publish.question.timeout, self.world.now)
+            self._expire_later()
+        self._publishing.send(ticket)
 
     def _settled(self, ticket: SimulatedTicket, error: AntecedeError | None) -> None:
         if error is not None and ticket.ask:
@@ -184,7 +189,7 @@ class SimulatedClient:
         elif isinstance(error, OverloadError):
             # Try again, as the application would, one after the other.
             for publish in ticket.publishes:
-                self._later(0.05, self._put_again, publish)
+                self._later(overload_pause_seconds, self._put_again, publish)
         else:
             for publish in ticket.publishes:
                 publish.state = "refused"
@@ -300,34 +305,29 @@ class SimulatedClient:
 
     def welcomed(self, last: int) -> None:
         """The server has our publishes up to this number."""
-        numbering = self._numbering
-        error = numbering.welcomed(last)
+        error = self._publishing.welcomed(last)
         if error is not None:
             self.world.client_gone(self.address, error)
             return
-        for ticket in numbering.tickets:
-            self._line.publish(ticket)
         if not self._started:
             self._started = True
-            for publish in self.published:
-                if publish.state == "sent":
-                    self._put(publish)
+            self._waiting.extend(publish for publish in self.published if publish.state == "sent")
+        self._put_waiting()
         self._inbox.begin()
         self._line.listen()
 
     def accepted(self, upto: int) -> None:
         """All publishes up to this number are on the server's disk."""
-        self._numbering.accepted(upto)
+        self._publishing.accepted(upto)
+        self._put_waiting()
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
         """The publish of this number was not accepted, nor any after it."""
-        numbering = self._numbering
-        wrong = numbering.refused(number, error, retry)
+        wrong = self._publishing.refused(number, error, retry)
         if wrong is not None:
             self.world.wrong(self.address, str(wrong))
-        elif not retry:
-            for ticket in numbering.tickets:
-                self._line.publish(ticket)
+        else:
+            self._put_waiting()
 
     def delivered(self, letters: list[Letter]) -> None:
         """Letters arrived."""

@@ -1,0 +1,330 @@
+"""A client's publishes, without I/O: numbers, batches, how many may be outstanding, and what is sent again.
+
+**Numbers.** Publishes are numbered 1, 2, 3 … without gaps and kept until the server has accepted them. After a broken
+connection the server's welcome says which ones it has; the others are sent again, so none is sent twice. The server
+skips the publishes after a refused one; they get new numbers.
+
+**Batches.** Consecutive notifications of one type to the same destinations share a batch, up to a number and a size.
+The batch that is being filled is sent when the owner calls ``flush``, which it is asked to do soon, or when something
+comes that does not fit into it.
+
+**The window.** Only so many publishes may be outstanding; the server closes the connection of a client that sends more.
+An owner that waits while ``Numbering.crowded`` always has room for a batch.
+
+The owner (:class:`antecede.live.client.Bus`, or a simulated client) decides what to publish, and when to flush.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, Generic, TypeVar
+
+from antecede import limits
+from antecede.channel.envelopes import body_fault, envelope_fault
+from antecede.errors import AntecedeError, OverloadError, RefusedError, UsageError, again
+from antecede.limits import letter_bytes_max, publish_batch_max, train_bytes_max
+
+
+class Ticket:
+    """A batch of publishes: one or several notifications of one type to the same destinations."""
+
+    __slots__ = ("ask", "bodies", "bytes", "context", "kind", "number", "target", "to")
+
+    def __init__(
+        self, number: int, target: str | tuple[str, ...], to: tuple[str, ...], kind: str, ask: bool, context: str = ""
+    ) -> None:
+        self.number = number
+        """The number of the first publish."""
+        self.target = target
+        """The destinations as the caller gave them."""
+        self.to = to
+        self.kind = kind
+        self.ask = ask
+        self.context = context
+        """The span that all of them were sent in, as a W3C trace context; empty: none."""
+        self.bodies: list[bytes] = []
+        self.bytes = 0
+
+    def drop(self, count: int) -> None:
+        """Remove the first publishes of the batch, which were accepted; the rest becomes a new batch."""
+        self.number += count
+        del self.bodies[:count]
+
+
+T = TypeVar("T", bound=Ticket)
+
+
+class Numbering(Generic[T]):
+    """The publishes of one client that are not accepted yet, and the next number."""
+
+    def __init__(self, settled: Callable[[T, AntecedeError | None], None]) -> None:
+        """``settled``: called for each ticket that is accepted, or fails with an error."""
+        self._settled = settled
+        self.next = 1
+        """The number of the next publish."""
+        self.accepted_upto = 0
+        self.open: T | None = None
+        """The batch that is being filled; it has a number, but was not sent yet."""
+        self.tickets: deque[T] = deque()
+        """Batches that were sent and are not accepted yet, by number."""
+        self.asks: dict[int, T] = {}
+        """Questions that wait for an answer, by the number that an answer quotes."""
+        self.crowded = False
+        """Whether the owner should publish no more for now. Programs look at this for each message, so it is kept. The
+        batch that is being filled is not counted, because it is short."""
+
+    def keep(self, ticket: T) -> None:
+        """Keep a complete ticket until it is accepted."""
+        self.next = ticket.number + len(ticket.bodies)
+        self.tickets.append(ticket)
+        self._weigh()
+
+    def _weigh(self) -> None:
+        self.crowded = self.next - 1 - self.accepted_upto > limits.publish_window_max // 2
+
+    @property
+    def last(self) -> int:
+        """The number of the newest publish."""
+        return self.next - 1 + (0 if self.open is None else len(self.open.bodies))
+
+    @property
+    def outstanding(self) -> int:
+        """How many publishes are not accepted yet."""
+        return self.last - self.accepted_upto
+
+    def accepted(self, upto: int) -> None:
+        """Settle all publishes up to this number, which the server has."""
+        self.accepted_upto = max(self.accepted_upto, upto)
+        self._weigh()
+        tickets = self.tickets
+        while tickets and tickets[0].number <= upto:
+            ticket = tickets[0]
+            known = upto + 1 - ticket.number
+            if known < len(ticket.bodies):
+                # After a broken connection the server may have only a part of a batch.
+                ticket.drop(known)
+                return
+            tickets.popleft()
+            self._settled(ticket, None)
+
+    def welcomed(self, last: int) -> AntecedeError | None:
+        """Process a welcome: the server has our publishes up to ``last``. Number the others again from there; they must
+        then be sent again. Return why the client cannot continue, if it cannot."""
+        if self.tickets and last >= self.next:
+            return UsageError("another client publishes under the same name: expected one at a time")
+        if last < self.accepted_upto:
+            lost = f"it had accepted {self.accepted_upto} publishes and now has {last}"
+            return RefusedError(f"the server lost its data: {lost}", "data-lost")
+        self.accepted(last)
+        self.next = last + 1
+        self._renumber()
+        return None
+
+    def refused(self, number: int, error: AntecedeError, retry: bool) -> AntecedeError | None:
+        """Process a refusal of the publish with this number and all after it. With ``retry`` all of them fail, and
+        their owners may try again later. Otherwise only this one fails, and the others get new numbers and must be sent
+        again. Return why the client cannot continue, if it cannot."""
+        tickets = self.tickets
+        if not tickets or tickets[0].number != number:
+            return UsageError(f"the server refused publish {number}, which is not the next")
+        self.next = number
+        if retry:
+            self.tickets = deque()
+            for ticket in tickets:
+                self._settled(ticket, error)
+        else:
+            self._settled(tickets.popleft(), error)
+        self._renumber()
+        return None
+
+    def fail(self, error: AntecedeError) -> None:
+        """Let everything that is not accepted fail, because there is no server any more."""
+        tickets, self.tickets = self.tickets, deque()
+        if self.open is not None:
+            tickets.append(self.open)
+            self.open = None
+        self.next = self.accepted_upto + 1
+        self._weigh()
+        for ticket in tickets:
+            self._settled(ticket, error)
+
+    def _renumber(self) -> None:
+        self._weigh()
+        tickets, self.tickets = self.tickets, deque()
+        moved = [*tickets, *([] if self.open is None else [self.open])]
+        asks = {id(ticket): self.asks.pop(ticket.number) for ticket in moved if ticket.number in self.asks}
+        for ticket in moved:
+            ticket.number = self.next
+            if id(ticket) in asks:
+                self.asks[ticket.number] = ticket
+            if ticket is not self.open:
+                self.keep(ticket)
+
+
+class Publishing(Generic[T]):
+    """All publishes of one process of a client."""
+
+    def __init__(
+        self,
+        ticket: Callable[[int, str | tuple[str, ...], tuple[str, ...], str, bool, str], T],
+        settled: Callable[[T, AntecedeError | None], None],
+        send: Callable[[T, bool], None],
+        flush_soon: Callable[[], None],
+    ) -> None:
+        """``ticket``: makes one. ``settled``: called for each ticket that is accepted, or fails with an error.
+        ``send``: sends a ticket; its second argument says that nothing else is published at this moment.
+        ``flush_soon``: called when a batch was begun; ``flush`` must follow."""
+        self.numbering: Numbering[T] = Numbering(settled)
+        self.accepted = self.numbering.accepted
+        self._ticket = ticket
+        self._send = send
+        self._flush_soon = flush_soon
+        self._flushing = False
+        self.closed: AntecedeError | None = None
+        """The reason why nothing more can be published."""
+        self.pause = 0.0
+        """How many seconds to wait before the next publish, because the server was overloaded."""
+
+    def put(self, to: str | Iterable[str], kind: str, body: bytes, context: str = "") -> T:
+        """Publish a notification; return the batch that it is part of."""
+        ticket = self.numbering.open
+        if (
+            ticket is None
+            or ticket.target != to
+            or ticket.kind != kind
+            or ticket.context != context
+            or len(ticket.bodies) >= publish_batch_max
+            or ticket.bytes > train_bytes_max
+        ):
+            ticket = self._open(to, kind, context)
+        size = len(body)
+        if size > letter_bytes_max:
+            raise UsageError(body_fault(size))
+        ticket.bodies.append(body)
+        ticket.bytes += size
+        return ticket
+
+    def check_room(self, count: int) -> None:
+        """Raise an error if this many cannot be published together now."""
+        if self.closed is not None:
+            raise again(self.closed)
+        if count > limits.publish_many_max:
+            raise UsageError(f"{count} notifications in one call: expected at most {limits.publish_many_max}")
+        outstanding = self.numbering.outstanding
+        if outstanding + count > limits.publish_window_max:
+            raise OverloadError(f"{outstanding} publishes are not accepted yet: await bus.ready() or a ticket")
+
+    def put_many(self, to: str | Iterable[str], groups: list[tuple[str, str, list[bytes]]]) -> list[T]:
+        """Publish groups of notifications, each with its type, its context and its bodies; return their batches. If one
+        of them cannot be sent, none is."""
+        target, targets = _targets(to)
+        for kind, _, bodies in groups:
+            fault = envelope_fault(targets, kind) or body_fault(max(map(len, bodies)))
+            if fault:
+                raise UsageError(fault)
+        return [ticket for group in groups for ticket in self._fill(target, *group)]
+
+    def _fill(self, to: str | tuple[str, ...], kind: str, context: str, bodies: list[bytes]) -> list[T]:
+        """Put bodies into batches; return these."""
+        tickets, at = [], 0
+        while at < len(bodies):
+            # The first one begins a batch, if it must.
+            ticket = self.put(to, kind, bodies[at], context)
+            at += 1
+            piece = bodies[at : at + publish_batch_max - len(ticket.bodies)]
+            while piece and ticket.bytes + sum(map(len, piece)) > train_bytes_max:
+                del piece[len(piece) // 2 :]
+            ticket.bodies += piece
+            ticket.bytes += sum(map(len, piece))
+            at += len(piece)
+            tickets.append(ticket)
+        return tickets
+
+    def ask(self, to: str | Iterable[str], kind: str, body: bytes, context: str = "") -> T:
+        """Return the ticket of a question, with its number; ``send`` must follow at once."""
+        if len(body) > letter_bytes_max:
+            raise UsageError(body_fault(len(body)))
+        ticket = self._begin(to, kind, context, ask=True)
+        ticket.bodies.append(body)
+        return ticket
+
+    def send(self, ticket: T) -> None:
+        """Send a question."""
+        self.numbering.keep(ticket)
+        self._send(ticket, False)
+
+    def flush(self) -> None:
+        """Send the batch that is being filled."""
+        self._flushing = False
+        self._send_open(True)
+
+    def _open(self, to: str | Iterable[str], kind: str, context: str) -> T:
+        """Begin the next batch."""
+        ticket = self.numbering.open = self._begin(to, kind, context)
+        if not self._flushing:
+            self._flushing = True
+            self._flush_soon()
+        return ticket
+
+    def _begin(self, to: str | Iterable[str], kind: str, context: str, *, ask: bool = False) -> T:
+        numbering = self.numbering
+        if numbering.open is not None:
+            self._send_open(False)
+        # Otherwise there is room: at most half of the window is used.
+        if numbering.crowded or self.closed is not None:
+            self.check_room(1)
+        target, targets = _targets(to)
+        fault = envelope_fault(targets, kind)
+        if fault:
+            raise UsageError(fault)
+        return self._ticket(numbering.next, target, targets, kind, ask, context)
+
+    def _send_open(self, last: bool) -> None:
+        numbering = self.numbering
+        ticket, numbering.open = numbering.open, None
+        if ticket is not None and ticket.bodies:
+            numbering.keep(ticket)
+            self._send(ticket, last)
+
+    # From the server.
+
+    def welcomed(self, last: int) -> AntecedeError | None:
+        """Process a welcome: send again the publishes after this number, which the server does not have. Return why the
+        client cannot continue, if it cannot."""
+        wrong = self.numbering.welcomed(last)
+        if wrong is None:
+            self._send_again()
+        return wrong
+
+    def refused(self, number: int, error: AntecedeError, retry: bool) -> AntecedeError | None:
+        """Process a refusal of the publish with this number and all after it (see ``Numbering.refused``); send again
+        those that have not failed. Return why the client cannot continue, if it cannot."""
+        if retry:
+            self.pause = overload_pause_seconds
+        wrong = self.numbering.refused(number, error, retry)
+        if wrong is None:
+            self._send_again()
+        return wrong
+
+    def _send_again(self) -> None:
+        for ticket in self.numbering.tickets:
+            self._send(ticket, False)
+
+    def fail(self, error: AntecedeError) -> AntecedeError:
+        """Let everything that is not accepted fail, because there will be no server any more, and publish nothing from
+        now on. Return the reason, which is that of the first call."""
+        self.closed = self.closed or error
+        self.numbering.fail(self.closed)
+        return self.closed
+
+
+def _targets(to: str | Iterable[str]) -> tuple[str | tuple[str, ...], tuple[str, ...]]:
+    """Return destinations as the caller gave them, and as a list."""
+    target = to if isinstance(to, str) else tuple(to)
+    targets = (target,) if isinstance(target, str) else tuple(sorted(set(target)))
+    if not targets:
+        raise UsageError("a send without a destination: expected one agent or more")
+    return target, targets
+
+
+overload_pause_seconds: Final = 0.05
+"""How long a client waits after the server refused a publish because of overload."""
