@@ -9,8 +9,11 @@ class _World:
     def __init__(self) -> None:
         self.answers: list[str] = []
         self.done: list[tuple[list[str], str]] = []
+        self.begun: list[str] = []
         self.inbox = Inbox(
-            lambda letter: self.answers.append(letter.id), lambda ids, dead: self.done.append((ids, dead))
+            lambda letter: self.answers.append(letter.id),
+            lambda ids, dead: self.done.append((ids, dead)),
+            self.begun.append,
         )
 
     def deliver(self, *ids: str) -> None:

@@ -34,7 +34,8 @@ class LocalSession:
         await self._welcomed.wait()
 
     def publish(self, ticket: Ticket, last: bool) -> None:
-        self._sessions.publish(self, ticket.number, ticket.to, ticket.kind, ticket.bodies, ticket.ask, ticket.context)
+        sent = ticket.number, ticket.to, ticket.kind, ticket.bodies, ticket.ask, ticket.context, ticket.after
+        self._sessions.publish(self, *sent)
 
     def done(self, letters: list[str], dead: str) -> None:
         self._sessions.done(self, letters, dead)

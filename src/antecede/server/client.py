@@ -138,9 +138,8 @@ class ClientLine:
         will be published at this moment, so what waits is written at once."""
         if self.welcomed:
             bodies = list(ticket.bodies)
-            self._parts.append(
-                wire.Publish(ticket.number, ticket.to, ticket.kind, bodies, ticket.ask, context=ticket.context)
-            )
+            sent = ticket.number, ticket.to, ticket.kind, bodies, ticket.ask
+            self._parts.append(wire.Publish(*sent, context=ticket.context, after=ticket.after))
             if last:
                 self.flush()
             else:

@@ -26,11 +26,17 @@ from antecede.server.pauses import is_last_try, pause_after
 class Inbox:
     """The letters of one client, through all its connections."""
 
-    def __init__(self, answered: Callable[[Letter], None], done: Callable[[list[str], str], None]) -> None:
+    def __init__(
+        self,
+        answered: Callable[[Letter], None],
+        done: Callable[[list[str], str], None],
+        begins: Callable[[str], None],
+    ) -> None:
         """``answered``: takes an answer. ``done``: reports letters as handled; its second argument is why the last of
-        them is dead, empty if it is not."""
+        them is dead, empty if it is not. ``begins``: called before a letter is handled."""
         self._answered = answered
         self._done = done
+        self._begins = begins
         self._letters: deque[Letter] = deque()
         """Letters that were delivered on this connection and are not yet handled."""
         self._reported: list[str] = []
@@ -77,6 +83,7 @@ class Inbox:
             self._report("")
             return None
         self.running = True
+        self._begins(self._current.id)
         return self._current
 
     def deadline(self) -> float | None:
@@ -111,6 +118,7 @@ class Inbox:
             if letter.id in self._handled:
                 self._settle(letter, self._handled[letter.id], outdated=False)
             elif letter.answers:
+                self._begins(letter.id)
                 self._answered(letter)
                 self._settle(letter, "", outdated=False)
             else:

@@ -3,7 +3,8 @@
 Committed records are the only source. A ``Reacted`` or ``Handled`` item gives the ``deliver`` row of each letter at its
 agent (or client) and, directly after it, the ``send`` rows of the reaction's messages. A reaction that ran twice and
 was committed once gives one row. A client's publishes are its ``send`` rows. What a client publishes while it handles a
-letter comes after the letter, so a ``Read`` item gives the letter's row already. A packet that a router forwarded gives
+letter comes after the letter, so a ``Read`` item gives the letter's row already; if the letter dies afterwards, that is
+a ``local`` row. A packet that a router forwarded gives
 ``hop`` rows, which are numbered separately. A process is an agent or a client, by its address, never a server.
 
 **Ids are counted, not stored.** The machine numbers letters as it applies items. A reader of all records from the first
@@ -228,11 +229,10 @@ class Projection:
         agent, time = item.agent, (item.clock_ms + self.ahead_ms) * _ms
         for reaction in item.reactions:
             letter = reaction.letter
-            sort = _no_messages.get(letter.rpartition(".")[2][:1])
-            if sort is not None:
-                rows.append(Event(agent, self._next(agent), LOCAL, time=time, extra={sort: letter}))
-            elif not self._read or not self._was_read(agent, letter):
+            if not self._read or not self._was_read(agent, letter):
                 rows.append(self._delivered(agent, letter, time, bool(reaction.dead)))
+            elif reaction.dead:
+                rows.append(Event(agent, self._next(agent), LOCAL, time=time, dead=True, extra={"letter": letter}))
             for outbound in reaction.outbound:
                 if is_call(outbound.to):
                     self.numbers += 1
@@ -243,11 +243,11 @@ class Projection:
             self.numbers += len(reaction.alarms)
 
     def _has_read(self, item: Read, rows: list[Event]) -> None:
-        read = self._read.setdefault(item.agent, [])
+        read, time = self._read.setdefault(item.agent, []), (item.clock_ms + self.ahead_ms) * _ms
         for letter in item.letters:
             if letter not in read:
                 read.append(letter)
-                rows.append(self._delivered(item.agent, letter, (item.clock_ms + self.ahead_ms) * _ms, dead=False))
+                rows.append(self._delivered(item.agent, letter, time, dead=False))
 
     def _was_read(self, client: str, letter: str) -> bool:
         """Return whether the row of a letter that is handled now exists already, and forget that."""
@@ -260,6 +260,9 @@ class Projection:
         return True
 
     def _delivered(self, agent: str, letter: str, time: int, dead: bool) -> Event:
+        sort = _no_messages.get(letter.rpartition(".")[2][:1])
+        if sort is not None:
+            return Event(agent, self._next(agent), LOCAL, time=time, extra={sort: letter})
         row = Event(agent, self._next(agent), DELIVER, letter, time=time, dead=dead or None)
         known = self._letters.get(letter)
         if known is None:

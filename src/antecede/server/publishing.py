@@ -6,7 +6,8 @@ skips the publishes after a refused one; they get new numbers.
 
 **Batches.** Consecutive notifications of one type to the same destinations share a batch, up to a number and a size.
 The batch that is being filled is sent when the owner calls ``flush``, which it is asked to do soon, or when something
-comes that does not fit into it.
+comes that does not fit into it. What a client publishes before and after it begins to handle a letter is in different
+batches: each batch names the letter that it comes after, so that the trace of the server has the delivery before it.
 
 **The window.** Only so many publishes may be outstanding; the server closes the connection of a client that sends more.
 An owner that waits while ``Numbering.crowded`` always has room for a batch.
@@ -27,7 +28,7 @@ from antecede.limits import letter_bytes_max, publish_batch_max, train_bytes_max
 class Ticket:
     """A batch of publishes: one or several notifications of one type to the same destinations."""
 
-    __slots__ = ("ask", "bodies", "bytes", "context", "kind", "number", "target", "to")
+    __slots__ = ("after", "ask", "bodies", "bytes", "context", "kind", "number", "target", "to")
 
     def __init__(
         self, number: int, target: str | tuple[str, ...], to: tuple[str, ...], kind: str, ask: bool, context: str = ""
@@ -41,6 +42,8 @@ class Ticket:
         self.ask = ask
         self.context = context
         """The span that all of them were sent in, as a W3C trace context; empty: none."""
+        self.after = ""
+        """The last letter that the client had begun to handle before all of them; empty: none."""
         self.bodies: list[bytes] = []
         self.bytes = 0
 
@@ -183,6 +186,7 @@ class Publishing(Generic[T]):
         """The reason why nothing more can be published."""
         self.pause = 0.0
         """How many seconds to wait before the next publish, because the server was overloaded."""
+        self._after = ""
 
     def put(self, to: str | Iterable[str], kind: str, body: bytes, context: str = "") -> T:
         """Publish a notification; return the batch that it is part of."""
@@ -276,7 +280,15 @@ class Publishing(Generic[T]):
         fault = envelope_fault(targets, kind)
         if fault:
             raise UsageError(fault)
-        return self._ticket(numbering.next, target, targets, kind, ask, context)
+        ticket = self._ticket(numbering.next, target, targets, kind, ask, context)
+        ticket.after = self._after
+        return ticket
+
+    def begins(self, letter: str) -> None:
+        """The client begins to handle a letter: what it publishes from now on comes after it."""
+        if self.numbering.open is not None:
+            self._send_open(False)
+        self._after = letter
 
     def _send_open(self, last: bool) -> None:
         numbering = self.numbering

@@ -47,7 +47,7 @@ class Bus:
         """The time at which the first question may be late. One timer serves all: most are answered long before."""
         self._timer_at = 0.0
         self._listening = False
-        self._handlers = Handlers(name, self._questions.answered, self._line.done)
+        self._handlers = Handlers(name, self._questions.answered, self._line.done, self._publishing.begins)
         self._closed_here = False
         self._no_more = asyncio.Event()
         """The bus is closed."""

@@ -37,9 +37,15 @@ class Received(msgspec.Struct, frozen=True):
 class Handlers:
     """The handlers of one client."""
 
-    def __init__(self, name: str, answered: Callable[[Letter], None], done: Callable[[list[str], str], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        answered: Callable[[Letter], None],
+        done: Callable[[list[str], str], None],
+        begins: Callable[[str], None],
+    ) -> None:
         self._name = name
-        self._inbox = Inbox(answered, done)
+        self._inbox = Inbox(answered, done, begins)
         self._kinds: dict[str, tuple[Call, type[Notification] | None]] = {}
         self._topics: dict[str, tuple[Call, type[Notification] | None]] = {}
         self._rest: tuple[Call | None, type[Notification] | None] = (None, None)

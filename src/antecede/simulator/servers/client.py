@@ -112,7 +112,9 @@ class SimulatedClient:
             lambda ticket, last: self._line.publish(ticket, last),
             lambda: self._later(self.world.random.random() * 0.001, self._publishing.flush),
         )
-        self._inbox = Inbox(self._answered, lambda letters, dead: self._line.done(letters, dead))
+        self._inbox = Inbox(
+            self._answered, lambda letters, dead: self._line.done(letters, dead), self._publishing.begins
+        )
         self._questions: Questions[SimulatedTicket] = Questions(self._publishing.numbering, self._ended)
         self._expires_at: float | None = None
         self._line = ClientLine(

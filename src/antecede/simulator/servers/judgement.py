@@ -26,7 +26,7 @@ from antecede.server.words import OPERATOR
 from antecede.simulator.servers.client import Publish, SimulatedClient
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.world import Logs, ServerWorld
-from antecede.trace import DELIVER, SEND, Event, judge, match
+from antecede.trace import DELIVER, LOCAL, SEND, Event, judge, match
 from antecede.trace.conflicts import conflicts_in
 from antecede.trace.significant import judge_significant
 
@@ -189,8 +189,10 @@ def _clients(
                         item = msgspec.structs.replace(item, deadline_ms=0)
                     logged.setdefault(f"{item.client}@{name}", []).extend(_singly(item))
     got: dict[str, list[str | None]] = {}
+    # A client that publishes while it handles a letter has received it, and the letter may die afterwards.
+    died = {(row.process, (row.extra or {}).get("letter")) for row in rows if row.dead and row.kind == LOCAL}
     for row in sorted((row for row in rows if _received(row)), key=lambda row: row.index):
-        if not row.dead:
+        if not row.dead and (row.process, row.message) not in died:
             got.setdefault(row.process, []).append(row.message or (row.extra or {})["call"])
     for address, client in world.clients.items():
         if not _same(logged.get(address, []), client.published):
