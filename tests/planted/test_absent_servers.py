@@ -12,6 +12,7 @@ import pytest
 
 from antecede.server import agreement, changing, participation
 from antecede.server.change_items import Committed, Learned
+from antecede.server.change_requests import Stage
 from antecede.server.lessons import Lessons
 from antecede.server.organisation import Organisation
 from antecede.simulator.servers.changes import ChangeWorld
@@ -87,7 +88,7 @@ def test_a_new_server_without_the_past_of_the_system(monkeypatch: Patch) -> None
     real = participation.Participant.stage
 
     def stage(self: Any, given: str) -> Any:
-        stage = msgspec.json.decode(given, type=participation.Stage)
+        stage = msgspec.json.decode(given, type=Stage)
         return real(self, msgspec.json.encode(msgspec.structs.replace(stage, history=[])).decode())
 
     monkeypatch.setattr(participation.Participant, "stage", stage)

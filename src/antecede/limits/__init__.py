@@ -39,6 +39,10 @@ topology_bytes_max: Final = 4 * 1024 * 1024
 topology_servers_max: Final = 4_096
 topology_drawn_servers_max: Final = 1_024
 changes_kept_max: Final = 1_000
+change_number_max: Final = 2**32 - 1
+clock_ms_max: Final = (2**63 - 1) // 1_000_000
+mark_chars_max: Final = 64
+name_chars_max: Final = 64
 lesson_bytes_max: Final = 2 * topology_bytes_max
 change_page_bytes: Final = 256 * 1024
 change_bytes_max: Final = 1024 * 1024 * 1024
@@ -47,11 +51,13 @@ change_ask_seconds: Final = 2.0
 change_command_seconds_max: Final = 60.0
 removed_seconds: Final = 10.0
 """One topology file. Servers of one topology, and its domains. Servers of a drawn topology: more cannot be read.
-Changes of the topology that a server remembers: one per day for years. A topology with its history, as JSON. A page of
-what agents take along; what they take along to one server, which keeps it in memory: four times the letters that its
-mailboxes may hold. How long a server waits for the next command of a change before it resumes: commands come every
-tenth of a second, unless a server imports something large. The time between two questions about a decision. How long
-one command may take. How long a removed server stays, so that its clients learn the new address."""
+Changes of the topology that a server remembers: one per day for years. The number of a change: one per second for a
+century. A wall clock whose nanoseconds fit into 64 bits: the year 2262. The random name of a system or an attempt, or
+an epoch: 16 hexadecimal digits today. The name of a server, a domain or an agent. A topology with its history, as JSON.
+A page of what agents take along; what they take along to one server, which keeps it in memory: four times the letters
+that its mailboxes may hold. How long a server waits for the next command of a change before it resumes: commands come
+every tenth of a second, unless a server imports something large. The time between two questions about a decision. How
+long one command may take. How long a removed server stays, so that its clients learn the new address."""
 
 simulated_delay_seconds_max: Final = 1_000_000
 """One gap or delay of a simulated run: eleven days. Longer draws are cut to it."""

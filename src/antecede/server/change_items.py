@@ -1,23 +1,43 @@
-"""The items of a log that are about changes of the topology; see :mod:`antecede.server.organisation`."""
+"""The items of a log that are about changes of the topology; see :mod:`antecede.server.organisation`.
 
-from typing import Literal
+The types of numbers and texts here have bounds, because operators and other servers send them as JSON, in which a
+number may have any number of digits.
+"""
+
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
+from antecede import limits
 from antecede.engine.belongings import Belongings
+
+ChangeNumber = Annotated[int, Meta(ge=0, le=limits.change_number_max)]
+ClockMs = Annotated[int, Meta(ge=0, le=limits.clock_ms_max)]
+Mark = Annotated[str, Meta(max_length=limits.mark_chars_max)]
+"""The random name of a system or of an attempt, or the epoch of a topology."""
+Name = Annotated[str, Meta(max_length=limits.name_chars_max)]
+"""The name of a server or a domain."""
+TopologyText = Annotated[str, Meta(max_length=limits.topology_bytes_max)]
+Since = Annotated[dict[Name, ChangeNumber], Meta(max_length=limits.topology_servers_max)]
+"""For each domain the number of the change that began it."""
 
 
 class Epoch(msgspec.Struct, frozen=True, array_like=True):
     """A topology that is or was in force."""
 
-    change: int
-    epoch: str
-    clock_ms: int
+    change: ChangeNumber
+    epoch: Mark
+    clock_ms: ClockMs
     """The wall clock when it came into force; 0 if it is not known."""
-    attempt: str = ""
+    attempt: Mark = ""
     """The command that made the change; empty: not known."""
     guarantee: Literal["", "none", "fifo", "causal"] = ""
     """The weakest guarantee of all its domains; empty: not known."""
+
+
+History = Annotated[list[Epoch], Meta(max_length=limits.changes_kept_max)]
+"""The topologies so far, oldest first."""
 
 
 class Organised(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=41):

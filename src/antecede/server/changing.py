@@ -32,7 +32,7 @@ from collections.abc import Generator, Iterable
 import msgspec
 
 from antecede.errors import AntecedeError, DecidedError, TopologyError
-from antecede.server.participation import Stage, View, attempt_of
+from antecede.server.change_requests import Stage, View, attempt_of, read_view
 from antecede.topology import Change, TopologyFile, parse_topology, plan_change
 
 
@@ -254,8 +254,9 @@ def _look(
     wish: Wish, servers: Iterable[str]
 ) -> Generator[list[Command], list[dict[str, object] | None], dict[str, View]]:
     text, drop = wish.new.text(), "drop" if wish.drop else ""
-    answers = yield [Command(server, "change-look", (text, drop)) for server in servers]
-    views = [msgspec.convert(answer, View) for answer in answers if answer is not None]
+    asked = list(servers)
+    answers = yield [Command(server, "change-look", (text, drop)) for server in asked]
+    views = [read_view(one, answer) for one, answer in zip(asked, answers, strict=True) if answer is not None]
     return {view.server: view for view in views if not view.removed}
 
 

@@ -33,7 +33,18 @@ import msgspec
 from antecede import limits, wire
 from antecede.errors import TopologyError
 from antecede.server import AgentServer
-from antecede.server.change_items import Abandoned, Committed, Epoch, Learned, Staged
+from antecede.server.change_items import (
+    Abandoned,
+    ChangeNumber,
+    Committed,
+    Epoch,
+    History,
+    Learned,
+    Mark,
+    Since,
+    Staged,
+    TopologyText,
+)
 from antecede.server.organisation import Organisation, plan_for, topology_in
 from antecede.topology import TopologyFile, parse_topology, plan_change
 
@@ -41,11 +52,11 @@ from antecede.topology import TopologyFile, parse_topology, plan_change
 class Lesson(msgspec.Struct, frozen=True):
     """The topology in force at a server, and how it came about."""
 
-    system: str
-    change: int
-    topology: str
-    since: dict[str, int]
-    history: list[Epoch]
+    system: Mark
+    change: ChangeNumber
+    topology: TopologyText
+    since: Since
+    history: History
 
 
 def lesson_of(organisation: Organisation) -> bytes:

@@ -21,61 +21,12 @@ from antecede import limits
 from antecede.engine.belongings import Belongings, holds
 from antecede.errors import DecidedError, TopologyError, UsageError
 from antecede.server import AgentServer, Input
-from antecede.server.change_items import Abandoned, Committed, Epoch, Paused, Received, Staged
+from antecede.server.change_items import Abandoned, Committed, Paused, Received, Staged
+from antecede.server.change_requests import View, attempt_of, read_attempt, read_number, read_stage
 from antecede.server.learning import item_of, lesson_of, read_lesson
 from antecede.server.organisation import addresses_of, leaving_from, topology_in
 from antecede.topology import TopologyFile, parse_topology
 from antecede.wire import is_temporary
-
-
-class Stage(msgspec.Struct, frozen=True):
-    """The new topology, as every server gets it."""
-
-    system: str
-    change: int
-    topology: str
-    since: dict[str, int]
-    coordinator: str
-    clock_ms: int
-    attempt: str = ""
-    pausing: list[str] = []
-    """The servers on which letters must be waiting."""
-    drop: bool = False
-    """Whether letters of removed agents and clients may be lost."""
-    absent: list[str] = []
-    """The servers that do not take part."""
-    basis: str = ""
-    """The epoch of the topology in force."""
-    members: list[str] = []
-    """The servers of the topology in force; the others are added."""
-    history: list[Epoch] = []
-    """The topologies so far, oldest first, for new servers."""
-
-
-class View(msgspec.Struct, frozen=True):
-    """A server's answer to the first question: what it has, and what stands in the way of a change."""
-
-    server: str
-    system: str
-    change: int
-    epoch: str
-    topology: str
-    removed: bool = False
-    staged: int = 0
-    """The number of the change that is staged or for which the server pauses; 0: none."""
-    coordinator: str = ""
-    attempt: str = ""
-    """The attempt that the server takes part in; empty: none."""
-    idle: float | None = None
-    """The seconds since the last command of that attempt; None: they are not counted."""
-    since: dict[str, int] = {}
-    obstacles: list[str] = []
-    leaving: dict[str, int] = {}
-    """The agents and clients that will leave, each with the number of its letters."""
-    learns: bool = False
-    """Whether this server can learn changes that it has missed, and keeps apart from those that have missed one."""
-    history: list[Epoch] = []
-    """The topologies so far, oldest first."""
 
 
 class Participant:
@@ -116,13 +67,13 @@ class Participant:
     def preparation(self, name: str, arguments: list[str]) -> Callable[[], None] | None:
         """Return the work to do before a command, or None. It raises an error if the command must be refused."""
         if name == "change-stage" and len(arguments) == 1:
-            new = topology_in(_stage(arguments[0]).topology)
+            new = topology_in(read_stage(arguments[0]).topology)
             stay = self._with_other_classes(new)
             return lambda: self._prepare(new, stay)
         if name == "change-receive" and len(arguments) == 4 and arguments[2] == "1":
             attempt, page, _, data = arguments
             new = topology_in(self._staged(attempt).topology)
-            came = self._belongings(_number(page), data)
+            came = self._belongings(read_number(page), data)
             return lambda: self._prepare(new, came)
         return None
 
@@ -242,7 +193,7 @@ class Participant:
 
     def stage(self, given: str) -> dict[str, Any]:
         """Get ready for a change."""
-        machine, stage = self._machine, _stage(given)
+        machine, stage = self._machine, read_stage(given)
         self._check(attempt_of(stage.change, stage.attempt))
         staged = machine.organisation.staged
         if machine.name in stage.pausing and machine.organisation.paused != stage.change:
@@ -293,14 +244,14 @@ class Participant:
         indices = self._indices([one.address for one in going])
         going = [msgspec.structs.replace(one, index=indices.get(one.address, one.index)) for one in going]
         data = msgspec.msgpack.encode(going)
-        start = _number(page) * limits.change_page_bytes
+        start = read_number(page) * limits.change_page_bytes
         piece = data[start : start + limits.change_page_bytes]
         more = start + len(piece) < len(data)
         return {"server": self._machine.name, "agents": len(going), "data": b64encode(piece).decode(), "more": more}
 
     def receive(self, attempt: str, page: str, last: str, data: str) -> dict[str, Any]:
         """Take one page of the belongings of agents and clients that will live here; ``last``: "1" for the last."""
-        staged, number = self._staged(attempt), _number(page)
+        staged, number = self._staged(attempt), read_number(page)
         if last == "1":
             came = self._belongings(number, data)
             self._pages = []
@@ -343,10 +294,10 @@ class Participant:
     def commit(self, attempt: str, clock_ms: str) -> dict[str, Any]:
         """Let the staged change come into force."""
         organisation = self._machine.organisation
-        number, id_ = _attempt(attempt)
+        number, id_ = read_attempt(attempt)
         if organisation.change < number:
             self._staged(attempt)
-            self._change(Committed(number, _number(clock_ms), id_))
+            self._change(Committed(number, read_number(clock_ms, limits.clock_ms_max), id_))
         elif organisation.made_by(number) not in ("", id_):
             raise TopologyError(f"change {number} was made by another command: look at what is in force, and try again")
         return {"server": self._machine.name, "change": number}
@@ -354,7 +305,7 @@ class Participant:
     def abandon(self, attempt: str) -> dict[str, Any]:
         """Give up a change that was begun."""
         organisation = self._machine.organisation
-        number, id_ = _attempt(attempt)
+        number, id_ = read_attempt(attempt)
         if organisation.made_by(number) in ("", id_):
             raise DecidedError(
                 f"change {number} is in force at server {self._machine.name}: apply another change instead"
@@ -374,7 +325,7 @@ class Participant:
     def _check(self, attempt: str) -> tuple[int, str]:
         """Refuse an attempt to make an earlier change, or while the server takes part in another one."""
         organisation, name = self._machine.organisation, self._machine.name
-        number, id_ = _attempt(attempt)
+        number, id_ = read_attempt(attempt)
         if number <= organisation.change:
             raise TopologyError(f"change {number} is in force already at server {name}")
         if (organisation.paused or organisation.staged is not None) and organisation.attempt != id_:
@@ -386,30 +337,11 @@ class Participant:
         return TopologyError(f"server {self._machine.name} does not wait for change {number} any more: try again")
 
     def _staged(self, attempt: str) -> Staged:
-        number, id_ = _attempt(attempt)
+        number, id_ = read_attempt(attempt)
         staged = self._machine.organisation.staged
         if staged is None or (staged.change, staged.attempt) != (number, id_):
             raise TopologyError(f"change {number} is not staged any more at server {self._machine.name}")
         return staged
-
-
-def attempt_of(change: int, attempt: str) -> str:
-    """Return how a command names an attempt."""
-    return f"{change}:{attempt}"
-
-
-def _attempt(text: str) -> tuple[int, str]:
-    number, mark, id_ = text.partition(":")
-    if not mark or len(id_) > _attempt_chars_max:
-        raise UsageError(f"{text[:32]!r}: expected an attempt to make a change, such as 7:ab12")
-    return _number(number), id_
-
-
-def _stage(given: str) -> Stage:
-    try:
-        return msgspec.json.decode(given, type=Stage)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"unreadable change: {error}") from None
 
 
 def _bytes(page: str, data: str) -> bytes:
@@ -425,15 +357,8 @@ def _target(new: TopologyFile, address: str) -> str:
     return home or new.home_of(address.rpartition("@")[2] or address)
 
 
-def _number(text: str) -> int:
-    if not text.isdecimal() or len(text) > len(str(limits.counter_max)):
-        raise UsageError(f"{text[:32]!r}: expected a number")
-    return int(text)
-
-
 def _names(text: str) -> list[str]:
     return [name for name in text.split(",") if name]
 
 
 _obstacles_max = 20
-_attempt_chars_max = 64

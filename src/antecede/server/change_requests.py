@@ -1,0 +1,101 @@
+"""The contents of the commands with which an operator's process makes a change, and of their answers
+(:mod:`antecede.server.participation`). Nothing in them is trusted: every number, text and list has a bound.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from antecede import limits
+from antecede.errors import TopologyError, UsageError
+from antecede.server.change_items import ChangeNumber, ClockMs, History, Mark, Name, Since, TopologyText
+
+Names = Annotated[list[Name], Meta(max_length=limits.topology_servers_max)]
+"""The names of servers."""
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """The new topology, as every server gets it."""
+
+    system: Mark
+    change: ChangeNumber
+    topology: TopologyText
+    since: Since
+    coordinator: Name
+    clock_ms: ClockMs
+    attempt: Mark = ""
+    pausing: Names = []
+    """The servers on which letters must be waiting."""
+    drop: bool = False
+    """Whether letters of removed agents and clients may be lost."""
+    absent: Names = []
+    """The servers that do not take part."""
+    basis: Mark = ""
+    """The epoch of the topology in force."""
+    members: Names = []
+    """The servers of the topology in force; the others are added."""
+    history: History = []
+    """The topologies so far, oldest first, for new servers."""
+
+
+class View(msgspec.Struct, frozen=True):
+    """A server's answer to the first question: what it has, and what stands in the way of a change."""
+
+    server: str
+    system: Mark
+    change: ChangeNumber
+    epoch: Mark
+    topology: TopologyText
+    removed: bool = False
+    staged: ChangeNumber = 0
+    """The number of the change that is staged or for which the server pauses; 0: none."""
+    coordinator: Name = ""
+    attempt: Mark = ""
+    """The attempt that the server takes part in; empty: none."""
+    idle: float | None = None
+    """The seconds since the last command of that attempt; None: they are not counted."""
+    since: Since = {}
+    obstacles: list[str] = []
+    leaving: dict[str, int] = {}
+    """The agents and clients that will leave, each with the number of its letters."""
+    learns: bool = False
+    """Whether this server can learn changes that it has missed, and keeps apart from those that have missed one."""
+    history: History = []
+    """The topologies so far, oldest first."""
+
+
+def attempt_of(change: int, attempt: str) -> str:
+    """Return how a command names an attempt."""
+    return f"{change}:{attempt}"
+
+
+def read_attempt(text: str) -> tuple[int, str]:
+    """Read the number of a change, and the name of the attempt to make it."""
+    number, mark, id_ = text.partition(":")
+    if not mark or len(id_) > limits.mark_chars_max:
+        raise UsageError(f"{text[:32]!r}: expected an attempt to make a change, such as 7:ab12")
+    return read_number(number, limits.change_number_max), id_
+
+
+def read_stage(given: str) -> Stage:
+    """Read the content of ``change-stage``."""
+    try:
+        return msgspec.json.decode(given, type=Stage)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"unreadable change: {error}") from None
+
+
+def read_view(server: str, answer: object) -> View:
+    """Read the answer of a server to ``change-look``."""
+    try:
+        return msgspec.convert(answer, View)
+    except msgspec.ValidationError as error:
+        raise TopologyError(f"unreadable answer of server {server}: {error}") from None
+
+
+def read_number(text: str, most: int = limits.counter_max) -> int:
+    """Read a number that is not negative."""
+    if not text.isdecimal() or len(text) > len(str(most)) or int(text) > most:
+        raise UsageError(f"{text[:32]!r}: expected a number, at most {most}")
+    return int(text)
