@@ -8,7 +8,7 @@ import pytest
 from antecede import limits, wire
 from antecede.errors import TopologyError
 from antecede.server import AgentServer
-from antecede.server.change_items import Abandoned, Committed, Learned, Staged
+from antecede.server.change_items import Abandoned, Committed, Epoch, Learned, Staged
 from antecede.server.items import Published
 from antecede.server.learning import Lesson, item_of, learns, lesson_of, read_lesson, teaches
 from antecede.server.participation import Participant
@@ -76,6 +76,23 @@ def test_a_lesson_that_is_not_to_be_believed(other: dict[str, Any], reason: str)
     assert machine.snapshot() == before
     machine.organisation.system = ""
     assert isinstance(item_of(machine, _lesson(world)), Learned)
+
+
+def test_a_lesson_that_moves_clients_of_other_servers() -> None:
+    """No command can make such a change: the addresses NAME@s6 are on s5, which stays."""
+    domains, agents = {"A": "12", "B": "23", "C": "25"}, {"a": 1, "b": 2, "c": 3, "e": 5}
+    old = parse_topology(topology(domains, agents, moved="6>5"))
+    machine = AgentServer("s3", plan_of(old), 3)
+    machine.begin(old.epoch)
+    for moved, refused in (("6>2", "are on s5, which stays"), ("", "has no s6"), ("6>5", "")):
+        new = parse_topology(topology(domains, {**agents, "x": 2}, moved=moved))
+        history = [*machine.organisation.history, Epoch(1, new.epoch, 0, "x")]
+        lesson = Lesson("system", 1, new.text(), {}, history)
+        if refused:
+            with pytest.raises(TopologyError, match=refused):
+                item_of(machine, lesson)
+        else:
+            assert isinstance(item_of(machine, lesson), Learned)
 
 
 def test_a_system_with_another_past_teaches_nothing() -> None:

@@ -14,7 +14,8 @@ then both exchange frames. So
 * it is about this system: the system id is the same, or this server has none because it has missed the first change;
 * it continues from where this server is: its history names the change and the topology that are in force here, made by
   the same attempt. A system that was restored, or copied and changed elsewhere, has another history;
-* this server need not take part in the change from its topology to the new one, and its domains have not begun again.
+* the change from its topology to the new one is one that a command may make (``Change.refusals``);
+* this server need not take part in that change, and its domains have not begun again.
   Otherwise its data is older than the system, or the other server is not what it seems to be.
 
 A server without any data, which was started with the topology in force, learns the rest: nothing can be lost. A server
@@ -164,7 +165,11 @@ def _check_part(machine: AgentServer, lesson: Lesson) -> None:
     plan_for(new, machine.plan)
     if organisation.is_new(machine.channel) and new.epoch == old.epoch:
         return
-    if name in plan_change(old, new).needed:
+    change = plan_change(old, new)
+    if change.refusals:
+        # No command makes such a change: for example, the clients of another server would move.
+        raise TopologyError(f"change {lesson.change} of the topology: {change.refusals[0]}")
+    if name in change.needed:
         raise TopologyError(
             f"change {lesson.change} of the topology needs server {name}, which did not take part: its data is older "
             "than the system"
