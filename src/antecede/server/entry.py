@@ -128,11 +128,10 @@ class Incoming:
         if known is not None and not self._refused:
             known.received(parts)
             return
-        if self._refused:
-            return
-        # One part: the connection reads no more until it is trusted.
+        # One part, until the connection is trusted. What follows a refusal, or a lesson, does not count.
         for part in parts:
-            self._greet(part)
+            if not self._refused:
+                self._greet(part)
 
     def _greet(self, part: AnyPart) -> None:
         if self._teacher and not isinstance(part, wire.Bye):
