@@ -78,6 +78,17 @@ def test_a_lesson_that_is_not_to_be_believed(other: dict[str, Any], reason: str)
     assert isinstance(item_of(machine, _lesson(world)), Learned)
 
 
+@pytest.mark.parametrize("numbers", [(0, 900), (0, 2), (0, 1, 3), (0, 1, 1, 2), (0, 2, 1, 2), (0, 2**32 - 1)])
+def test_a_history_with_gaps_is_refused(numbers: tuple[int, ...]) -> None:
+    """Otherwise one lie makes the number of changes so large that no later change can have it."""
+    world = _world(MILD[:2])
+    machine, lesson = world.servers["s4"].machine, _lesson(world)
+    first, last = lesson.history
+    history = [first, *(msgspec.structs.replace(last, change=number) for number in numbers[1:])]
+    with pytest.raises(TopologyError, match="has gaps: expected every change since 0"):
+        item_of(machine, msgspec.structs.replace(lesson, change=numbers[-1], history=history))
+
+
 def test_a_lesson_that_moves_clients_of_other_servers() -> None:
     """No command can make such a change: the addresses NAME@s6 are on s5, which stays."""
     domains, agents = {"A": "12", "B": "23", "C": "25"}, {"a": 1, "b": 2, "c": 3, "e": 5}

@@ -13,10 +13,11 @@ then both exchange frames. So
 
 * it is about this system: the system id is the same, or this server has none because it has missed the first change;
 * it continues from where this server is: its history names the change and the topology that are in force here, made by
-  the same attempt. A system that was restored, or copied and changed elsewhere, has another history;
+  the same attempt, and every change since then, without a gap. A system that was restored, or copied and changed
+  elsewhere, has another history;
 * the change from its topology to the new one is one that a command may make (``Change.refusals``);
-* this server need not take part in that change, and its domains have not begun again.
-  Otherwise its data is older than the system, or the other server is not what it seems to be.
+* this server need not take part in that change, and its domains have not begun again. Otherwise its data is older than
+  the system, or the other server is not what it seems to be.
 
 A server without any data, which was started with the topology in force, learns the rest: nothing can be lost. A server
 that is being added has no past in the system. It believes a history that names the attempt that it has staged, and
@@ -28,6 +29,7 @@ others can make another change with the same number while this server is away.
 """
 
 from functools import lru_cache
+from itertools import pairwise
 
 import msgspec
 
@@ -154,6 +156,10 @@ def _check_lineage(machine: AgentServer, lesson: Lesson) -> None:
         )
     if not lesson.history or (lesson.history[-1].change, lesson.history[-1].epoch) != (lesson.change, new.epoch):
         raise TopologyError(f"the history of change {lesson.change} does not end with it")
+    since = organisation.change if same or staged is None else staged.change
+    numbers = [one.change for one in lesson.history if one.change >= since]
+    if any(later != earlier + 1 for earlier, later in pairwise(numbers)):
+        raise TopologyError(f"the history of change {lesson.change} has gaps: expected every change since {since}")
 
 
 def _check_part(machine: AgentServer, lesson: Lesson) -> None:
