@@ -47,6 +47,8 @@ class Participant:
         self._prepare = prepare
         self._indices = indices
         self._pages: list[bytes] = []
+        self._sizes: dict[int, tuple[Belongings, int]] = {}
+        """What has come from other servers for the change that is staged, with its size."""
         self.heard: Callable[[], float | None] = lambda: None
         """Returns the seconds since the last command of the attempt in progress."""
         self.commands: dict[str, tuple[int, Callable[..., Any]]] = {
@@ -252,6 +254,13 @@ class Participant:
     def receive(self, attempt: str, page: str, last: str, data: str) -> dict[str, Any]:
         """Take one page of the belongings of agents and clients that will live here; ``last``: "1" for the last."""
         staged, number = self._staged(attempt), read_number(page)
+        pages = [*self._earlier(number), _bytes(page, data)]
+        if sum(map(len, pages)) + self._came_bytes() > limits.change_bytes_max:
+            self._pages = []
+            raise TopologyError(
+                f"server {self._machine.name} gets more than {limits.change_bytes_max >> 20} MiB from other servers: "
+                "expected fewer agents and clients in one change, or smaller states"
+            )
         if last == "1":
             came = self._belongings(number, data)
             self._pages = []
@@ -259,14 +268,15 @@ class Participant:
             if came:
                 self._change(Received(staged.change, came))
         else:
-            self._pages = [*self._earlier(number), _bytes(page, data)]
-            if sum(map(len, self._pages)) > limits.change_bytes_max:
-                self._pages = []
-                raise TopologyError(
-                    f"server {self._machine.name} gets more than {limits.change_bytes_max >> 20} MiB from another one: "
-                    "expected fewer agents and clients in one change, or smaller states"
-                )
+            self._pages = pages
         return {"server": self._machine.name, "received": number}
+
+    def _came_bytes(self) -> int:
+        """Return the size of what has come from other servers already. Each part of it is encoded once."""
+        came = self._machine.organisation.came
+        sizes = [self._sizes.get(id(one)) or (one, len(msgspec.msgpack.encode(one))) for one in came]
+        self._sizes = {id(one): (one, size) for one, size in sizes}
+        return sum(size for _, size in sizes)
 
     def _earlier(self, page: int) -> list[bytes]:
         if page > len(self._pages):
