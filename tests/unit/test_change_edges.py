@@ -1,5 +1,7 @@
 """What happens between the first look of a change and its end: nothing that comes meanwhile is lost or overtaken."""
 
+import asyncio
+from base64 import b64decode
 from collections.abc import Callable
 
 import pytest
@@ -9,9 +11,10 @@ from antecede.channel import Letter, Past
 from antecede.engine import Reaction
 from antecede.engine.following import Following
 from antecede.errors import AntecedeError, OverloadError, TopologyError
+from antecede.live.client.changing import RunningServers
 from antecede.server import AgentServer, Input, Refused
 from antecede.server.change_items import Abandoned, Committed, Paused, Staged
-from antecede.server.changing import Command, Outcome, Wait, Wish, carry_out
+from antecede.server.changing import BusyServerError, Command, Outcome, Wait, Wish, carry_out
 from antecede.server.dead_letters import DeadLetters
 from antecede.server.items import Published, Reacted
 from antecede.server.participation import Participant
@@ -294,27 +297,65 @@ def test_the_settings_of_mailboxes_act_with_the_change() -> None:
     assert len(machine.engine.mailboxes["a"]) == 1
 
 
-def test_the_most_that_agents_may_take_along(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sources", [1, 2])
+def test_the_most_that_agents_may_take_along(monkeypatch: pytest.MonkeyPatch, sources: int) -> None:
+    """All that comes to one server counts, from whichever servers."""
     monkeypatch.setattr(limits, "change_page_bytes", 64)
-    pages = 0
+    received: list[tuple[str, int]] = []
 
     def count(command: Command) -> None:
-        nonlocal pages
-        pages += command.name == "change-receive" and command.arguments[2] == "0"
+        if command.name == "change-receive":
+            received.append((command.arguments[2], len(b64decode(command.arguments[3]))))
 
     def change() -> Outcome:
-        system = _System(_two)
-        system.step("s1", Published("alice", 1, ("a",), "Note", b"n" * 500))
-        return system.change(_moved, count)
+        agents = {"a": 1, "c": 3} if sources == 2 else {"a": 1}
+        system = _System(topology({"A": "123"}, {**agents, "b": 2}))
+        for agent, server in agents.items():
+            system.step(f"s{server}", Published("alice", 1, (agent,), "Note", b"n" * 500))
+        received.clear()
+        return system.change(topology({"A": "123"}, {**dict.fromkeys(agents, 2), "b": 2}), count)
 
     assert change().state == "done"
-    assert pages > 5, "it is handed over page by page"
-    kept = pages * 64
+    assert len(received) > 5 * sources, "it is handed over page by page"
+    # Several belongings are sent as a list: its head has one byte, and counts until the last page has come.
+    kept = sum(size for _, size in received) - (sources - 1)
     monkeypatch.setattr(limits, "change_bytes_max", kept)
     assert change().state == "done"
     monkeypatch.setattr(limits, "change_bytes_max", kept - 1)
-    with pytest.raises(TopologyError, match="server s2 gets more than 0 MiB from another one"):
+    with pytest.raises(TopologyError, match="server s2 gets more than 0 MiB from other servers"):
         change()
+
+
+def test_a_server_that_is_not_needed_and_cannot_write_is_left_out() -> None:
+    """Its disk is full: it answers, and the driver has tried for long enough."""
+    system = _System(topology({"A": "12", "B": "23", "C": "34"}, {"a": 1, "b": 2}))
+    new = topology({"A": "12", "B": "23", "C": "34"}, {"a": 1, "b": 2, "x": 2})
+    abandoned = []
+
+    def before(command: Command) -> None:
+        if command.name == "change-abandon":
+            abandoned.append(command.server)
+        if command.server == full and command.name in ("change-stage", "change-abandon"):
+            raise BusyServerError(full, "it cannot write its log")
+
+    full = "s4"
+    outcome = system.change(new, before)
+    assert (outcome.state, outcome.absent, abandoned) == ("done", ("s4",), ["s1", "s2", "s3"])
+    full, abandoned = "s2", []
+    with pytest.raises(BusyServerError, match="cannot write its log"):
+        system.change(topology({"A": "12", "B": "23", "C": "34"}, {"a": 1, "b": 2, "x": 2, "y": 2}), before)
+    assert abandoned == ["s1", "s3", "s4"]
+
+
+def test_an_operator_says_which_server_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask(self: RunningServers, command: Command) -> dict[str, object]:
+        raise OverloadError("cannot write its log")
+
+    monkeypatch.setattr(RunningServers, "_ask", ask)
+    monkeypatch.setattr("antecede.live.client.changing._busy_seconds_max", 0.0)
+    error = asyncio.run(RunningServers([])._answer(Command("s4", "change-stage")))
+    assert isinstance(error, BusyServerError)
+    assert (error.server, str(error)) == ("s4", "cannot write its log")
 
 
 def test_servers_that_began_with_different_files_are_named() -> None:

@@ -14,9 +14,9 @@ independent of each other. The process that drives it may be killed at any point
 **Servers that are down.** A server for which nothing changes may be down; it is *absent* and learns the change when it
 connects (:mod:`antecede.server.learning`). All servers that answer take part, so that they need not connect again. A
 server that is behind, because it was absent before, learns what it has missed first. If a server that is not needed
-goes away during the change, the change is abandoned and begun again without it; if it was decided, it is finished
-without it. The first server of the topology in force takes part in every change. So two commands cannot make different
-changes at the same time, even if each reaches only some servers.
+goes away during the change, or cannot write its log, the change is abandoned and begun again without it; if it was
+decided, it is finished without it. The first server of the topology in force takes part in every change. So two
+commands cannot make different changes at the same time, even if each reaches only some servers.
 
 Each run of this sequence is an **attempt** with a random name, which is part of every command. If two operators make
 changes at the same time, the second one waits until the first has ended, or does nothing for a while.
@@ -31,7 +31,7 @@ from collections.abc import Generator, Iterable
 
 import msgspec
 
-from antecede.errors import AntecedeError, DecidedError, TopologyError
+from antecede.errors import AntecedeError, DecidedError, OverloadError, TopologyError
 from antecede.server.change_requests import Stage, View, attempt_of, read_view
 from antecede.topology import Change, TopologyFile, parse_topology, plan_change
 
@@ -96,7 +96,8 @@ class Wish(msgspec.Struct, frozen=True):
 
 Steps = Generator[list[Command] | Wait, list[dict[str, object] | None], Outcome]
 """Yields commands, and is sent their answers; None: the server did not answer. A wait is sent an empty list. If a
-command fails, its error is thrown into the generator, which then abandons the change, unless it is decided."""
+command fails, its error is thrown into the generator, which then abandons the change, unless it is decided. A server
+that is busy for too long is a :class:`BusyServerError`."""
 
 
 class _Silent(TopologyError):
@@ -107,8 +108,18 @@ class _Silent(TopologyError):
         self.server = server
 
 
+class BusyServerError(OverloadError):
+    """A server answers, and could not carry out a command for as long as the driver has tried it again: for example, its
+    disk is full."""
+
+    def __init__(self, server: str, reason: str) -> None:
+        super().__init__(reason)
+        self.server = server
+
+
 def carry_out(wish: Wish, without: frozenset[str] = frozenset()) -> Steps:
-    """Make a change. ``without``: servers that went away during an earlier try, and are not asked any more."""
+    """Make a change. ``without``: servers that went away or were busy during an earlier try, and are not asked any
+    more."""
     views, old = yield from _survey(wish, without)
     if any(view.staged for view in views.values()):
         yield from _wait_for_others(wish, views)
@@ -135,10 +146,13 @@ def carry_out(wish: Wish, without: frozenset[str] = frozenset()) -> Steps:
         ready = yield from _all(Command(server, "change-ready", (attempt,)) for server in servers)
         yield from _hand_over(ready, attempt)
     except AntecedeError as error:
-        yield [Command(server, "change-abandon", (attempt,)) for server in servers]
-        if isinstance(error, _Silent) and error.server not in change.needed:
+        spare = error.server if isinstance(error, _Silent | BusyServerError) else ""
+        # A server that is busy would keep the others waiting. It gives up the change by itself.
+        busy = spare if isinstance(error, BusyServerError) else ""
+        yield [Command(server, "change-abandon", (attempt,)) for server in servers if server != busy]
+        if spare and spare not in change.needed:
             again = msgspec.structs.replace(wish, attempt=f"{wish.attempt.partition('.')[0]}.{len(without) + 1}")
-            return (yield from carry_out(again, without | {error.server}))
+            return (yield from carry_out(again, without | {spare}))
         raise
     moment = (attempt, str(wish.clock_ms))
     yield from _all([Command(stage.coordinator, "change-commit", moment, patient=True)])

@@ -14,7 +14,7 @@ from antecede import limits
 from antecede.access.proof import Keyring
 from antecede.errors import AntecedeError, ClosedError, OverloadError, RefusedError
 from antecede.live.client.operator import request
-from antecede.server.changing import Command, Outcome, Steps, Wait
+from antecede.server.changing import BusyServerError, Command, Outcome, Steps, Wait
 from antecede.topology import Address, TopologyFile, parse_topology
 
 Progress = Callable[[str], None]
@@ -85,7 +85,7 @@ class RunningServers:
             except AntecedeError as error:
                 return error
             if monotonic() - begun > most:
-                return None if most < _busy_seconds_max else OverloadError(trouble)
+                return None if most < _busy_seconds_max else BusyServerError(command.server, trouble)
             self._progress(f"waits for server {command.server}: {trouble}")
             await asyncio.sleep(_pause_seconds)
 
