@@ -12,9 +12,9 @@ import pytest
 
 from antecede.server import agreement, changing, participation
 from antecede.server.change_items import Committed, Learned
-from antecede.server.change_requests import Stage
 from antecede.server.lessons import Lessons
 from antecede.server.organisation import Organisation
+from antecede.simulator.servers import world
 from antecede.simulator.servers.changes import ChangeWorld
 from antecede.simulator.servers.changes_random import journey
 from antecede.simulator.servers.changing_world import FAULTS, ChangingWorld
@@ -83,16 +83,12 @@ def test_a_server_that_is_left_out_although_it_is_needed(monkeypatch: Patch) -> 
     _caught()
 
 
-def test_a_new_server_without_the_past_of_the_system(monkeypatch: Patch) -> None:
-    """It cannot teach others."""
-    real = participation.Participant.stage
-
-    def stage(self: Any, given: str) -> Any:
-        stage = msgspec.json.decode(given, type=Stage)
-        return real(self, msgspec.json.encode(msgspec.structs.replace(stage, history=[])).decode())
-
-    monkeypatch.setattr(participation.Participant, "stage", stage)
-    _caught(first=21)
+def test_a_server_that_asks_nobody_whether_there_was_a_change(monkeypatch: Patch) -> None:
+    """Whole servers: a server without a domain in common with the first one never learns."""
+    monkeypatch.setattr(Lessons, "_send_away", lambda self, hello, connection: connection.close("not believed"))
+    monkeypatch.setattr(world, "_steps_max", 30_000)
+    faults = msgspec.structs.replace(FAULTS, seconds=4.0)
+    found_by(lambda seed: ChangingWorld(seed, MILD, faults, 0.02, 0.8).play(60))
 
 
 def test_frames_that_flow_before_the_lesson(monkeypatch: Patch) -> None:

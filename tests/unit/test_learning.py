@@ -7,10 +7,20 @@ import pytest
 
 from antecede import limits, wire
 from antecede.errors import TopologyError
-from antecede.server import AgentServer
+from antecede.server import AgentServer, learning
 from antecede.server.change_items import Abandoned, Committed, Epoch, Learned, Staged
+from antecede.server.deciding import Deciding
 from antecede.server.items import Published
-from antecede.server.learning import Lesson, item_of, learns, lesson_of, read_lesson, teaches
+from antecede.server.learning import (
+    Lesson,
+    believes,
+    item_of,
+    learns,
+    lesson_of,
+    read_lesson,
+    teachers_of,
+    teaches,
+)
 from antecede.server.participation import Participant
 from antecede.server.projection import Projection
 from antecede.simulator.servers.changes import ChangeWorld, plan_of
@@ -140,6 +150,110 @@ def test_a_staged_change_is_decided_by_its_attempt() -> None:
         # Not before it is decided.
         undecided = msgspec.structs.replace(lesson, change=0)
         assert item_of(machine, undecided) is None
+
+
+def test_a_new_server_has_the_past_of_the_system() -> None:
+    more = topology({"A": "12", "B": "23", "C": "34", "D": "25"}, {**AGENTS, "x": 3, "e": 5})
+    world = _world([BUS, MILD[1], more])
+    assert len(world.servers["s1"].machine.organisation.history) == 3
+    assert world.servers["s5"].machine.organisation.history == world.servers["s1"].machine.organisation.history
+
+
+def test_a_lying_server_deceives_no_other() -> None:
+    """It has invented a change. The others go on without it."""
+    world = ChangeWorld(1, MILD[:2], crash=0, kill=0, rough=False)
+    s3, liar = world.servers["s3"], world.servers["s4"]
+    evil = parse_topology(topology({"A": "12", "B": "23", "C": "34"}, {**AGENTS, "evil": 4}))
+    history = [*liar.machine.organisation.history, Epoch(1, evil.epoch, 0, "x")]
+    liar.step([Learned("system", 1, evil.text(), {}, history)])
+    assert liar.machine.organisation.change == 1
+    for one in ("s1", "s2", "s3"):
+        world.connect(world.servers[one], liar)
+        assert world.servers[one].machine.organisation.change == 0
+    # The operator is not deceived either, and makes the change when the liar is stopped.
+    for _ in range(40):
+        world.operate()
+    assert {one.state for one in world.outcomes} == {"refused"}
+    assert s3.machine.organisation.change == 0
+    world.down(liar)
+    while not world.made:
+        world.operate()
+    liar.start()
+    for one in ("s1", "s2", "s3"):
+        world.connect(world.servers[one], liar)
+        organisation = world.servers[one].machine.organisation
+        assert (organisation.change, organisation.topology) == (1, world.topologies[1].text())
+
+
+def test_a_server_that_becomes_the_first_teaches_what_it_knows() -> None:
+    """A server that is down while another one becomes the first one learns from both, one after the other."""
+    domains = {"A": "12", "B": "23", "C": "34"}
+    first = topology({**domains, "D": "02"}, {**AGENTS, "e": 0})
+    world = _world([BUS, first, topology({**domains, "D": "02"}, {**AGENTS, "e": 0, "x": 2})])
+    s0, s1, s4 = (world.servers[name].machine for name in ("s0", "s1", "s4"))
+    assert (believes(s4, "s1"), believes(s4, "s0"), teachers_of(s4)) == (True, False, ["s1"])
+    assert (believes(s1, "s0"), believes(s1, "s2"), teachers_of(s0)) == (True, False, [])
+    s4.step([Learned("system", 1, first, s1.organisation.since, s1.organisation.history[:2])], 0.0, 0)
+    assert (believes(s4, "s1"), believes(s4, "s0")) == (False, True)
+    item = item_of(s4, read_lesson(lesson_of(s0.organisation)))
+    assert isinstance(item, Learned)
+    assert item.change == 2
+
+
+def test_who_is_believed() -> None:
+    file = parse_topology(BUS)
+
+    def machine(name: str, met: bool = True) -> AgentServer:
+        one = AgentServer(name, plan_of(file), 1)
+        one.begin(file.epoch)
+        if met:
+            next(iter(next(iter(one.channel.consumers.values())).links.values())).peer = 7
+        return one
+
+    assert [one for one in file.servers if believes(machine("s3"), one)] == ["s1"]
+    assert [one for one in file.servers if believes(machine("s3", met=False), one)] == ["s1"]
+    assert [one for one in file.servers if believes(machine("s1"), one)] == []
+    assert teachers_of(machine("s1")) == []
+    # A first server without any data.
+    assert [one for one in file.servers if believes(machine("s1", met=False), one)] == ["s2", "s3", "s4"]
+    for name, taught in (("s1", ["s2"]), ("s3", ["s1", "s2"])):
+        staged = machine(name, met=False)
+        staged.step([Staged("system", 1, MILD[1], {}, "s2", [], 0, "x")], 0.0, 0)
+        assert [one for one in file.servers if believes(staged, one)] == taught
+        assert teachers_of(staged) == taught
+
+
+def test_an_older_server_shows_with_its_hello_that_a_change_was_made() -> None:
+    """It cannot teach. Only the coordinator, and the first server, are believed."""
+    old, new = parse_topology(MILD[0]), parse_topology(MILD[1])
+    machine = AgentServer("s3", plan_of(old), 3)
+    machine.begin(old.epoch)
+    machine.step([Staged("system", 1, new.text(), {}, "s1", [], 7, "x")], 0.0, 0)
+    decided: list[Any] = []
+    deciding = Deciding(machine, decided.append)
+    hello = wire.ServerHello(wire.LESSONS - 1, 1, new.epoch, "s1", "s3", "", [], "system", 1)
+    wrong = [{"server": "s2"}, {"version": wire.LESSONS}, {"epoch": old.epoch}, {"change": 2}, {"system": "another"}]
+    for other in wrong:
+        assert not deciding.heard(msgspec.structs.replace(hello, **other))
+    assert deciding.heard(hello)
+    assert decided == [Committed(1, 7, "x")]
+
+
+def test_the_plan_of_a_lesson_is_made_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With hundreds of servers it takes seconds, so another thread makes it."""
+    world = _world([BUS, MILD[1], topology({"A": "12", "B": "23", "C": "34"}, {**AGENTS, "x": 3, "z": 2})])
+    participant, text = world.servers["s4"].participant, lesson_of(world.servers["s1"].machine.organisation).decode()
+    work = participant.preparation("change-learn", [text])
+    assert work is not None
+    work()
+
+    def plan(*given: Any) -> Any:
+        raise AssertionError("the plan was not kept")
+
+    monkeypatch.setattr(learning, "plan_change", plan)
+    monkeypatch.setattr(learning, "parse_topology", plan)
+    assert participant.learn(text)["learned"]
+    assert participant.preparation("change-learn", [text]) is None, "it knows all of it"
 
 
 def test_a_new_server_with_the_topology_in_force_learns_the_rest() -> None:

@@ -10,6 +10,7 @@ from antecede.server import AgentServer
 from antecede.server.admission import Admission
 from antecede.server.entry import Entry, Incoming
 from antecede.server.guard import Guard
+from antecede.server.lessons import UNCONFIRMED
 from antecede.server.peering import Peering
 from antecede.server.words import Log
 from antecede.topology import parse_topology
@@ -87,3 +88,31 @@ def test_only_the_first_part_of_a_lesson_counts() -> None:
     incoming.received([wire.Lesson(b"1"), wire.Lesson(b"2"), wire.Lesson(b"3")])
     incoming.received([wire.Lesson(b"4")])
     assert me.lessons == [b"1"]
+
+
+def test_a_server_that_is_not_believed_is_sent_away() -> None:
+    """The first server is asked. As long as it confirms nothing, the other one stays apart, with the reason."""
+    me, liar = _Server("s3"), _Server("s4", change=900)
+    asked: list[str] = []
+    me.peering.lessons.ask = asked.append
+    ends = []
+    for _ in range(3):
+        incoming, connection = _met(me, liar)
+        incoming.received([wire.Lesson(b"1")])
+        ends += connection.ended
+    assert ends == [("topology-changed", False), (UNCONFIRMED, True), (UNCONFIRMED, True)]
+    assert (asked, me.lessons) == (["s1"] * 3, [])
+    assert me.peering.refusals["s4"].endswith("s3 learns changes only from s1, which has not confirmed it")
+    # It has learned from the first server: the other one is sent away at once only if it is ahead again.
+    me.peering.lessons.organised()
+    assert _met(me, liar)[1].ended == [("topology-changed", False)]
+
+
+def test_the_first_server_learns_nothing() -> None:
+    me = _Server("s1")
+    asked: list[str] = []
+    me.peering.lessons.ask = asked.append
+    incoming, connection = _met(me, _Server("s2", change=1))
+    incoming.received([wire.Lesson(b"1")])
+    assert (connection.ended, asked, me.lessons) == ([(UNCONFIRMED, True)], [], [])
+    assert "s1 takes part in every change" in me.peering.refusals["s2"]

@@ -154,6 +154,7 @@ def test_what_waits_at_a_border_router_is_on_the_new_route_too(before: dict[str,
         (topology({"A": "12", "B": "23", "C": "34"}, AGENTS, {"C": "pruned"}), "134"),
         (topology({"A": "12", "B": "23", "C": "34"}, AGENTS).replace("7004", "7009"), "134"),
         (topology({"A": "12", "B": "23", "C": "34"}, AGENTS).replace("7002", "7009"), "12"),
+        (topology({"A": "12", "B": "23", "C": "34"}, AGENTS).replace("7001", "7009"), "1234"),
         (topology({"A": "12", "B": "23", "C": "34"}, {**AGENTS, "d": 3}), "1234"),
         (BUS.replace("nowhere:Agent", "nowhere:Other", 1), "1"),
         ('[application]\nmodule = "shop"\n' + BUS, "1234"),
@@ -162,6 +163,14 @@ def test_what_waits_at_a_border_router_is_on_the_new_route_too(before: dict[str,
 )
 def test_servers_that_must_take_part(new: str, needed: str) -> None:
     assert "".join(plan_change(parse_topology(BUS), parse_topology(new)).needed).replace("s", "") == needed
+
+
+def test_a_server_of_another_tree_is_needed_if_the_first_server_is_removed() -> None:
+    """It asks the first server whether there was a change; but nothing of its own is different."""
+    old, new = (parse_topology(topology({"A": members, "B": "45"}, {"b": 2, "d": 4})) for members in ("123", "23"))
+    change = plan_change(old, new)
+    assert change.needed == ("s1", "s2", "s3", "s4", "s5")
+    assert change.concerned == {"s1", "s2", "s3"}
 
 
 def test_nothing_changes_for_a_server_that_need_not_take_part() -> None:
@@ -181,7 +190,7 @@ def test_nothing_changes_for_a_server_that_need_not_take_part() -> None:
                 homes = [[one for one in file.agents if one.server == server] for file in (old, new)]
                 assert homes[0] == homes[1]
         always = set(files[0].servers).difference(*(plan_change(*two).needed for two in pairwise(files)))
-        assert not always & set(plan_change(files[0], files[-1]).needed)
+        assert not always & plan_change(files[0], files[-1]).concerned
     assert spare > 200, "the changes need all servers"
 
 

@@ -109,8 +109,8 @@ class _Silent(TopologyError):
 
 
 class BusyServerError(OverloadError):
-    """A server answers, and could not carry out a command for as long as the driver has tried it again: for example, its
-    disk is full."""
+    """A server answers, and could not carry out a command for as long as the driver has tried it again: for example,
+    its disk is full."""
 
     def __init__(self, server: str, reason: str) -> None:
         super().__init__(reason)
@@ -126,10 +126,13 @@ def carry_out(wish: Wish, without: frozenset[str] = frozenset()) -> Steps:
         views, old = yield from _survey(wish, without)
         yield from _finish(views, wish)
         views, old = yield from _survey(wish, without)
-    newest = max(view.change for view in views.values() if view.server in old.servers)
     unable: dict[str, str] = {}
-    if not wish.dry and any(view.change < newest for view in views.values() if view.server in old.servers):
-        unable = yield from _teach(views, old, newest)
+    for _ in views:
+        # A server may have to wait until the one that it learns from has learned.
+        behind = _behind(views, old)
+        if wish.dry or behind.keys() == unable.keys():
+            break
+        unable = yield from _teach(views, old, behind)
         views, old = yield from _survey(wish, without)
     outcome, leader = _examined(wish, views, old, unable)
     change, absent = outcome.change, outcome.absent
@@ -173,8 +176,8 @@ def _examined(wish: Wish, views: dict[str, View], old: TopologyFile, unable: dic
     change = plan_change(old, wish.new)
     leader = max((view for view in views.values() if view.server in old.servers), key=lambda view: view.change)
     servers = list({**old.servers, **wish.new.servers})
-    behind = [view for view in views.values() if view.server in old.servers and view.change < leader.change]
-    parties = [views[server] for server in servers if server in views and views[server] not in behind]
+    behind = _behind(views, old)
+    parties = [views[server] for server in servers if server in views and server not in behind]
     present = {view.server for view in parties}
     absent = tuple(server for server in servers if server not in present)
     members = [view for view in parties if view.server in old.servers]
@@ -183,7 +186,8 @@ def _examined(wish: Wish, views: dict[str, View], old: TopologyFile, unable: dic
     refusals = [f"server {server} does not answer, and must take part in this change" for server in silent]
     if not wish.dry:
         # A dry run teaches nothing, so it does not know whether these can learn.
-        refusals += [_behind(view, leader.change, unable) for view in behind if view.server in change.needed]
+        late = [view for view in behind.values() if view.server in change.needed]
+        refusals += [_why_behind(view, leader.change, unable) for view in late]
     state = "planned"
     if not change.differences:
         # If the first server is not there, this topology may have been replaced.
@@ -210,15 +214,30 @@ def _told(
     return [server for server, answer in zip(servers, answers, strict=True) if answer is None]
 
 
+def _behind(views: dict[str, View], old: TopologyFile) -> dict[str, View]:
+    """Return the servers of the topology in force that have missed changes."""
+    members = {name: view for name, view in views.items() if name in old.servers}
+    newest = max(view.change for view in members.values())
+    return {name: view for name, view in members.items() if view.change < newest}
+
+
 def _teach(
-    views: dict[str, View], old: TopologyFile, newest: int
+    views: dict[str, View], old: TopologyFile, behind: dict[str, View]
 ) -> Generator[list[Command], list[dict[str, object] | None], dict[str, str]]:
-    """Let servers learn the changes that they have missed. Return those that cannot, with the reason."""
-    leader = next(view.server for view in views.values() if view.server in old.servers and view.change == newest)
+    """Let servers learn the changes that they have missed. Return those that cannot, with the reason. Each learns from
+    the first server of its own topology (:func:`antecede.server.learning.believes`), so that a server that lies about
+    the topology in force deceives no other. If that server is gone, or has lost its data, the others are believed."""
     unable: dict[str, str] = {}
-    for view in [view for view in views.values() if view.server in old.servers and view.change < newest]:
+    members = [views[name] for name in old.servers if name in views]
+    leader = max(members, key=lambda view: view.change)
+    for view in behind.values():
+        first = next(iter(parse_topology(view.topology, "the topology in force").servers))
+        teacher = leader if first == view.server or first not in old.servers else views.get(first)
+        if teacher is None or teacher.change <= view.change:
+            unable[view.server] = f"server {first}, from which it learns changes, has no newer one"
+            continue
         try:
-            answers = yield [Command(leader, "change-lesson")]
+            answers = yield [Command(teacher.server, "change-lesson")]
             if answers[0] is not None:
                 yield [Command(view.server, "change-learn", (str(answers[0]["lesson"]),))]
         except AntecedeError as error:
@@ -311,7 +330,7 @@ def _in_force(views: dict[str, View]) -> TopologyFile:
     return agreed[0]
 
 
-def _behind(view: View, newest: int, unable: dict[str, str]) -> str:
+def _why_behind(view: View, newest: int, unable: dict[str, str]) -> str:
     reason = unable.get(view.server, "it has not learned them yet: try again")
     return f"server {view.server} has change {view.change}, and others have {newest}: {reason}"
 

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from antecede import limits
 from antecede.server import AgentServer
 from antecede.server.change_items import Abandoned, Committed
+from antecede.server.learning import believes
 from antecede.wire import LESSONS, ServerHello
 
 
@@ -78,7 +79,7 @@ class Deciding:
         staged = organisation.staged
         if staged is None:
             return False
-        older = hello.version < LESSONS
+        older = hello.version < LESSONS and believes(self._machine, hello.server)
         made = organisation.decided(hello.system, hello.change, hello.epoch.partition("~")[0]) if older else None
         if made is not None:
             self._decide(made)

@@ -207,8 +207,10 @@ class Incoming:
             lessons.give(part, connection, dialed=False)
             return
         if stranger is None and lessons.are_due_from(part):
-            self._teacher = part.server
-            lessons.expect(part, connection, dialed=False)
+            if lessons.expect(part, connection, dialed=False):
+                self._teacher = part.server
+            else:
+                self._refused = True
             return
         refusal = stranger or entry.peering.refusal(part)
         if refusal is not None and stranger is None and entry.peering.inquiries.answers(part, refusal):

@@ -1,15 +1,21 @@
 """Changes that were made without this server: it learns them from another server, before frames flow between the two.
 
-A server for which nothing changes (``Change.needed`` in :mod:`antecede.topology.change`) need not be up when a change
-is made. While it is *behind*, it goes on with the topology that it knows. Of two servers that connect, the one that is
-ahead sends a **lesson**: the topology in force, and how it came about. The other one records it (``Learned``), and only
-then both exchange frames. So
+A server for which nothing changes (see :mod:`antecede.topology.change`) need not be up when a change is made. While it
+is *behind*, it goes on with the topology that it knows. Of two servers that connect, the one that is ahead sends a
+**lesson**: the topology in force, and how it came about. The other one records it (``Learned``), and only then both
+exchange frames. So
 
 * a frame never comes from a server with a newer topology: all its senders and destinations are known;
-* the new topology spreads from server to server, whichever of them are up at the same time;
 * several changes that were missed are one lesson: nothing of this server was different in any of them.
 
-**What is checked.** The other end has proved to be a server. Still a lesson is refused, unless
+**Who is believed.** A server that was taken over could invent changes. If others believed it, they would stay apart for
+ever from those that must take part in every change. So a server learns only from the **first server of its topology in
+force**: that one takes part in every change of this topology, so it knows whether there was one. If any other server is
+ahead, this server asks the first one (:mod:`antecede.server.inquiries`), also if it shares no domain with it. The first
+server may be another one after a change; then the rest is learned from that one. The coordinator of a staged change is
+believed, too, because its log decides. The first server itself learns nothing, unless it has lost its data.
+
+**What is checked.** The other end has proved to be a server that is believed. Still a lesson is refused, unless
 
 * it is about this system: the system id is the same, or this server has none because it has missed the first change;
 * it continues from where this server is: its history names the change and the topology that are in force here, made by
@@ -28,6 +34,7 @@ one, the change is finished here; if it is another one, it was abandoned. The nu
 others can make another change with the same number while this server is away.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
 
@@ -49,7 +56,7 @@ from antecede.server.change_items import (
     TopologyText,
 )
 from antecede.server.organisation import Organisation, plan_for, topology_in
-from antecede.topology import TopologyFile, parse_topology, plan_change
+from antecede.topology import Change, TopologyFile, parse_topology, plan_change
 
 
 class Lesson(msgspec.Struct, frozen=True):
@@ -101,6 +108,26 @@ def learns(machine: AgentServer, hello: wire.ServerHello) -> bool:
     return hello.teaches or (hello.server in file.servers and bool(hello.links))
 
 
+def believes(machine: AgentServer, server: str) -> bool:
+    """Return whether this server learns changes from another one."""
+    organisation, file, staged = machine.organisation, machine.plan.file, machine.organisation.staged
+    if file is None or server == machine.name:
+        return False
+    first = next(iter(file.servers))
+    if first == machine.name and staged is None and organisation.is_new(machine.channel):
+        # It has lost its data. Whatever it believes, all others believe as well.
+        return True
+    return server == first or (staged is not None and server == staged.coordinator)
+
+
+def teachers_of(machine: AgentServer) -> list[str]:
+    """Return the servers to ask if another one, which this server does not believe, knows newer changes."""
+    file = machine.plan.file
+    known = [] if file is None else [next(iter(file.servers))]
+    known += [] if machine.organisation.staged is None else [machine.organisation.staged.coordinator]
+    return [one for one in dict.fromkeys(known) if one != machine.name]
+
+
 def item_of(machine: AgentServer, lesson: Lesson) -> Learned | Committed | Abandoned | None:
     """Return the next item that brings a server nearer to a lesson; None: it knows it all. Another one may follow
     later. A lesson that is not to be believed raises :class:`TopologyError`."""
@@ -126,6 +153,20 @@ def item_of(machine: AgentServer, lesson: Lesson) -> Learned | Committed | Aband
         return Abandoned(number, organisation.attempt)
     _check_part(machine, lesson)
     return Learned(lesson.system, lesson.change, lesson.topology, lesson.since, lesson.history)
+
+
+def preparation(machine: AgentServer, lesson: Lesson) -> Callable[[], None] | None:
+    """Return the work to do before ``item_of``, or None: in large topologies the plan of a change takes seconds. The
+    work does not use the machine, so another thread may do it."""
+    organisation = machine.organisation
+    if lesson.change <= organisation.change or not organisation.topology:
+        return None
+    old, new = organisation.topology, lesson.topology
+
+    def work() -> None:
+        _planned(old, new)
+
+    return work
 
 
 def _is_made(staged: Staged, made: Epoch) -> bool:
@@ -171,11 +212,11 @@ def _check_part(machine: AgentServer, lesson: Lesson) -> None:
     plan_for(new, machine.plan)
     if organisation.is_new(machine.channel) and new.epoch == old.epoch:
         return
-    change = plan_change(old, new)
+    change = _planned(organisation.topology, lesson.topology)
     if change.refusals:
         # No command makes such a change: for example, the clients of another server would move.
         raise TopologyError(f"change {lesson.change} of the topology: {change.refusals[0]}")
-    if name in change.needed:
+    if name in change.concerned:
         raise TopologyError(
             f"change {lesson.change} of the topology needs server {name}, which did not take part: its data is older "
             "than the system"
@@ -191,3 +232,8 @@ def _check_part(machine: AgentServer, lesson: Lesson) -> None:
 @lru_cache(maxsize=4)
 def _read(text: str) -> TopologyFile:
     return parse_topology(text, "the topology of another server")
+
+
+@lru_cache(maxsize=4)
+def _planned(old: str, new: str) -> Change:
+    return plan_change(topology_in(old), _read(new))

@@ -2,24 +2,26 @@
 
 See :mod:`antecede.server.learning` for the rules. A lesson comes after both hellos, on the same connection, whichever
 end has dialed. Then the server that has learned closes the connection, and both connect again. If it does not believe
-the lesson, it says why, and stays apart.
+the lesson, it says why, and stays apart. If it does not believe the other server, it asks one that it believes.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from antecede import wire
+from antecede import limits, wire
 from antecede.errors import AntecedeError, OverloadError
 from antecede.server import AgentServer
 from antecede.server.connections import Connection
 from antecede.server.inquiries import CODE
-from antecede.server.learning import learns, lesson_of, teaches
+from antecede.server.learning import believes, learns, lesson_of, teachers_of, teaches
 from antecede.server.peer import Peer
 from antecede.server.words import Log, Refusal
 
 if TYPE_CHECKING:
     from antecede.server.peering import Peering
 
+UNCONFIRMED: Final = "unconfirmed"
+"""The refusal of a server that is ahead, as long as no server that is believed confirms it."""
 Learn = Callable[[bytes, Callable[[Any, AntecedeError | None], None]], None]
 """Records a lesson, and reports its result or the error."""
 
@@ -32,6 +34,12 @@ class Lessons:
         self._machine = machine
         self._log = log
         self.learn: Learn = lambda content, done: done(None, None)
+        self.ask: Callable[[str], None] = lambda server: None
+        """Connects to a server that need not be a peer, so that it can teach this one."""
+        self._waiting: set[str] = set()
+        """Servers that are ahead, and were sent away once, until this server has learned from one that it believes."""
+        self._trouble = ""
+        """Why the last lesson was refused."""
 
     def are_due_to(self, hello: wire.ServerHello) -> bool:
         """Return whether the sender of a hello, which has proved to be a server, must learn from this one."""
@@ -56,11 +64,41 @@ class Lessons:
             to = Peer(hello.server[:64], [], False)
             self._peering.say_hello(to, connection, lambda: connection.send([lesson]), hello.attempt[:64], True)
 
-    def expect(self, hello: wire.ServerHello, connection: Connection, dialed: bool) -> None:
-        """Get ready for a lesson: the end that has dialed waits for our hello first."""
+    def expect(self, hello: wire.ServerHello, connection: Connection, dialed: bool) -> bool:
+        """Get ready for a lesson: the end that has dialed waits for our hello first. Return False if this server does
+        not believe the other one; then it has sent it away."""
+        if not believes(self._machine, hello.server):
+            self._send_away(hello, connection)
+            return False
         connection.trust(server=True)
         if not dialed:
             self._peering.say_hello(Peer(hello.server[:64], [], False), connection, lambda: None)
+        return True
+
+    def _send_away(self, hello: wire.ServerHello, connection: Connection) -> None:
+        """Ask the servers that this one believes whether the topology has changed. A peer that is ahead connects again
+        at once, and later if there is still no answer."""
+        teachers = teachers_of(self._machine)
+        for server in teachers:
+            self.ask(server)
+        other = hello.server[:64]
+        if teachers and other not in self._waiting and len(self._waiting) < limits.topology_servers_max:
+            self._waiting.add(other)
+            connection.close("the topology has changed", code=CODE)
+            return
+        me, change = self._machine.name, self._machine.organisation.change
+        reason = f"server {other} has change {hello.change} of the topology and {me} has change {change}: "
+        if teachers:
+            reason += f"{me} learns changes only from {teachers[-1]}, which has not confirmed it"
+            reason += f" ({self._trouble})" if self._trouble else ""
+        else:
+            reason += f"{me} takes part in every change, so its data, or that of {other}, is not that of this system"
+        self._peering.refuse(hello.server, connection, Refusal(UNCONFIRMED, reason))
+
+    def organised(self) -> None:
+        """Forget who was sent away, because another topology is in force."""
+        self._waiting.clear()
+        self._trouble = ""
 
     def take(self, peer: str, part: wire.AnyPart, connection: Connection) -> None:
         """Take a lesson."""
@@ -74,6 +112,7 @@ class Lessons:
                 self._log.info("learned", peer=peer, change=self._machine.organisation.change, ok=error is None)
                 connection.close("the topology has changed", code=CODE)
             else:
+                self._trouble = str(error)
                 self._peering.refuse(peer, connection, Refusal("other-topology", str(error)))
 
         self.learn(part.content, learned)

@@ -8,7 +8,8 @@ A command names its attempt: ``7:ab12`` is the attempt ``ab12`` to make change 7
 not mix: a server takes part in one attempt at a time, and refuses the commands of another one.
 
 Before ``change-stage`` and ``change-receive`` a driver must carry out their :meth:`Participant.preparation`: it imports
-classes and reads states, which may take long. It does not use the machine, so another thread may do it.
+classes and reads states, which may take long. Before ``change-learn`` it should, because planning a change may take
+long, too. A preparation does not use the machine, so another thread may do it.
 """
 
 from base64 import b64decode, b64encode
@@ -23,7 +24,7 @@ from antecede.errors import DecidedError, TopologyError, UsageError
 from antecede.server import AgentServer, Input
 from antecede.server.change_items import Abandoned, Committed, Paused, Received, Staged
 from antecede.server.change_requests import View, attempt_of, read_attempt, read_number, read_stage
-from antecede.server.learning import item_of, lesson_of, read_lesson
+from antecede.server.learning import item_of, lesson_of, preparation, read_lesson
 from antecede.server.organisation import addresses_of, leaving_from, topology_in
 from antecede.topology import TopologyFile, parse_topology
 from antecede.wire import is_temporary
@@ -72,6 +73,8 @@ class Participant:
             new = topology_in(read_stage(arguments[0]).topology)
             stay = self._with_other_classes(new)
             return lambda: self._prepare(new, stay)
+        if name == "change-learn" and len(arguments) == 1:
+            return preparation(self._machine, read_lesson(arguments[0]))
         if name == "change-receive" and len(arguments) == 4 and arguments[2] == "1":
             attempt, page, _, data = arguments
             new = topology_in(self._staged(attempt).topology)
@@ -202,7 +205,8 @@ class Participant:
             raise self._resumed(stage.change)
         new = topology_in(stage.topology)
         current = (machine.organisation.change + 1, machine.epoch) == (stage.change, stage.basis)
-        if machine.name in stage.members and not current:
+        if (machine.name in stage.members or machine.organisation.change) and not current:
+            # A server that has a past in the system is never added to it.
             raise TopologyError(
                 f"server {machine.name} has topology epoch {machine.epoch}, not {stage.basis}: try again"
             )

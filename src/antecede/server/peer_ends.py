@@ -109,8 +109,8 @@ class Dialed:
             self._refused = True
             lessons.give(hello, self._connection, dialed=True)
         elif hello.teaches and lessons.are_due_from(hello):
-            self._learning = True
-            lessons.expect(hello, self._connection, dialed=True)
+            self._learning = lessons.expect(hello, self._connection, dialed=True)
+            self._refused = not self._learning
         else:
             return False
         return True

@@ -389,7 +389,7 @@ class Peering:
         if self.refusals.get(name) != reason:
             # A name that no peer has is only what the other end claims.
             named: dict[str, Any] = {"peer": name} if name in self.peers else {"claims": name[:64]}
-            self._log.warning("peer-refused", **named, remote=connection.remote, reason=reason)
+            self._log.warning("peer-refused", **named, remote=connection.remote, code=refusal.code, reason=reason)
         if name in self.peers:
             self.refusals[name] = reason
         connection.close(reason, final=True, code=refusal.code)

@@ -138,7 +138,7 @@ def _check_topology(machine: AgentServer, given: TopologyFile | None, epoch: str
     if staged is not None and topology_in(staged.topology).epoch == epoch:
         return
     force = topology_in(organisation.topology)
-    if machine.name not in plan_change(force, given).needed:
+    if machine.name not in plan_change(force, given).concerned:
         # If the others have made this change, this server learns it from them (antecede.server.learning).
         return
     raise TopologyError(

@@ -105,6 +105,7 @@ class Reorganising:
         self._removed = machine.organisation.removed
         peering.decide = self.heard
         peering.lessons.learn = self.learn
+        peering.lessons.ask = self.ask
 
     # Commands.
 
@@ -206,6 +207,11 @@ class Reorganising:
             return
         self.request("change-learn", [text], done)
 
+    def ask(self, server: str) -> None:
+        """Ask a server for its hello; if this server is behind it, a lesson follows."""
+        self._peering.inquiries.ask(server, self._driver.now)
+        self._driver.poke()
+
     def watch(self, now: float) -> None:
         """Look, about once per second, whether the operator of a change is gone."""
         inquiries, peers = self._peering.inquiries, self._peering.peers
@@ -214,8 +220,7 @@ class Reorganising:
         elif not self._peering.paused:
             coordinator = self.deciding.watch(now)
             if coordinator:
-                inquiries.ask(coordinator, now)
-                self._driver.poke()
+                self.ask(coordinator)
         organisation = self._machine.organisation
         alone = not organisation.outside and not any(peer.connection for peer in peers.values())
         if alone and organisation.is_new(self._machine.channel) and peers:
@@ -286,6 +291,7 @@ class Reorganising:
         gone = [agent for agent in before.homes if self._lives(agent) and machine.plan.homes.get(agent) != machine.name]
         self._disown([*gone, *(agent for agent in other if agent in here)])
         self.adapter.organised(file)
+        self._peering.lessons.organised()
         for agent in other:
             machine.engine.abandon(agent)
         self._peering.organise(self._driver.now, organisation.learned == organisation.change)

@@ -17,9 +17,10 @@ To add an agent, or a server with a separate new domain, changes no route: the r
 **Servers that must take part** (``needed``) are those for which something of their own changes: members of domains that
 pause or begin, servers that come or go, that get or lose agents or clients, or that could not be found any more because
 an address changes. The first server of the old topology always takes part: so of two changes of the same topology at
-most one can be made, even if servers cannot reach each other. For every other server all routes to the servers that it
-knows stay the same (otherwise it would be in the region), and so do its domains and its agents. It may be down, and
-learn the change later (:mod:`antecede.server.learning`).
+most one can be made, even if servers cannot reach each other. The others learn changes from it, so all take part if it
+is removed or gets another address. For every other server all routes to the servers that it knows stay the same
+(otherwise it would be in the region), and so do its domains and its agents. It may be down, and learn the change later
+(:mod:`antecede.server.learning`).
 
 This module knows names and routes. It does not know what the servers contain.
 """
@@ -61,6 +62,8 @@ class Change(msgspec.Struct, frozen=True):
     """The reasons why the change must not be made, one line each."""
     needed: tuple[str, ...] = ()
     """The servers of both topologies that must take part; the others may be down."""
+    concerned: frozenset[str] = frozenset()
+    """The servers that cannot learn the change later: those for which something changes, and the first one."""
 
     @property
     def paused(self) -> bool:
@@ -85,6 +88,7 @@ def plan_change(old: TopologyFile, new: TopologyFile) -> Change:
         {server: new.home_of(server) if new.home_of(server) in new.servers else "" for server in removed},
         tuple(_refusals(old, new)),
         tuple(server for server in {**old.servers, **new.servers} if server in needed),
+        frozenset(_concerned(old, new, region, begun)),
     )
 
 
@@ -189,6 +193,15 @@ def _domains_on(tree: dict[str, tuple[str, str]], source: str, target: str) -> s
 
 def _needed(old: TopologyFile, new: TopologyFile, region: set[str], begun: Iterable[str]) -> set[str]:
     """Return the servers that must take part in a change; ``begun``: the domains of the new topology that begin."""
+    first = next(iter(old.servers))
+    if old.servers[first] != new.servers.get(first):
+        # The others ask it whether there was a change, and would not find it.
+        return {*old.servers, *new.servers}
+    return _concerned(old, new, region, begun)
+
+
+def _concerned(old: TopologyFile, new: TopologyFile, region: set[str], begun: Iterable[str]) -> set[str]:
+    """Return the servers for which something changes, and the first one."""
     if old.module != new.module:
         # Every server imports it.
         return {*old.servers, *new.servers}

@@ -19,7 +19,7 @@ from antecede.link import Ack, Frame, Hello
 from antecede.orders import parse
 from antecede.server import AgentServer, FromPeer, Input, Plan
 from antecede.server.changing import Command, Outcome, Steps, Wait, Wish, carry_out
-from antecede.server.learning import lesson_of
+from antecede.server.learning import believes, lesson_of
 from antecede.server.participation import Participant
 from antecede.server.recovery import replay, resume
 from antecede.simulator.servers.changes_judged import judged, projected
@@ -188,7 +188,7 @@ class ChangeWorld:
         if two in self._connected or not (one.up and other.up):
             return
         for me, peer in ((one, other), (other, one)):
-            if is_behind(me.machine, peer.machine):
+            if is_behind(me.machine, peer.machine) and believes(me.machine, peer.name):
                 self._learn(me, peer)
         if not (one.up and other.up) or not agree(one.machine, other.machine):
             return

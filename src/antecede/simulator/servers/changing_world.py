@@ -18,6 +18,7 @@ from antecede.engine.host import Outcome
 from antecede.errors import AntecedeError, ClosedError, OverloadError, UnknownAgentError
 from antecede.server.changing import Command, Steps, Wait, Wish, carry_out
 from antecede.server.changing import Outcome as ChangeOutcome
+from antecede.server.lessons import UNCONFIRMED
 from antecede.server.reorganising import Adapter
 from antecede.simulator.servers.changes import plan_of
 from antecede.simulator.servers.changes_judged import projected
@@ -196,6 +197,9 @@ class ChangingWorld(ServerWorld):
         new = {name for name, one in self.servers.items() if one.up and one.machine.organisation.change == 0}
         if event == "peer-refused" and {fields.get("claims"), fields.get("peer")} & new:
             # A server that is not added yet.
+            return
+        if fields.get("code") == UNCONFIRMED:
+            # The server that must confirm a change is down.
             return
         if event not in ("change-abandoned", "change-undecided"):
             super().logged(server, event, fields)
