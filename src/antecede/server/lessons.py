@@ -39,7 +39,7 @@ class Lessons:
         self._waiting: set[str] = set()
         """Servers that are ahead, and were sent away once, until this server has learned from one that it believes."""
         self._trouble = ""
-        """Why the last lesson was refused."""
+        """The reason why the last lesson was refused."""
 
     def are_due_to(self, hello: wire.ServerHello) -> bool:
         """Return whether the sender of a hello, which has proved to be a server, must learn from this one."""

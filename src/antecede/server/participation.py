@@ -49,7 +49,7 @@ class Participant:
         self._indices = indices
         self._pages: list[bytes] = []
         self._sizes: dict[int, tuple[Belongings, int]] = {}
-        """What has come from other servers for the change that is staged, with its size."""
+        """The belongings that have come from other servers for the change that is staged, with their sizes."""
         self.heard: Callable[[], float | None] = lambda: None
         """Returns the seconds since the last command of the attempt in progress."""
         self.commands: dict[str, tuple[int, Callable[..., Any]]] = {
