@@ -9,8 +9,8 @@ The batch that is being filled is sent when the owner calls ``flush``, which it 
 comes that does not fit into it. What a client publishes before and after it begins to handle a letter is in different
 batches: each batch names the letter that it comes after, so that the trace of the server has the delivery before it.
 
-**The window.** Only so many publishes may be outstanding; the server closes the connection of a client that sends more.
-An owner that waits while ``Numbering.crowded`` always has room for a batch.
+**The window.** The number of outstanding publishes is bounded: the server closes the connection of a client that sends
+more. An owner that waits while ``Numbering.crowded`` always has room for a batch.
 
 The owner (:class:`antecede.live.client.Bus`, or a simulated client) decides what to publish, and when to flush.
 """
