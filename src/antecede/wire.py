@@ -158,8 +158,9 @@ class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
     context: str = ""
     """The span in which it was sent, as a W3C trace context, and its label (:mod:`antecede.labels`); since version
     2."""
-    after: str = ""
-    """The last letter whose handler had begun; the trace then has its delivery before this publish. Since version 6."""
+    begun: Annotated[list[tuple[int, str]], Meta(max_length=limits.publish_batch_max)] = []
+    """Before the publish at this position of the batch, the client had begun to handle this letter, and all letters
+    before it in its mailbox. Since version 6."""
 
 
 class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 import antecede
+from antecede.engine import Reaction
 from antecede.live import ServerRuntime
 from antecede.orders import parse
 from antecede.recording.segments import project_directory
 from antecede.server import AgentServer, Plan
-from antecede.server.items import Handled, Published, Read, decode_record
+from antecede.server.items import Begun, Handled, Published, PublishedMany, Reacted, decode_record, encode_record
 from antecede.server.projection import Projection
-from antecede.server.words import Reading
 from antecede.topology import Domain, Topology, parse_topology
 from antecede.trace import Event, judge
 from helpers.ports import free_ports
@@ -24,8 +24,8 @@ def _server() -> AgentServer:
     return AgentServer("s1", Plan(topology, {"A": parse("pruned")}, {"x": "s2"}), 1)
 
 
-def _publish(number: int, to: str = "c@s1", client: str = "b") -> Published:
-    return Published(client, number, (to,), "T", b"")
+def _publish(number: int, to: str = "c@s1", client: str = "b", *begun: str) -> Published:
+    return Published(client, number, (to,), "T", b"", begun=tuple(Begun(0, (letter,)) for letter in begun))
 
 
 def _rows(rows: list[Event]) -> list[tuple[str, str | None]]:
@@ -36,18 +36,18 @@ def test_letters_that_were_begun_are_delivered_before_the_publish() -> None:
     server, projection, rows = _server(), Projection("s1", 1), list[Event]()
     records: list[bytes] = []
 
-    def step(*inputs: object) -> list[object]:
-        record = server.step(list(inputs), 0.0, 5).record  # type: ignore[arg-type]
-        if record is None:
-            return []
+    def step(*inputs: Published | PublishedMany | Handled) -> list[Begun]:
+        record = server.step(list(inputs), 0.0, 5).record
+        assert record is not None
         records.append(record)
         rows.extend(projection.rows(record))
-        return [item for item in decode_record(record) if isinstance(item, Read)]
+        items = decode_record(record)
+        return [one for item in items if isinstance(item, Published | PublishedMany) for one in item.begun]
 
-    step(*(_publish(number) for number in range(1, 5)))
-    first, second, third, fourth = (letter.id for letter in server.engine.mailboxes["c@s1"])
-    assert step(Reading("c@s1", second), _publish(1, "x", "c")) == [Read("c@s1", [first, second], 5)]
-    assert step(Reading("c@s1", second), Reading("c@s1", first), _publish(2, "x", "c")) == [], "known already"
+    step(*(_publish(number) for number in range(1, 6)))
+    first, second, third, fourth, fifth = (letter.id for letter in server.engine.mailboxes["c@s1"])
+    assert step(_publish(1, "x", "c", second)) == [Begun(0, (first, second), 5)]
+    assert step(_publish(2, "x", "c", second), _publish(3, "x", "c", first)) == [], "they are recorded"
     # The next position in the trace, and a new server, know them, too.
     again = Projection("s1", 1)
     again.load(projection.save())
@@ -56,18 +56,37 @@ def test_letters_that_were_begun_are_delivered_before_the_publish() -> None:
     restored.restore(server.snapshot(), 0.0)
     assert restored.engine.read == server.engine.read == {"c@s1": second}
     step(Handled("c@s1", [first], None, 5))
-    assert step(Reading("c@s1", third), _publish(3, "x", "c")) == [Read("c@s1", [third], 5)]
-    step(Handled("c@s1", [second, third, fourth], None, 5))
-    assert step(Reading("c@s1", fourth), Reading("c@s1", "forged"), _publish(4, "x", "c")) == [], "it was handled"
+    claims = (Begun(0, (second,)), Begun(1, (third,)), Begun(3, (fourth,)))
+    many = PublishedMany("c", 4, ("x",), "T", [b"4", b"5", b"6", b"7"], begun=claims)
+    assert step(many) == [Begun(1, (third,), 5), Begun(3, (fourth,), 5)]
+    step(Handled("c@s1", [second, third], None, 5))
+    died = Reacted("c@s1", (Reaction(fourth, dead="no handler"), Reaction(fifth)), None, 5)
+    server.step([died], 0.0, 5)
+    rows.extend(projection.rows(encode_record([died])))
+    assert step(_publish(8, "x", "c", fifth, "forged")) == [], "it was handled"
     sent = [letter for kind, letter in _rows(rows) if kind == "send"]
     assert _rows(rows) == [
-        *(("deliver", first), ("deliver", second), ("send", sent[0]), ("send", sent[1])),
-        *(("deliver", third), ("send", sent[2]), ("deliver", fourth), ("send", sent[3])),
+        *(("deliver", first), ("deliver", second), ("send", sent[0]), ("send", sent[1]), ("send", sent[2])),
+        *(("send", sent[3]), ("deliver", third), ("send", sent[4]), ("send", sent[5]), ("deliver", fourth)),
+        *(("send", sent[6]), ("local", None), ("deliver", fifth), ("send", sent[7])),
     ]
+    assert [(row.dead, row.extra) for row in rows if row.kind == "local"] == [(True, {"letter": fourth})]
     replayed = _server()
-    for record in records:
+    for record in [*records[:-1], encode_record([died]), records[-1]]:
         replayed.replay(record, 0.0)
-    assert replayed.snapshot() == server.snapshot()
+    assert replayed.engine.dump() == server.engine.dump()
+
+
+def test_a_part_of_a_batch_that_the_server_has_is_not_recorded_again() -> None:
+    server = _server()
+    server.step([_publish(1), _publish(2)], 0.0, 5)
+    first, second = (letter.id for letter in server.engine.mailboxes["c@s1"])
+    bodies = [b"1", b"2", b"3"]
+    server.step([PublishedMany("c", 1, ("x",), "T", bodies[:2], begun=(Begun(0, (first,)),))], 0.0, 5)
+    claims = (Begun(0, (first,)), Begun(1, (first,)), Begun(2, (second,)))
+    record = server.step([PublishedMany("c", 1, ("x",), "T", bodies, begun=claims)], 0.0, 5).record
+    assert record is not None
+    assert decode_record(record) == [PublishedMany("c", 3, ("x",), "T", [b"3"], begun=(Begun(0, (second,), 5),))]
 
 
 class Ask(antecede.Notification):

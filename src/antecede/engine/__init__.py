@@ -100,7 +100,7 @@ class Engine:
         self.born: dict[str, str] = {}
         """Agents created at run time: address → class."""
         self.read: dict[str, str] = {}
-        """For some clients, the last letter that a record says their handlers have begun."""
+        """For some clients, the last letter that they have begun to handle according to a record."""
         self.dead: dict[str, Dead] = {}
         """Dead letters, by letter and agent, in the sequence in which they died."""
         self.deaths = 0

@@ -21,7 +21,6 @@ class LocalSession:
         self.handed: list[str] = []
         self.rights = sessions.rights(LOCAL)
         self.barred: dict[str, str] = {}
-        self.read = ""
         self._sessions = sessions
         self._bus = bus
         self._welcomed = asyncio.Event()
@@ -34,7 +33,7 @@ class LocalSession:
         await self._welcomed.wait()
 
     def publish(self, ticket: Ticket, last: bool) -> None:
-        sent = ticket.number, ticket.to, ticket.kind, ticket.bodies, ticket.ask, ticket.context, ticket.after
+        sent = ticket.number, ticket.to, ticket.kind, ticket.bodies, ticket.ask, ticket.context, ticket.begun
         self._sessions.publish(self, *sent)
 
     def done(self, letters: list[str], dead: str) -> None:

@@ -31,6 +31,7 @@ from antecede.objects.calls import Calls, deadline_of, is_call, unfit
 from antecede.objects.replicas import Row
 from antecede.server.arrivals import take_from_peer
 from antecede.server.backlog import Backlog, backlog_of
+from antecede.server.begun import begun_letters
 from antecede.server.clock import Clock
 from antecede.server.items import (
     FORMAT_OLDEST,
@@ -248,8 +249,8 @@ class AgentServer:
             # An earlier publish was refused: the client is informed, and returns with new numbers.
             return
         if given.number <= last and isinstance(given, PublishedMany):
-            bodies = bodies[last + 1 - given.number :]
-            given = PublishedMany(given.client, last + 1, given.to, given.type, bodies, given.context)
+            given = given.without(last + 1 - given.number)
+            bodies = given.bodies
         try:
             to = self._reachable(given.to, given.type, bodies)
         except (OverloadError, UsageError) as refusal:
@@ -258,6 +259,10 @@ class AgentServer:
             return
         if to is not given.to:
             given = msgspec.structs.replace(given, to=to)
+        if given.begun:
+            address = client_address(self, given.client)
+            begun = begun_letters(self.engine, address, given.begun, self.clock.at(now, clock_ms))
+            given = msgspec.structs.replace(given, begun=begun)
         if self.calls.site is not None and is_call(given.to) and isinstance(given, Published):
             given = msgspec.structs.replace(given, deadline_ms=deadline_of(given.body, self.clock.at(now, clock_ms)))
         self._do(given, now)
@@ -297,6 +302,7 @@ class AgentServer:
             ask = item.asked or (f"?{item.number}" if item.ask else "")
             source = item.source or client_address(self, item.client)
             call = bool(item.deadline_ms) and is_call(item.to)
+            self._note_begun(item)
             if call:
                 self._call(source, item, ask, item.deadline_ms, now)
             else:
@@ -322,9 +328,15 @@ class AgentServer:
         if self.channel.arrived or self.calls.site is not None:
             self.collect()
 
+    def _note_begun(self, item: Published | PublishedMany) -> None:
+        if item.begun:
+            self.engine.note_read(client_address(self, item.client), item.begun[-1].letters[-1])
+            self.clock.passed(item.begun[-1].clock_ms)
+
     def _apply_many(self, item: PublishedMany) -> None:
         last = item.number + len(item.bodies) - 1
         self.clients[item.client] = last
+        self._note_begun(item)
         source, to = client_address(self, item.client), self.channel.destinations.shared(item.to)
         self._multicasts += len(to) > 1
         self.channel.send_many(to, item.letters(self._prefix, self._numbers + 1, source, to))

@@ -139,7 +139,7 @@ class ClientLine:
         if self.welcomed:
             bodies = list(ticket.bodies)
             sent = ticket.number, ticket.to, ticket.kind, bodies, ticket.ask
-            self._parts.append(wire.Publish(*sent, context=ticket.context, after=ticket.after))
+            self._parts.append(wire.Publish(*sent, context=ticket.context, begun=ticket.begun))
             if last:
                 self.flush()
             else:

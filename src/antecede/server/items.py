@@ -28,6 +28,16 @@ from antecede.server.change_items import Abandoned, Committed, Learned, Organise
 _letter_of: Callable[[Reaction], str] = attrgetter("letter")
 
 
+class Begun(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Letters that a client had begun to handle when it published something, and that no record has so far. The trace
+    has their deliveries before the publish; they stay in the mailbox until the client reports them as handled."""
+
+    at: int
+    """The position of that publish in its batch."""
+    letters: tuple[str, ...]
+    clock_ms: int = 0
+
+
 class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=2):
     """A client's publish; the client's own number identifies a repeated publish."""
 
@@ -47,6 +57,7 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     """The id that an answer quotes, if it is not that of this publish."""
     deadline_ms: int = 0
     """For a call: the server time by which it must have ended."""
+    begun: tuple[Begun, ...] = ()
 
 
 class Reacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=3):
@@ -102,6 +113,13 @@ class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_
     type: str
     bodies: list[bytes]
     context: str = ""
+    begun: tuple[Begun, ...] = ()
+
+    def without(self, count: int) -> "PublishedMany":
+        """Return the batch without its first publishes, which the server has."""
+        begun = tuple([Begun(max(0, one.at - count), one.letters) for one in self.begun])
+        rest = self.bodies[count:]
+        return PublishedMany(self.client, self.number + count, self.to, self.type, rest, self.context, begun)
 
     def letters(self, prefix: str, first: int, source: str, to: tuple[str, ...]) -> list[Letter]:
         """Return its letters; their ids are the prefix and numbers from ``first`` on."""
@@ -227,15 +245,6 @@ class Handled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
         return tuple(map(Reaction, self.letters))
 
 
-class Read(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=48):
-    """A client's handler has begun these letters, and the client published something before it reported them as
-    handled. Only traces use this: the letters, at least one, stay in the mailbox."""
-
-    agent: str
-    letters: list[str]
-    clock_ms: int
-
-
 class Clocked(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=33):
     """The wall clock and server time are this far apart from here on; see :mod:`antecede.server.clock`."""
 
@@ -302,7 +311,6 @@ Item = (
     | Holding
     | Tried
     | Handled
-    | Read
     | Clocked
     | Truncated
     | Acknowledged

@@ -3,8 +3,8 @@
 Committed records are the only source. A ``Reacted`` or ``Handled`` item gives the ``deliver`` row of each letter at its
 agent (or client) and, directly after it, the ``send`` rows of the reaction's messages. A reaction that ran twice and
 was committed once gives one row. A client's publishes are its ``send`` rows. What a client publishes while it handles a
-letter comes after the letter, so a ``Read`` item gives the letter's row already; if the letter dies afterwards, that is
-a ``local`` row. A packet that a router forwarded gives
+letter comes after the letter, so the publish gives the letter's row already (:mod:`antecede.server.begun`); if the
+letter dies afterwards, that is a ``local`` row. A packet that a router forwarded gives
 ``hop`` rows, which are numbered separately. A process is an agent or a client, by its address, never a server.
 
 **Ids are counted, not stored.** The machine numbers letters as it applies items. A reader of all records from the first
@@ -46,7 +46,6 @@ from antecede.server.items import (
     Published,
     PublishedMany,
     Reacted,
-    Read,
     Related,
     Restored,
     Resumed,
@@ -127,15 +126,17 @@ class Projection:
             if isinstance(item, Reacted | Handled):
                 self._reacted(item, rows)
             elif isinstance(item, Published):
+                if item.begun:
+                    self._begun(item, 0, rows)
                 if is_call(item.to):
                     self.numbers += 1
                 else:
                     self._sent(rows, self._client(item.client), item, replays=item.replays or None)
             elif isinstance(item, PublishedMany):
-                for _ in item.bodies:
+                for place in range(len(item.bodies)):
+                    if item.begun:
+                        self._begun(item, place, rows)
                     self._sent(rows, self._client(item.client), item)
-            elif isinstance(item, Read):
-                self._has_read(item, rows)
             elif isinstance(item, Enacted):
                 self._enacted(item, rows)
             elif isinstance(item, Related):
@@ -242,12 +243,14 @@ class Projection:
                     self.numbers += 1
             self.numbers += len(reaction.alarms)
 
-    def _has_read(self, item: Read, rows: list[Event]) -> None:
-        read, time = self._read.setdefault(item.agent, []), (item.clock_ms + self.ahead_ms) * _ms
-        for letter in item.letters:
-            if letter not in read:
-                read.append(letter)
-                rows.append(self._delivered(item.agent, letter, time, dead=False))
+    def _begun(self, item: Published | PublishedMany, place: int, rows: list[Event]) -> None:
+        """Add the rows of letters that a client had begun to handle before the publish at this place."""
+        client = self._client(item.client)
+        for begun in item.begun:
+            if begun.at == place:
+                time = (begun.clock_ms + self.ahead_ms) * _ms
+                rows += [self._delivered(client, letter, time, dead=False) for letter in begun.letters]
+                self._read.setdefault(client, []).extend(begun.letters)
 
     def _was_read(self, client: str, letter: str) -> bool:
         """Return whether the row of a letter that is handled now exists already, and forget that."""

@@ -6,8 +6,8 @@ skips the publishes after a refused one; they get new numbers.
 
 **Batches.** Consecutive notifications of one type to the same destinations share a batch, up to a number and a size.
 The batch that is being filled is sent when the owner calls ``flush``, which it is asked to do soon, or when something
-comes that does not fit into it. What a client publishes before and after it begins to handle a letter is in different
-batches: each batch names the letter that it comes after, so that the trace of the server has the delivery before it.
+comes that does not fit into it. A batch names the letters that the client began to handle before each publish, so that
+the trace of the server has their deliveries before it.
 
 **The window.** The number of outstanding publishes is bounded: the server closes the connection of a client that sends
 more. An owner that waits while ``Numbering.crowded`` always has room for a batch.
@@ -28,7 +28,7 @@ from antecede.limits import letter_bytes_max, publish_batch_max, train_bytes_max
 class Ticket:
     """A batch of publishes: one or several notifications of one type to the same destinations."""
 
-    __slots__ = ("after", "ask", "bodies", "bytes", "context", "kind", "number", "target", "to")
+    __slots__ = ("ask", "begun", "bodies", "bytes", "context", "kind", "number", "target", "to")
 
     def __init__(
         self, number: int, target: str | tuple[str, ...], to: tuple[str, ...], kind: str, ask: bool, context: str = ""
@@ -42,14 +42,15 @@ class Ticket:
         self.ask = ask
         self.context = context
         """The span that all of them were sent in, as a W3C trace context; empty: none."""
-        self.after = ""
-        """The last letter that the client had begun to handle before all of them; empty: none."""
+        self.begun: list[tuple[int, str]] = []
+        """The letters that the client had begun to handle: for each, the position of the first publish after that."""
         self.bodies: list[bytes] = []
         self.bytes = 0
 
     def drop(self, count: int) -> None:
         """Remove the first publishes of the batch, which were accepted; the rest becomes a new batch."""
         self.number += count
+        self.begun = [(max(0, place - count), letter) for place, letter in self.begun]
         del self.bodies[:count]
 
 
@@ -186,7 +187,8 @@ class Publishing(Generic[T]):
         """The reason why nothing more can be published."""
         self.pause = 0.0
         """How many seconds to wait before the next publish, because the server was overloaded."""
-        self._after = ""
+        self._begun = ""
+        """The last letter that the client has begun to handle."""
 
     def put(self, to: str | Iterable[str], kind: str, body: bytes, context: str = "") -> T:
         """Publish a notification; return the batch that it is part of."""
@@ -281,19 +283,26 @@ class Publishing(Generic[T]):
         if fault:
             raise UsageError(fault)
         ticket = self._ticket(numbering.next, target, targets, kind, ask, context)
-        ticket.after = self._after
+        if self._begun:
+            ticket.begun.append((0, self._begun))
         return ticket
 
     def begins(self, letter: str) -> None:
         """The client begins to handle a letter: what it publishes from now on comes after it."""
-        if self.numbering.open is not None:
-            self._send_open(False)
-        self._after = letter
+        ticket, self._begun = self.numbering.open, letter
+        if ticket is not None:
+            begun, place = ticket.begun, len(ticket.bodies)
+            if begun and begun[-1][0] == place:
+                # Nothing was published since that letter; this one comes after it.
+                begun.pop()
+            begun.append((place, letter))
 
     def _send_open(self, last: bool) -> None:
         numbering = self.numbering
         ticket, numbering.open = numbering.open, None
         if ticket is not None and ticket.bodies:
+            if ticket.begun and ticket.begun[-1][0] == len(ticket.bodies):
+                ticket.begun.pop()
             numbering.keep(ticket)
             self._send(ticket, last)
 

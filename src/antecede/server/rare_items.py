@@ -12,7 +12,6 @@ from antecede.server.items import (
     Item,
     Left,
     Met,
-    Read,
     Related,
     Ruled,
     Seen,
@@ -38,9 +37,6 @@ def apply_rare(machine: "AgentServer", item: Item, now: float) -> None:
     elif isinstance(item, Seen):
         machine.clock.passed(item.clock_ms)
         machine.engine.seen(item.agents, item.clock_ms)
-    elif isinstance(item, Read):
-        machine.clock.passed(item.clock_ms)
-        machine.engine.note_read(item.agent, item.letters[-1])
     elif isinstance(item, Holding):
         machine.channel.hold_for(*machine.engine.hold_for(item.agents))
     elif isinstance(item, Clocked):

@@ -18,7 +18,6 @@ class RemoteSession:
         self.client = client
         self.rights = sessions.rights(who)
         self.barred: dict[str, str] = {}
-        self.read = ""
         self._version = version
         self.address = ""
         self.listening = False
@@ -91,7 +90,7 @@ class RemoteSession:
                 fault = sessions.malformed(self.client, part)
                 if fault:
                     raise WireError(f"malformed publish from client {self.client}: {fault}", "bad-publish")
-                sent = part.number, part.to, part.type, part.bodies, part.ask, part.context, part.after
+                sent = part.number, part.to, part.type, part.bodies, part.ask, part.context, part.begun
                 sessions.publish(self, *sent)
             elif isinstance(part, wire.Done):
                 sessions.done(self, part.letters, part.dead)

@@ -1,4 +1,4 @@
-"""Requests that a step turns into items of its record: what operators, quotas and clients want done with letters.
+"""Requests that a step turns into items of its record: what operators and quotas want done with letters.
 
 Each function returns the items one after the other. The machine applies an item before it asks for the next one, so
 that each sees the effects of those before it. A replay of the log applies the same items and needs none of this.
@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from antecede import limits
 from antecede.channel import Channel, Letter
 from antecede.channel.footprint import plain_bytes
-from antecede.channel.letters import id_of
 from antecede.engine import Engine, Reaction, died
 from antecede.engine.dead import Dead
 from antecede.engine.quotas import Excess
@@ -26,7 +25,6 @@ from antecede.server.items import (
     Item,
     Published,
     Reacted,
-    Read,
     Seen,
     Tried,
     Truncated,
@@ -34,9 +32,9 @@ from antecede.server.items import (
 )
 from antecede.server.organisation import Organisation
 from antecede.server.progress import ENDED_WELL, Interrupted
-from antecede.server.words import Drop, Look, OnBehalf, Plan, Reading, Replay, ReplayMany
+from antecede.server.words import Drop, Look, OnBehalf, Plan, Replay, ReplayMany
 
-Request = Replay | ReplayMany | Drop | Look | OnBehalf | Reading | Acknowledged
+Request = Replay | ReplayMany | Drop | Look | OnBehalf | Acknowledged
 
 
 class Machine(Protocol):
@@ -82,17 +80,6 @@ def _drop(machine: Machine, given: Drop, clock_ms: int) -> Iterator[Item]:
     if letters:
         yield Reacted(given.address, tuple([Reaction(letter, dead=given.reason) for letter in letters]), None, clock_ms)
         yield BuriedMany([f"{letter} {given.address}" for letter in letters])
-
-
-def _read(machine: Machine, given: Reading, clock_ms: int) -> Iterator[Item]:
-    engine = machine.engine
-    mailbox = engine.mailboxes.get(given.address, ())
-    ids = list(map(id_of, islice(mailbox, limits.reactions_together_max)))
-    last = engine.read.get(given.address)
-    begin = ids.index(last) + 1 if last in ids else 0
-    # Otherwise it was reported as handled, or is recorded already.
-    if given.letter in ids[begin:]:
-        yield Read(given.address, ids[begin : ids.index(given.letter) + 1], clock_ms)
 
 
 def _send_for(machine: Machine, given: OnBehalf, clock_ms: int) -> Iterator[Item]:
@@ -176,7 +163,6 @@ REQUESTS: dict[type, Callable[[Any, Any, int], Iterator[Item]]] = {
     Drop: _drop,
     Look: _look,
     OnBehalf: _send_for,
-    Reading: _read,
     Committed: _commit,
     Learned: _commit,
 }

@@ -13,7 +13,7 @@ its last publish is removed. If it was killed, it is forgotten after some time w
 client that has left is dropped.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -25,10 +25,10 @@ from antecede.errors import OverloadError
 from antecede.server import Accepted, AgentServer, Denied, Refused
 from antecede.server.driver import Driver
 from antecede.server.hands import STALLED, Hands
-from antecede.server.items import FORMAT_WITH_LISTS, Handled, Left, Published, PublishedMany, Reacted
+from antecede.server.items import FORMAT_WITH_LISTS, Begun, Handled, Left, Published, PublishedMany, Reacted
 from antecede.server.organisation import client_address
 from antecede.server.rights import Rights, with_barred
-from antecede.server.words import OPERATOR, Drop, Log, Reading, Refusal
+from antecede.server.words import OPERATOR, Drop, Log, Refusal
 
 REPLACED: Final = "replaced"
 STOPPING: Final = "stopping"
@@ -48,8 +48,6 @@ class Session(Protocol):
     rights: Rights
     barred: dict[str, str]
     """Letters among these that the session may not receive: they are dead when their turn comes. Letter → sender."""
-    read: str
-    """The last letter that the client had begun to handle when it published."""
 
     def welcome(self, address: str, last: int) -> None: ...
 
@@ -210,6 +208,8 @@ class Sessions:
             return f"number {part.number}" if part.number < 1 else f"one question with {count} notifications"
         if len(part.context) > limits.trace_context_chars_max:
             return f"trace context of {len(part.context)} characters, expected at most {limits.trace_context_chars_max}"
+        if any(not 0 <= place < count for place, _ in part.begun):
+            return f"a letter begun before publish {max(part.begun)[0] + 1} of {count}"
         # A batch may be begun when the window is nearly full.
         window = self._machine.clients.get(client, 0) + limits.publish_window_max + limits.publish_batch_max
         if part.number + count - 1 > window:
@@ -225,15 +225,12 @@ class Sessions:
         bodies: list[bytes],
         ask: bool,
         context: str,
-        after: str = "",
+        begun: Sequence[tuple[int, str]] = (),
     ) -> None:
-        """A client sends one or several notifications of one type to the same destinations. ``after``: the last letter
-        that it had begun to handle."""
+        """A client sends one or several notifications of one type to the same destinations. ``begun``: the letters that
+        it had begun to handle, each with the position of the first publish after that."""
         if not self.is_current(session):
             return
-        if after and after != session.read:
-            session.read = after
-            self._driver.feed(Reading(session.address, after))
         # What cannot be sent is refused by the machine, which knows whether it is this publish's turn.
         if not session.rights.free:
             refusal = session.rights.refusal(to, kind, bodies, self._driver.now)
@@ -242,13 +239,15 @@ class Sessions:
                 self._driver.feed(Denied(session.client, number, len(bodies), refusal.reason, retry, refusal.code))
                 return
         if len(bodies) == 1:
-            self._driver.feed(Published(session.client, number, to, kind, bodies[0], ask, context=context))
+            read = tuple([Begun(0, (letter,)) for _, letter in begun]) if begun else ()
+            self._driver.feed(Published(session.client, number, to, kind, bodies[0], ask, context=context, begun=read))
             return
         # A batch to many destinations is cut, so that no step makes too many copies.
         most = max(1, limits.step_letters_max // len(to))
         for at in range(0, len(bodies), most):
             some = bodies if len(bodies) <= most else bodies[at : at + most]
-            self._driver.feed(PublishedMany(session.client, number + at, to, kind, some, context))
+            read = tuple([Begun(place - at, (letter,)) for place, letter in begun if at <= place < at + most])
+            self._driver.feed(PublishedMany(session.client, number + at, to, kind, some, context, read))
 
     def done(self, session: Session, letters: list[str], dead: str) -> None:
         """Process letters that a client has handled; letters that this session was not handed do not count."""

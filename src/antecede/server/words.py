@@ -84,13 +84,6 @@ class Drop(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-class Reading(msgspec.Struct, frozen=True, gc=False):
-    """A client's handler has begun a letter, and those before it in the mailbox; the next publish comes after them."""
-
-    address: str
-    letter: str
-
-
 class OnBehalf(msgspec.Struct, frozen=True, gc=False):
     """An operator's request to send a notification in the name of a client."""
 

@@ -190,7 +190,7 @@ def _clients(
                     logged.setdefault(f"{item.client}@{name}", []).extend(_singly(item))
     got: dict[str, list[str | None]] = {}
     # A client that publishes while it handles a letter has received it, and the letter may die afterwards.
-    died = {(row.process, (row.extra or {}).get("letter")) for row in rows if row.dead and row.kind == LOCAL}
+    died = {(row.process, dead_letter(row)) for row in rows if row.dead and row.kind == LOCAL}
     for row in sorted((row for row in rows if _received(row)), key=lambda row: row.index):
         if not row.dead and (row.process, row.message) not in died:
             got.setdefault(row.process, []).append(row.message or (row.extra or {})["call"])
@@ -228,6 +228,11 @@ def _same(logged: list[Published], published: list[Publish]) -> bool:
         elif publish.state != "unknown":
             return False
     return place == len(logged)
+
+
+def dead_letter(row: Event) -> str | None:
+    """Return the letter that died according to this row."""
+    return row.message or (row.extra or {}).get("letter")
 
 
 def _received(row: Event) -> bool:

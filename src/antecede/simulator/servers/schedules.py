@@ -20,7 +20,7 @@ from antecede.simulator.servers.client import NOBODY
 from antecede.simulator.servers.crowd import Crowd, decide, early, patient_seconds
 from antecede.simulator.servers.faults import NONE, ROUGH, Faults
 from antecede.simulator.servers.intruders import IdentifiedWorld, Intruded, intruded
-from antecede.simulator.servers.judgement import expired, findings
+from antecede.simulator.servers.judgement import dead_letter, expired, findings
 from antecede.simulator.servers.losses import lost_data
 from antecede.simulator.servers.poison import Poisoning, tried, unlucky
 from antecede.simulator.servers.workers import Dice, Enquiry, Riddle, Work, Worker
@@ -295,7 +295,7 @@ def _dead(world: ServerWorld, logs: Logs) -> list[str]:
         if letter.type in ("Riddle", "Poison") and letter.id in sent and letter.id not in ids
     ]
     dead = sum(
-        bool(row.dead) and not wire.is_temporary(row.process) and (row.message, row.process) not in gone
+        bool(row.dead) and not wire.is_temporary(row.process) and (dead_letter(row), row.process) not in gone
         for row in logs.rows
     )
     kept = {(name, key) for name, server in world.servers.items() for key in server.machine.engine.dead}

@@ -1,0 +1,32 @@
+"""The letters that a client had begun to handle when it published something.
+
+A client reports a letter as handled when its handler has returned, or later, together with others. What the handler
+publishes reaches the server before that. So a publish names the last letter that its client had begun to handle. The
+record of the publish then contains this letter, and those before it in the mailbox; the trace has their deliveries
+first, and it shows that the publish follows from them. Nothing else depends on it: the letters stay in the mailbox.
+
+A client can name only letters in its own mailbox that a server hands out together, and each is recorded once.
+"""
+
+from itertools import islice
+
+from antecede import limits
+from antecede.engine import Engine
+from antecede.server.items import Begun
+
+
+def begun_letters(engine: Engine, address: str, claims: tuple[Begun, ...], clock_ms: int) -> tuple[Begun, ...]:
+    """Return the letters to record. ``claims``: for some positions in the batch, the letter that the client names."""
+    last = engine.read.get(address)
+    named = {claim.letters[0]: claim.at for claim in claims if claim.letters[0] != last}
+    found: list[Begun] = []
+    letters: list[str] = []
+    for letter in islice(engine.mailboxes.get(address, ()), limits.reactions_together_max) if named else ():
+        letters.append(letter.id)
+        if letter.id == last:
+            # All letters so far are recorded.
+            found, letters = [], []
+        elif letter.id in named:
+            found.append(Begun(named[letter.id], tuple(letters), clock_ms))
+            letters = []
+    return tuple(found)
