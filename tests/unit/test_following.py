@@ -266,3 +266,24 @@ def test_a_failure_whose_reason_begins_with_expired_is_a_failure() -> None:
     world.react("a", dead="expired: the token of the bank")
     assert (world.waiting, world.held) == ([], ["y@s21"])
     world.check_replay()
+
+
+def test_a_held_letter_does_not_expire_before_an_older_one_in_the_mailbox() -> None:
+    """It may follow from that one: here both have the same sender. If it died first, the trace would show it as
+    delivered too early."""
+    world = World(quota=Quota(letters=2))
+    world.send("x@s1", "a")
+    world.send("y@s2", "a")
+    world.react("a", dead="no")
+    world.send("y@s2", "a")
+    world.send("x@s1", "a", "b")
+    world.send("y@s2", "a")
+    assert (world.waiting, world.held) == (["y@s21", "y@s22"], ["x@s12", "y@s23"])
+    engine = world.servers["s3"].engine
+    world.step("s3", Look())
+    assert (world.waiting, world.held) == (["y@s21", "y@s22"], ["x@s12", "y@s23"]), "the agent handles the oldest"
+    engine.abandon("a")
+    engine.ready.clear()
+    world.step("s3", Look())
+    assert (world.waiting, world.held) == ([], ["x@s12", "y@s23"])
+    world.check_replay()

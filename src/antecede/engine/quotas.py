@@ -10,7 +10,7 @@ one that follows from it.
 its mailbox until these letters are settled. Meanwhile the mailbox is *crowded*, and no further letters are handed out.
 
 **Letters that are held** behind a dead letter (:mod:`antecede.engine.following`) count towards the quota of their
-mailbox. They are its oldest, so they expire first.
+mailbox. Of the held letters and those in the mailbox, the oldest expire first.
 
 Only the outcome is in the log, so nothing here must be repeated exactly, except for the times at which letters
 arrived. An item of the log says when the letters that came since the last such item were seen
@@ -18,8 +18,9 @@ arrived. An item of the log says when the letters that came since the last such 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from math import inf
 from operator import itemgetter
 from typing import Final
 
@@ -166,9 +167,20 @@ class Quotas:
         return ""
 
     def look_held(
-        self, held: _Held, mailboxes: dict[str, _Mailbox], since: dict[str, int], clock_ms: int
-    ) -> Iterator[Excess]:
-        """Yield which held letters must expire now. ``since``: when each was seen, by letter and agent."""
+        self,
+        held: _Held,
+        mailboxes: dict[str, _Mailbox],
+        numbers: dict[str, int],
+        since: dict[str, int],
+        reacting: Callable[[str], bool],
+        clock_ms: int,
+    ) -> Iterator[tuple[Excess, Iterable[Letter]]]:
+        """Yield which letters of mailboxes with held letters must expire now, and where they are: held, or in the
+        mailbox. ``numbers``: the sequence in which the letters of an agent came; ``since``: when each held one was
+        seen; both by letter and agent.
+
+        The oldest expire first. A held letter may follow from an older one in the mailbox, which the agent will handle;
+        so it does not expire before that."""
         for agent, letters in held.items():
             quota, mailbox = self.of(agent), mailboxes.get(agent, _empty)
             if not quota.limited:
@@ -178,15 +190,19 @@ class Quotas:
                 count, reason = len(letters) + len(mailbox) - quota.letters, _too_many(quota)
             over = sum([len(one.body) for one in letters]) + self._bytes(agent, mailbox) - quota.bytes
             if quota.bytes and over > 0:
-                place = _place(letters, over)
+                place = _place(chain(letters, mailbox), over)
                 count, reason = max((count, reason), (place, _too_large(quota)), key=itemgetter(0))
+            expire, why, older = count, reason, _older(letters, mailbox, numbers, agent)
             if quota.seconds:
                 latest = clock_ms - quota.seconds * 1000
                 keys = [f"{letter.id} {agent}" for letter in letters]
                 late = next((place for place, key in enumerate(keys) if since.get(key, clock_ms) > latest), len(keys))
-                count, reason = max((count, reason), (late, _too_old(quota)), key=itemgetter(0))
-            if count:
-                yield Excess(agent, min(count, len(letters), limits.drop_letters_max), reason)
+                expire, why = max((count, reason), (late, _too_old(quota)), key=itemgetter(0))
+            if expire and older:
+                yield Excess(agent, min(expire, older, limits.drop_letters_max), why), letters
+            behind = _older(mailbox, letters[older:], numbers, agent) if count > older and not reacting(agent) else 0
+            if behind:
+                yield Excess(agent, min(count - older, behind, limits.drop_letters_max), reason), mailbox
 
     def look(
         self, mailboxes: dict[str, _Mailbox], reacting: Callable[[str], bool], clock_ms: int, memory_bytes: int
@@ -256,6 +272,17 @@ class Quotas:
         self.ages = {agent: deque([list(run) for run in runs]) for agent, runs in saved.items()}
         for agent in self.ages:
             self.of(agent)
+
+
+def _older(letters: Iterable[Letter], others: Sequence[Letter], numbers: dict[str, int], agent: str) -> int:
+    """Return how many of the first letters came before all others."""
+    first = numbers.get(f"{others[0].id} {agent}", 0) if others else inf
+    count = 0
+    for letter in letters:
+        if numbers.get(f"{letter.id} {agent}", 0) > first:
+            break
+        count += 1
+    return count
 
 
 def _place(letters: Iterable[Letter], over: int) -> int:

@@ -104,9 +104,11 @@ def _look(machine: Machine, given: Look, clock_ms: int) -> Iterator[Item]:
     unseen = quotas.unseen(mailboxes, clock_ms) + (quotas.unseen_held(held, since) if held else [])
     if unseen:
         yield Seen(list(dict.fromkeys(unseen)), clock_ms)
-    for excess in list(quotas.look_held(held, mailboxes, since, clock_ms)) if held else ():
+    numbers = engine.following.numbers
+    crowds = quotas.look_held(held, mailboxes, numbers, since, engine.is_reacting, clock_ms) if held else ()
+    for excess, letters in list(crowds):
         if not engine.is_frozen(excess.agent):
-            yield _expired(machine, excess, held[excess.agent], clock_ms)
+            yield _expired(machine, excess, letters, clock_ms)
     for excess in list(quotas.look(mailboxes, engine.is_reacting, clock_ms, engine.footprint.bytes)):
         # An asker is notified of the end of its question. Sent by an agent that moves, this notice would wait on the
         # server that the agent leaves, and letters that it sends from its new server would overtake it.
