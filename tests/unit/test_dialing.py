@@ -138,6 +138,25 @@ def test_a_connection_that_frames_have_used_is_replaced_at_once() -> None:
     assert all(found[place] - found[place - 1] < 0.05 for place in range(10, len(found), 10))
 
 
+def test_a_connection_whose_place_was_taken_is_not_replaced() -> None:
+    """Otherwise two connections would take each other's place for ever."""
+    one, hello = _peering("s1"), _hello()
+    one.start(0.0)
+    assert one.dials(0.0) == ["s2"]
+    first = one.dialed("s2", _Connection(1))
+    first.received([hello])
+    one.reset("A", 1.0)
+    assert one.dials(1.0) == ["s2"]
+    second = one.dialed("s2", _Connection(2))
+    first.closed("domain A was reset", 1.1)
+    second.received([hello])
+    assert one.deadline() is None
+    second.closed("", 2.0)
+    due = one.deadline()
+    assert due is not None
+    assert due < 2.1
+
+
 def test_a_change_in_force_ends_the_pauses() -> None:
     one = _peering("s1")
     _dials(one, lambda end: end.received([wire.Bye("the topology changes", False, CODE)]))

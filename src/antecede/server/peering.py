@@ -409,7 +409,8 @@ class Peering:
         self.lost(peer, connection, reason, now)
         if peer.name in self.refusals:
             peer.backoff.grow_to(1.0)
-        self._dial_later(peer, now)
+        if peer.dialed is None:  # Otherwise a newer connection took its place.
+            self._dial_later(peer, now)
 
     def fault(self, domain: str, name: str, reason: str) -> None:
         """A peer did something wrong: close its connection, with the reason."""

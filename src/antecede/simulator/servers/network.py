@@ -2,7 +2,8 @@
 
 The parts of one call travel as one frame of real bytes. Hellos, welcomes, publishes and letters arrive in sequence and
 are not lost unless the connection breaks. Frames between servers and their acknowledgements may also be lost, repeated
-and reordered, which is worse than any real connection. When a connection breaks, everything in transit on it is lost.
+and reordered, which is worse than any real connection; but they do not overtake the hello before them, which ends a
+connection. When a connection breaks, everything in transit on it is lost.
 """
 
 from collections import deque
@@ -112,7 +113,8 @@ class End:
                     self._effect()
                     self._leaves(self, single)
                     for _ in range(self._loop.copies()):
-                        self._loop.later(self._loop.delay(), self.other._arrive, wire.frame([single], self.version))
+                        when = max(self._arrives_at, self._loop.now + self._loop.delay())
+                        self._loop.at(when, self.other._arrive, wire.frame([single], self.version))
             else:
                 self._leaves(self, part)
                 kept.append(part)
