@@ -8,6 +8,7 @@ notice within a stated number of schedules. The same schedules find nothing in w
 from collections import deque
 from typing import Any
 
+import msgspec
 import pytest
 
 from antecede import limits
@@ -69,7 +70,7 @@ def test_letters_of_an_open_step_that_do_not_wait_for_its_record(monkeypatch: Pa
 
     real = Driver._stays_open
     monkeypatch.setattr(Driver, "_stays_open", stays_open)
-    caught(300)
+    caught(300, faults=msgspec.structs.replace(_clients, crashes=6))
 
 
 def test_an_open_step_that_waits_for_more_input(monkeypatch: Patch) -> None:
@@ -140,7 +141,7 @@ def test_a_welcome_before_the_publishes_of_the_last_session_were_taken(monkeypat
 
     real = Sessions.begin
     monkeypatch.setattr(Sessions, "begin", begin)
-    caught(300, faults=Faults(takeovers=12, resets=12, seconds=0.04))
+    caught(300, faults=Faults(takeovers=30, resets=12, seconds=0.04))
 
 
 def test_a_welcome_that_is_not_durable(monkeypatch: Patch) -> None:

@@ -8,6 +8,7 @@ from antecede.live.application import plan_of
 from antecede.server import AgentServer
 from antecede.server.company import Company
 from antecede.server.driver import Driver
+from antecede.server.gate import Gate
 from antecede.server.items import Left, Published
 from antecede.server.turns import Commit
 from antecede.server.words import Accepted, Refused
@@ -94,14 +95,22 @@ def test_a_record_that_lets_nothing_leave_is_committed_with_the_next_or_after_a_
 
 
 def test_replies_leave_with_an_answer_once_their_records_are_durable() -> None:
-    company = Company()
+    company, left = Company(), list[object]()
+    gate = Gate(7, 6, left.extend, left.extend)
     company.gather([COMMIT], [CALL], False, 1.0, 7)
-    assert company.take_replies(6) == []
-    assert company.take_replies(7) == [CALL]
+    assert not gate.is_open(company.recorded)
+    gate.put([], [CALL])
+    gate.durable = 7
+    assert not gate.is_open(company.recorded), "it would overtake what is in the gate"
+    gate.open(7)
+    assert left == [CALL]
+    assert gate.is_open(company.recorded)
+    assert company.take_replies() == [CALL]
     assert company.leave_at == 1.0 + 0.004, "the frame still waits"
     assert company.gather([], [], False, 1.1) == ([COMMIT], [])
     company.gather([], [CALL], False, 2.0, 8)
-    assert company.take_replies(8) == [CALL]
+    assert not gate.is_open(company.recorded)
+    assert company.take_replies() == [CALL]
     assert company.leave_at is None
 
 

@@ -22,7 +22,7 @@ class Company:
     def __init__(self) -> None:
         self._frames: list[Outgoing] = []
         self._replies: _Replies = []
-        self._recorded = 0
+        self.recorded = 0
         """The record with the last of these publishes."""
         self.leave_at: float | None = None
         """The time at which what waits must leave; None: nothing waits."""
@@ -61,7 +61,7 @@ class Company:
             frames, self._frames = (self._frames, []) if urgent else ([], self._frames)
         if replies or self._replies:
             self._replies += replies
-            self._recorded = recorded if replies else self._recorded
+            self.recorded = recorded if replies else self.recorded
             urgent = due or letters or not all(one.unhurried for one in replies)
             replies, self._replies = (self._replies, []) if urgent else ([], self._replies)
         if not (self._frames or self._replies):
@@ -70,11 +70,8 @@ class Company:
             self.leave_at = now + _company_seconds
         return frames, replies
 
-    def take_replies(self, durable: int) -> _Replies:
-        """Return the replies that wait, if all their records are durable: they leave with an answer that does not wait
-        for the log."""
-        if self._recorded > durable:
-            return []
+    def take_replies(self) -> _Replies:
+        """Return the replies that wait: they leave with an answer that does not wait for the log."""
         replies, self._replies = self._replies, []
         if not self._frames:
             self.leave_at = None

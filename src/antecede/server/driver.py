@@ -177,7 +177,8 @@ class Driver:
         if gate.calls or not self.machine.calls.are_sure(letters):
             self.when_durable(partial(deliver, letters))
             return
-        if not gate.waiting and (replies := self._company.take_replies(gate.durable)):
+        company = self._company
+        if company.leave_at is not None and gate.is_open(company.recorded) and (replies := company.take_replies()):
             self._outputs.reply(replies)
         deliver(letters)
 

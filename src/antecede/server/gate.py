@@ -7,7 +7,8 @@ earlier step accepted.) Nothing overtakes anything. So a connection or a session
 that was meant for the previous one.
 
 There is one exception: answers that the server will give again after a crash, because it cannot give another one
-(``Calls.sure``). They wait only for the calls that were put here before them.
+(``Calls.sure``). They wait only for the calls that were put here before them. Replies that wait for company
+(:mod:`antecede.server.company`) leave with such an answer if the gate ``is_open`` for their record.
 """
 
 from collections import deque
@@ -51,6 +52,11 @@ class Gate:
         self.waiting.append((self.last, [], [], call))
         self.calls += 1
         return self.waiting[0][0] <= self.durable
+
+    def is_open(self, record: int) -> bool:
+        """Return whether what waits only for this record may leave at once: the record is durable, and nothing is in
+        the queue that it would overtake."""
+        return record <= self.durable and not self.waiting
 
     def open(self, durable: int) -> None:
         """All records up to ``durable`` are durable: let everything leave that waited for them, in sequence."""
