@@ -209,7 +209,7 @@ def test_held_letters_that_no_quota_counts(monkeypatch: Patch) -> None:
 
 
 def test_letters_that_expire_as_if_they_were_handled(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(requests, "died", lambda letter, reason, check: Reaction(letter.id))
+    monkeypatch.setattr(requests, "died", lambda letter, reason, check, expired: Reaction(letter.id))
     caught(300, "was really None")
 
 
