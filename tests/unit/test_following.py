@@ -9,7 +9,7 @@ from antecede.link import Frame
 from antecede.orders import parse
 from antecede.server import AgentServer, FromPeer, Plan
 from antecede.server.dead_letters import DeadLetters
-from antecede.server.items import LOG_FORMAT, Buried, Published, Reacted
+from antecede.server.items import LOG_FORMAT, Buried, Published, Reacted, Tried
 from antecede.server.progress import ENDED_WELL
 from antecede.server.recovery import resume
 from antecede.server.words import Look, Replay
@@ -286,4 +286,22 @@ def test_a_held_letter_does_not_expire_before_an_older_one_in_the_mailbox() -> N
     engine.ready.clear()
     world.step("s3", Look())
     assert (world.waiting, world.held) == ([], ["x@s12", "y@s23"])
+    world.check_replay()
+
+
+def test_the_tries_of_a_letter_are_kept_while_it_is_held() -> None:
+    """A letter that ended the process has one try less, also if it then waits for the decision about another one."""
+    world = World()
+    world.send("x@s1", "a")
+    world.send("x@s1", "a")
+    engine = world.servers["s3"].engine
+    suspect = engine.mailboxes["a"][1].id
+    world.step("s3", Tried(1, (("a", suspect),)))
+    world.react("a", dead="no")
+    assert (world.waiting, world.held) == ([], ["x@s12"])
+    assert engine.tries.of("a", suspect) == 1
+    world.step("s3", Buried(next(iter(engine.following.blocks["a"]))))
+    assert (world.waiting, engine.tries.of("a", suspect)) == (["x@s12"], 1)
+    world.react("a")
+    assert engine.tries.of("a", suspect) == 0
     world.check_replay()

@@ -216,7 +216,7 @@ class Engine:
     def _block(self, agent: str, key: str, letter: Letter, mailbox: deque[Letter]) -> None:
         """A letter died: take the letters that may follow from it out of the mailbox."""
         letters, following = list(mailbox), self.following
-        self._removed(agent, letters)
+        self._taken(agent, letters)
         self._changed.add(agent)
         free = following.block(agent, key, letter, letters)
         mailbox.clear()
@@ -332,15 +332,18 @@ class Engine:
         self._finished(agent, mailbox, state)
 
     def _removed(self, agent: str, letters: list[Letter]) -> None:
+        self._taken(agent, letters)
+        if self.tries.letters:
+            for letter in letters:
+                self.tries.settled(agent, letter.id)
+
+    def _taken(self, agent: str, letters: list[Letter]) -> None:
         counting, quotas = self._counting, self.quotas
         if agent in counting.runs:
             counting.taken(agent, letters)
         # Most mailboxes are empty again before anything looks at their quota.
         if agent in quotas.known or agent in quotas.handed:
             quotas.taken(agent, letters)
-        if self.tries.letters:
-            for letter in letters:
-                self.tries.settled(agent, letter.id)
 
     def _finished(self, agent: str, mailbox: deque[Letter] | None, state: State | None) -> None:
         if state is not None:
