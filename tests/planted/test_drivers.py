@@ -18,7 +18,7 @@ from antecede.server.acknowledgements import Acknowledgements
 from antecede.server.client import ClientLine
 from antecede.server.driver import Driver
 from antecede.server.peering import Peering
-from antecede.server.publishing import Numbering, Ticket
+from antecede.server.publishing import Numbering, Publishing, Ticket
 from antecede.server.retries import Retries
 from antecede.server.sessions import Sessions
 from antecede.server.shutdown import Shutdown
@@ -227,3 +227,21 @@ _clients = Faults(
     crashes=3, powercuts=1.0, resets=12, takeovers=4, client_kills=2, slow_disks=3, full_disks=2, stalls=4, seconds=0.3
 )
 """Hard on clients: many connections that break, and servers whose disks are slow."""
+
+
+# The letters that a client had begun to handle when it published.
+
+
+def test_a_publish_that_names_no_letter(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Publishing, "begins", lambda self, letter: None)
+    caught(300, "had begun")
+
+
+def test_a_publish_that_names_the_letter_before(monkeypatch: Patch) -> None:
+    def begins(self: Publishing[Any], letter: str) -> None:
+        real(self, before.get(id(self), ""))
+        before[id(self)] = letter
+
+    real, before = Publishing.begins, dict[int, str]()
+    monkeypatch.setattr(Publishing, "begins", begins)
+    caught(300, "had begun")

@@ -51,6 +51,8 @@ class Publish(msgspec.Struct):
     """``sent``, ``accepted``; ``unknown``: the client was killed before the answer; ``refused``."""
     question: Question | None = None
     context: str = ""
+    after: str = ""
+    """The last letter that the client had begun to handle when it published this."""
 
 
 class SimulatedTicket(Ticket):
@@ -112,9 +114,8 @@ class SimulatedClient:
             lambda ticket, last: self._line.publish(ticket, last),
             lambda: self._later(self.world.random.random() * 0.001, self._publishing.flush),
         )
-        self._inbox = Inbox(
-            self._answered, lambda letters, dead: self._line.done(letters, dead), self._publishing.begins
-        )
+        self._inbox = Inbox(self._answered, lambda letters, dead: self._line.done(letters, dead), self._begins)
+        self._begun = ""
         self._questions: Questions[SimulatedTicket] = Questions(self._publishing.numbering, self._ended)
         self._expires_at: float | None = None
         self._line = ClientLine(
@@ -170,7 +171,12 @@ class SimulatedClient:
         while self._waiting and not self._publishing.numbering.crowded:
             self._put(self._waiting.popleft())
 
+    def _begins(self, letter: str) -> None:
+        self._begun = letter
+        self._publishing.begins(letter)
+
     def _put(self, publish: Publish) -> None:
+        publish.after = self._begun
         if not publish.ask:
             ticket = self._publishing.put(publish.to, publish.kind, publish.body, publish.context)
             ticket.publishes.append(publish)

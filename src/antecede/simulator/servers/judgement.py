@@ -5,7 +5,8 @@
 2. The trace from the logs is well formed, every letter is delivered once at each destination, and the guarantees of the
    topology hold. Its ids are those that the servers really used.
 3. The publishes that clients know as accepted are in the log, once, in their sequence; and clients received exactly the
-   letters in the log. Only sure answers to calls may have come before a crash lost their record, and again after it.
+   letters in the log. Only sure answers to calls may have come before a crash lost their record, and again after it. A
+   letter that a client had begun to handle is in the trace before what the client published then.
 4. Every letter is delivered once, or dead with a reason. A letter that expired was not handed to anyone, and the
    mailbox of a client that never returns holds no more than its quota.
 5. The log alone gives the same state again: agents, questions, timers, orders, counters.
@@ -20,6 +21,7 @@ import msgspec
 from antecede import wire
 from antecede.channel import Letter
 from antecede.engine.agents import Returned, name_of
+from antecede.objects.calls import is_call
 from antecede.server import AgentServer
 from antecede.server.items import Published, PublishedMany, Reacted, decode_record
 from antecede.server.words import OPERATOR
@@ -198,8 +200,12 @@ def _clients(
         if not row.dead and (row.process, row.message) not in died:
             got.setdefault(row.process, []).append(row.message or (row.extra or {})["call"])
     for address, client in world.clients.items():
-        if not _same(logged.get(address, []), client.published):
+        published = _matched(logged.get(address, []), client.published)
+        if published is None:
             yield f"{address} published {len(client.published)}, the log has {len(logged.get(address, []))}"
+        elif not world.faults.old_versions:
+            # Older versions do not name such letters.
+            yield from _begun(address, published, rows)
         waiting = sum(publish.state == "sent" for publish in client.published)
         if waiting:
             yield f"{address}: {waiting} of {len(client.published)} publishes are not accepted"
@@ -218,19 +224,30 @@ def _clients(
             yield f"{address}: {unsettled} of {len(client.questions)} questions have not ended"
 
 
-def _same(logged: list[Published], published: list[Publish]) -> bool:
-    """Return whether the log has a client's publishes in sequence. If a killed client does not know the fate of a
-    publish, the log has one copy or none. It has no refused one."""
-    place = 0
+def _matched(logged: list[Published], published: list[Publish]) -> list[Publish] | None:
+    """Return the publishes of a client that are in the log, or None if the log does not have them in their sequence. If
+    a killed client does not know the fate of a publish, the log has one copy or none. It has no refused one."""
+    found: list[Publish] = []
     for publish in published:
         if publish.state == "refused":
             continue
-        known = logged[place] if place < len(logged) else None
+        known = logged[len(found)] if len(found) < len(logged) else None
         if known is not None and (known.to, known.type, known.body) == (publish.to, publish.kind, publish.body):
-            place += 1
+            found.append(publish)
         elif publish.state != "unknown":
-            return False
-    return place == len(logged)
+            return None
+    return found if len(found) == len(logged) else None
+
+
+def _begun(address: str, published: list[Publish], rows: list[Event]) -> Iterator[str]:
+    """Check that the trace has a letter before everything that its client published after it had begun to handle it."""
+    mine = [row for row in rows if row.process == address]
+    sent = [row.index for row in sorted(mine, key=lambda row: row.index) if row.kind == SEND]
+    got = {row.message or (row.extra or {}).get("call"): row.index for row in mine if _received(row)}
+    letters = [publish for publish in published if not is_call(publish.to)]
+    for publish, index in zip(letters, sent, strict=True):
+        if got.get(publish.after, -1) > index:
+            yield f"{address} had begun {publish.after} when it published event {index} of the trace"
 
 
 def dead_letter(row: Event) -> str | None:
