@@ -51,7 +51,8 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._deaf = False
         self.reason = self.code = ""
         """The reason for which this end closed it, and the rule that the other end broke."""
-        self._closing = self._told = self._trusted = False
+        self._closing = self._told = self._trusted = self._lost = False
+        self._receiver: Receiver = _nobody
         self._linger: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -64,7 +65,11 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=limits.write_buffer_bytes_max)
         if self._guest is not None:
             self._guest.drop = self._drop
-        self._receiver: Receiver = self._opened(self)
+        receiver = self._opened(self)
+        if self._lost:
+            receiver.closed(self.reason, self._loop.time())
+        else:
+            self._receiver = receiver
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._input
@@ -101,7 +106,9 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
             self._receiver.writable()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._closing = True
+        if self._lost:
+            return
+        self._closing = self._lost = True
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
@@ -136,14 +143,21 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         if self._closing:
             return
         self.spoke = self._loop.time()
-        for written in frames(parts, self._version):
-            self._transport.write(written)
+        try:
+            for written in frames(parts, self._version):
+                self._transport.write(written)
+        except RuntimeError as error:
+            # uvloop raises this for a connection that it has closed by itself, for example because there was no file
+            # descriptor for it, and need not call connection_lost.
+            self.connection_lost(error)
 
     def close(self, reason: str, final: bool = False, code: str = "") -> None:
         if self._closing:
             return
         self.reason, self.code = reason, code
         self.send([Bye(reason[:_reason_chars], final, code)])
+        if self._closing:
+            return
         self._closing = True
         self._unframer = Unframer()
         if self._guest is not None:
