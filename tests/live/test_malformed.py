@@ -76,6 +76,10 @@ _cases = [
     (frame([ClientHello(1, 1, "token", "a")]), "wrong token"),
     (_hello() + frame([Publish(0, ("echo",), "Ping", [b""])]), "malformed publish from client mallory: number 0"),
     (_hello() + frame([Publish(1, (), "Ping", [b""])]), "from client mallory: no destination"),
+    (
+        _hello() + frame([Publish(1, ("echo",), "Ping", [b""], begun=[(1, "x")])]),
+        "from client mallory: a letter begun before publish 2 of 1",
+    ),
     (_hello() + frame([Publish(1, ("echo",), "Ping", [])]), "from client mallory: no notification"),
     (_hello() + frame([PeerFrames("A", 1, 1, [1], [b""])]), "PeerFrames from client mallory"),
 ]

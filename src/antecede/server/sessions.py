@@ -208,8 +208,9 @@ class Sessions:
             return f"number {part.number}" if part.number < 1 else f"one question with {count} notifications"
         if len(part.context) > limits.trace_context_chars_max:
             return f"trace context of {len(part.context)} characters, expected at most {limits.trace_context_chars_max}"
-        if any(not 0 <= place < count for place, _ in part.begun):
-            return f"a letter begun before publish {max(part.begun)[0] + 1} of {count}"
+        for place, _ in part.begun:
+            if not 0 <= place < count:
+                return f"a letter begun before publish {place + 1} of {count}"
         # A batch may be begun when the window is nearly full.
         window = self._machine.clients.get(client, 0) + limits.publish_window_max + limits.publish_batch_max
         if part.number + count - 1 > window:
