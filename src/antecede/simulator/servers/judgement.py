@@ -242,7 +242,8 @@ def _matched(logged: list[Published], published: list[Publish]) -> list[Publish]
 def _begun(address: str, published: list[Publish], rows: list[Event]) -> Iterator[str]:
     """Check that the trace has a letter before everything that its client published after it had begun to handle it."""
     mine = [row for row in rows if row.process == address]
-    sent = [row.index for row in sorted(mine, key=lambda row: row.index) if row.kind == SEND]
+    # A message between objects has a type.
+    sent = sorted(row.index for row in mine if row.kind == SEND and row.type is None)
     got = {row.message or (row.extra or {}).get("call"): row.index for row in mine if _received(row)}
     letters = [publish for publish in published if not is_call(publish.to)]
     for publish, index in zip(letters, sent, strict=True):
