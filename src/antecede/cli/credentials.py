@@ -232,6 +232,7 @@ class _Issue:
     def _finish(self, issued: list[tuple[str, str]], revoked: dict[str, Any] | None = None) -> None:
         """Write the access file, and the servers to trust into all folders of clients and operators."""
         from antecede.access.model import CLIENT, OPERATOR
+        from antecede.cli.wording import counted
         from antecede.live.issuing import FOLDERS, write_servers
 
         self._text.write()
@@ -247,7 +248,7 @@ class _Issue:
             for one in folders:
                 print(f"{one['role']} {one['name']}: {one['folder']}")
             if revoked is not None:
-                print(f"{revoked['role']} {revoked['name']}: {revoked['revoked']} keys revoked")
+                print(f"{revoked['role']} {revoked['name']}: {counted(revoked['revoked'], 'key')} revoked")
             print(f"{document['file']}: digest {document['digest']}")
         if self._text.existed:
             print(_reload.format(self._text.path.name), file=sys.stderr)
