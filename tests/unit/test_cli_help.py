@@ -6,8 +6,9 @@ import re
 import shlex
 import subprocess
 import sys
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import typer
@@ -15,6 +16,7 @@ import typer
 from antecede import __version__
 from antecede.cli import build, run
 from antecede.cli.examples import ALWAYS_JSON, EXAMPLES, PANELS
+from antecede.cli.options import expanded
 
 
 def _commands(command: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -145,3 +147,16 @@ def test_no_bracket_of_a_help_text_is_lost(commands: dict[str, Any], capsys: pyt
             assert "\\[" not in printed, name
             found += len(brackets)
     assert found > 3, "redis[hiredis], local[*], [[operation, operation], …] and others"
+
+
+def test_a_parameter_that_is_a_group_of_options_stands_for_them_in_its_place() -> None:
+    class Pair(NamedTuple):
+        one: int = typer.Option(1)
+        other: str = typer.Option("b")
+
+    def command(first: int = 0, pair: Pair = Pair(), last: int = 0) -> tuple[int, Pair, int]:  # noqa: B008
+        return first, pair, last
+
+    assert list(signature(expanded(command)).parameters) == ["first", "one", "other", "last"]
+    assert expanded(command)(first=5, one=6, other="c", last=7) == (5, Pair(6, "c"), 7)
+    assert expanded(build) is build, "there are no groups"

@@ -29,6 +29,7 @@ from typer.exceptions import TyperException
 
 from antecede import __version__
 from antecede.cli.examples import ALWAYS_JSON, EXAMPLES, FIRST_STEPS, PANELS
+from antecede.cli.options import expanded
 from antecede.cli.values import without_conversion
 from antecede.crashes import broken_pipe, crashed, discard_output, interrupted, print_error
 from antecede.errors import AntecedeError, similar
@@ -61,7 +62,12 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     named = [name for name in names if name.rstrip("_") in arguments[:1]]
     for register in _registers(named) or _registers(names):
         register(app)
-    registered: list[Any] = [*app.registered_commands, *app.registered_groups]
+    groups = app.registered_groups
+    for one in (app, *(group.typer_instance for group in groups if group.typer_instance is not None)):
+        for command in one.registered_commands:
+            assert command.callback is not None
+            command.callback = expanded(command.callback)
+    registered: list[Any] = [*app.registered_commands, *groups]
     for info in registered:
         name = info.name or getattr(getattr(info, "callback", None), "__name__", "")
         info.rich_help_panel = next((panel for panel, some in PANELS.items() if name in some), "Other commands")

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from antecede import __version__
+from antecede.cli.options import JSON
 from antecede.errors import UsageError, similar
 
 _packages = ("msgspec", "typer", "rich", "uvloop", "pyspark", "pyarrow", "numpy", "numba")
@@ -18,7 +19,7 @@ _packages = ("msgspec", "typer", "rich", "uvloop", "pyspark", "pyarrow", "numpy"
 def register(app: typer.Typer) -> None:
     @app.command("version")
     def version_(
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        as_json: bool = JSON,
     ) -> None:
         """Print the versions of Antecede, Python and the packages that it uses, for a bug report."""
         found = {"antecede": __version__, "python": platform.python_version(), "system": platform.platform()}
@@ -35,7 +36,7 @@ def register(app: typer.Typer) -> None:
         command: Annotated[
             list[str] | None, typer.Argument(metavar="COMMAND", help="For example: topology check")
         ] = None,
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        as_json: bool = JSON,
     ) -> None:
         """Show the help of a command; without one, the list of all commands."""
         at = context.parent

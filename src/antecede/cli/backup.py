@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
+from antecede.cli.options import JSON, KEYS, Keys
 
 if TYPE_CHECKING:
     from antecede.backups import NewBackup
@@ -29,10 +29,8 @@ def register(app: typer.Typer) -> None:
         check: bool = typer.Option(
             True, "--check/--no-check", help="Also recover every server from the backup, as a restore does."
         ),
-        token_file: str | None = TOKEN,
-        authority: str | None = AUTHORITY,
-        credentials: str | None = CREDENTIALS,
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        keys: Keys = KEYS,
+        as_json: bool = JSON,
     ) -> int:
         """Back up a whole running system, as a consistent cut of all its servers.
 
@@ -56,7 +54,7 @@ def register(app: typer.Typer) -> None:
             if data is not None:
                 saved = _stopped(data, file, new)
             else:
-                saved, held = _running(file, Access(topology, "operator", token_file, authority, credentials), new)
+                saved, held = _running(file, Access(topology, "operator", *keys), new)
             made = new.complete(_manifest(file, saved), read_text(topology, limits.topology_bytes_max))
         seconds = monotonic() - begun
         checked = check_made(made, topology) if check else None

@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+from antecede.cli.options import JSON
 from antecede.cli.progress import bar
 from antecede.errors import UsageError
 
@@ -27,7 +28,7 @@ def register(app: typer.Typer) -> None:
         processes: str = typer.Option("10,50", help="Numbers of processes, separated by commas."),
         deliveries: int = typer.Option(200_000, help="Approximate number of deliveries per measurement."),
         rounds: int = typer.Option(3, help="Rounds; the result is the median."),
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        as_json: bool = JSON,
     ) -> None:
         """Measure deliveries per second on one core: multicasts to n/2 processes on average, with stamps, without a
         trace.
@@ -62,7 +63,7 @@ def register(app: typer.Typer) -> None:
         messages: int = typer.Option(1_000, help="Multicasts that wait for absent clients."),
         subscribers: int = typer.Option(1_000, help="Absent clients, each of which has all these messages."),
         body: int = typer.Option(100, help="Bytes of one message."),
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        as_json: bool = JSON,
     ) -> None:
         """Measure what a restart costs: the CPU time to replay a log, and the memory for messages that wait.
 
@@ -160,7 +161,7 @@ def register(app: typer.Typer) -> None:
         directory: str | None = typer.Option(
             None, metavar="DIR", help="A folder on the disk to use. Default: the temporary folder."
         ),
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        as_json: bool = JSON,
     ) -> None:
         """Compare messages between two processes: ours, Redis Streams, NATS, ZeroMQ, and bare TCP with and without a
         disk.
@@ -227,7 +228,7 @@ def register(app: typer.Typer) -> None:
         directory: str | None = typer.Option(
             None, metavar="DIR", help="A folder on the disk to use. Default: the temporary folder."
         ),
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        as_json: bool = JSON,
     ) -> None:
         """Compare calls of replicated objects on three servers with puts of etcd, and with a lower bound.
 
@@ -262,7 +263,7 @@ def register(app: typer.Typer) -> None:
         directory: str | None = typer.Option(
             None, metavar="DIR", help="A folder on the disk to use. Default: the temporary folder."
         ),
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        as_json: bool = JSON,
     ) -> None:
         """Repeat the experiments of Laumay et al. with real servers on this machine: turn-around times to the same
         server, to another one, and to all, in one flat domain and in a bus of domains.
@@ -304,7 +305,7 @@ def register(app: typer.Typer) -> None:
         directory: str | None = typer.Option(
             None, metavar="DIR", help="A folder on the disk to use. Default: the temporary folder."
         ),
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        as_json: bool = JSON,
     ) -> None:
         """Measure what other agents notice while agents are added to a running system: round-trip times before, during
         and after changes by `antecede topology apply`.

@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from antecede.cli.options import JSON
 from antecede.errors import UsageError
 
 _chunk = 250
@@ -35,7 +36,7 @@ def register(app: typer.Typer) -> None:
         ),
         jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Number of parallel processes."),
         show: bool = typer.Option(False, "--show", help="Draw each schedule."),
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        as_json: bool = JSON,
     ) -> int:
         """Play random adversarial schedules on orders and check the results.
 

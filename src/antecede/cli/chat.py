@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
+from antecede.cli.options import KEYS, Keys
 from antecede.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ def register(app: typer.Typer) -> None:
         room: str = typer.Option("kitchen", "--room", metavar="NAME", help="The room to join."),
         order: str = typer.Option("fifo,pruned", "--order", metavar="LIST", help="The orders of the story."),
         trace: str | None = typer.Option(None, "--trace", metavar="DIR", help="Write the story's traces to DIR."),
-        token_file: str | None = TOKEN,
-        authority: str | None = AUTHORITY,
-        credentials: str | None = CREDENTIALS,
+        keys: Keys = KEYS,
         as_json: bool = typer.Option(False, "--json", help="Print the story as one JSON document on standard output."),
     ) -> int:
         """See an answer appear before its question under FIFO order, and never under causal order; or chat yourself.
@@ -51,7 +49,7 @@ def register(app: typer.Typer) -> None:
             raise UsageError("--trace and --json are for the story; servers record with antecede up --trace")
         from antecede.cli.live import Access
 
-        access = Access(topology, "client", token_file, authority, credentials)
+        access = Access(topology, "client", *keys)
         return asyncio.run(_talk(topology, name, server, room, access))
 
 

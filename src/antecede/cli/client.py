@@ -7,9 +7,8 @@ from typing import Any
 
 import typer
 
-from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
+from antecede.cli.options import JSON, KEYS, WHERE, Keys
 
-_where = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT.")
 _client = typer.Argument(..., metavar="NAME@SERVER", help="A client, as listed.")
 _some_topics = typer.Argument(..., metavar="TOPIC", help="The topics.")
 
@@ -20,21 +19,13 @@ def register(app: typer.Typer) -> None:
 
     @group.command("list")
     def list_(
-        where: str = _where,
+        where: str = WHERE,
         away: bool = typer.Option(False, "--away", help="Only disconnected clients."),
-        token_file: str | None = TOKEN,
-        authority: str | None = AUTHORITY,
-        credentials: str | None = CREDENTIALS,
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        keys: Keys = KEYS,
+        as_json: bool = JSON,
     ) -> None:
         """List the clients that the servers know, with the number of their publishes and of letters that wait."""
-        from antecede.cli.dead_pages import access_of
-
-        clients = [
-            one
-            for one in _listed(where, access_of(where, token_file, authority, credentials))
-            if not (away and one["connected"])
-        ]
+        clients = [one for one in _listed(where, keys) if not (away and one["connected"])]
         if as_json:
             print(json.dumps(clients, indent=2))
             return
@@ -46,21 +37,19 @@ def register(app: typer.Typer) -> None:
 
     @group.command("remove")
     def remove(
-        where: str = _where,
+        where: str = WHERE,
         client: str = _client,
-        token_file: str | None = TOKEN,
-        authority: str | None = AUTHORITY,
-        credentials: str | None = CREDENTIALS,
+        keys: Keys = KEYS,
     ) -> None:
         """Remove a client that will not return: end its subscriptions, delete its letters, forget its publishes.
 
         Its subscriptions end at all topics of the topology file with the class antecede:Topic. For other topics run
         "antecede client unsubscribe" first.
         """
-        from antecede.cli.dead_pages import Servers, access_of, dropped_from
+        from antecede.cli.dead_pages import Servers, dropped_from
         from antecede.errors import MissingError
 
-        servers = Servers(where, access_of(where, token_file, authority, credentials))
+        servers = Servers(where, keys)
         home, topics = servers.home(client), _topics(where)
         # This comes first, because it is refused if the client is connected.
         dropped = dropped_from(servers, home, "client-remove", client)["dropped"]
@@ -73,17 +62,15 @@ def register(app: typer.Typer) -> None:
 
     @group.command("unsubscribe")
     def unsubscribe(
-        where: str = _where,
+        where: str = WHERE,
         client: str = _client,
         topics: list[str] = _some_topics,
-        token_file: str | None = TOKEN,
-        authority: str | None = AUTHORITY,
-        credentials: str | None = CREDENTIALS,
+        keys: Keys = KEYS,
     ) -> None:
         """End the subscriptions of a client to some topics, as if it had done so itself."""
-        from antecede.cli.dead_pages import Servers, access_of
+        from antecede.cli.dead_pages import Servers
 
-        servers = Servers(where, access_of(where, token_file, authority, credentials))
+        servers = Servers(where, keys)
         for topic in topics:
             servers.demand(servers.home(client), "client-unsubscribe", client, topic)
         print(json.dumps({"client": client, "unsubscribed": topics}, indent=2))
@@ -97,10 +84,10 @@ def _topics(where: str) -> list[str]:
     return [agent.name for agent in read_topology(where).agents if agent.kind == "antecede:Topic"]
 
 
-def _listed(where: str, access: Any) -> list[dict[str, Any]]:
+def _listed(where: str, keys: Keys) -> list[dict[str, Any]]:
     from antecede.cli.dead_pages import Servers
 
-    servers = Servers(where, access)
+    servers = Servers(where, keys)
     clients: list[dict[str, Any]] = []
 
     def request(page: Any) -> tuple[str, ...]:

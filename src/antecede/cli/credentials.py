@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from antecede.cli.options import JSON, TOPOLOGY
+
 if TYPE_CHECKING:
     pass
 
-_topology = typer.Argument(..., metavar="TOPOLOGY", help="A topology file (TOML).")
 _out = typer.Option(None, "--out", metavar="DIR", help="The folder of keys. Default: credentials/ beside the topology.")
 _access = typer.Option(None, "--access", metavar="FILE", help="Default: access.toml beside the topology.")
 _days = typer.Option(365.0, "--days", min=0.0, max=3_650.0, help="Days until keys and certificates expire.")
 _name = typer.Argument(..., metavar="NAME", help="An identity; ROLE/NAME if several have this name.")
 _clients = typer.Option([], "--client", metavar="NAME", help="A client; may be repeated.")
 _operators = typer.Option([], "--operator", metavar="NAME", help="An operator; may be repeated. Default: admin.")
-_json = typer.Option(False, "--json", help="Print one JSON document on standard output.")
 _reload = "now: kill -HUP every server (or antecede up), so that it reads {}"
 
 
@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 
     @group.command("create")
     def create(
-        topology: str = _topology,
+        topology: str = TOPOLOGY,
         client: list[str] = _clients,
         operator: list[str] = _operators,
         days: float = _days,
@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
         ),
         out: str | None = _out,
         access: str | None = _access,
-        as_json: bool = _json,
+        as_json: bool = JSON,
     ) -> None:
         """Create an authority, keys and certificates for all servers, clients and operators, and access.toml.
 
@@ -54,33 +54,33 @@ def register(app: typer.Typer) -> None:
 
     @group.command("rotate")
     def rotate(
-        topology: str = _topology,
+        topology: str = TOPOLOGY,
         name: str = _name,
         days: float = _days,
         out: str | None = _out,
         access: str | None = _access,
-        as_json: bool = _json,
+        as_json: bool = JSON,
     ) -> None:
         """Create another key for an identity. Both keys are valid until you revoke the old one with revoke --old."""
         _Issue(topology, out, access, as_json).rotate(name, days)
 
     @group.command("revoke")
     def revoke(
-        topology: str = _topology,
+        topology: str = TOPOLOGY,
         name: str = _name,
         old: bool = typer.Option(False, "--old", help="Revoke all keys except the newest one."),
         out: str | None = _out,
         access: str | None = _access,
-        as_json: bool = _json,
+        as_json: bool = JSON,
     ) -> None:
         """Revoke the keys of an identity. When the servers have read access.toml, its sessions end."""
         _Issue(topology, out, access, as_json).revoke(name, old)
 
     @group.command("show")
     def show(
-        topology: str = _topology,
+        topology: str = TOPOLOGY,
         access: str | None = _access,
-        as_json: bool = _json,
+        as_json: bool = JSON,
     ) -> None:
         """List the identities of access.toml, their keys and permissions, and when keys expire."""
         from antecede.live.keys import read_access

@@ -8,22 +8,25 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 
-from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
-from antecede.cli.wording import counted
+from antecede.cli.options import JSON, KEYS, WHERE, Keys
+from antecede.cli.wording import counted, shown_name
+from antecede.errors import UsageError
 
-_where = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT.")
-_letter = typer.Argument(..., metavar="ID", help="A dead letter's id, as listed.")
-_letter_or_not = typer.Argument(None, metavar="ID", help="A dead letter's id, as listed.")
-_agent = typer.Option("", "--agent", metavar="NAME", help="Only letters to this agent or client.")
-_type = typer.Option("", "--type", metavar="NAME", help="Only notifications of this type.")
-_reason = typer.Option("", "--reason", metavar="TEXT", help="Only letters whose reason contains this text.")
-_older = typer.Option(None, "--older", metavar="SECONDS", help="Only letters that died at least this long ago.")
-_every = typer.Option(False, "--all", help="All that fit the filters; without filters, all.")
-_as_json = typer.Option(False, "--json", help="Print one JSON document on standard output.")
+
+class _Filters(NamedTuple):
+    agent: str = typer.Option("", "--agent", metavar="NAME", help="Only letters to this agent or client.")
+    type_: str = typer.Option("", "--type", metavar="NAME", help="Only notifications of this type.")
+    reason: str = typer.Option("", "--reason", metavar="TEXT", help="Only letters whose reason contains this text.")
+    older: float | None = typer.Option(
+        None, "--older", metavar="SECONDS", help="Only letters that died at least this long ago."
+    )
+
+
+_filters = _Filters()
 
 
 def register(app: typer.Typer) -> None:
@@ -32,25 +35,18 @@ def register(app: typer.Typer) -> None:
 
     @group.command("list")
     def list_(
-        where: str = _where,
+        where: str = WHERE,
         first: int = typer.Option(0, "--first", metavar="N", help="At most this number of letters; 0: all."),
         after: str = typer.Option("", "--after", metavar="PLACE", help="Continue after this place: SERVER:NUMBER."),
-        agent: str = _agent,
-        type_: str = _type,
-        reason: str = _reason,
-        older: float | None = _older,
-        token_file: str | None = TOKEN,
-        authority: str | None = AUTHORITY,
-        credentials: str | None = CREDENTIALS,
-        as_json: bool = _as_json,
+        filters: _Filters = _filters,
+        keys: Keys = KEYS,
+        as_json: bool = JSON,
     ) -> None:
         """List the dead letters of all servers that answer, oldest first. Each has a place, such as s1:17, after which
         the next page begins: --first 100 --after s1:17."""
-        from antecede.cli.dead_pages import Filter, access_of, listed
-        from antecede.cli.wording import shown_name
+        from antecede.cli.dead_pages import Filter, listed
 
-        chosen = Filter(agent, type_, reason, older, time.time())
-        letters = listed(where, access_of(where, token_file, authority, credentials), chosen, first, after)
+        letters = listed(where, keys, Filter(*filters, time.time()), first, after)
         if as_json:
             _print_list(letters)
             return
@@ -67,20 +63,14 @@ def register(app: typer.Typer) -> None:
 
     @group.command("show")
     def show(
-        where: str = _where,
-        letter: str = _letter,
-        token_file: str | None = TOKEN,
-        authority: str | None = AUTHORITY,
-        credentials: str | None = CREDENTIALS,
+        where: str = WHERE,
+        letter: str = typer.Argument(..., metavar="ID", help="A dead letter's id, as listed."),
+        keys: Keys = KEYS,
     ) -> None:
         """Show one dead letter, with its fields."""
-        from antecede.cli.dead_pages import access_of, one_letter
+        from antecede.cli.dead_pages import one_letter
 
-        print(
-            json.dumps(
-                one_letter(where, access_of(where, token_file, authority, credentials), "dead-show", letter), indent=2
-            )
-        )
+        print(json.dumps(one_letter(where, keys, "dead-show", letter), indent=2))
 
     for name, does in (
         ("replay", "Send dead letters again, as new letters to the agents that could not react."),
@@ -90,7 +80,7 @@ def register(app: typer.Typer) -> None:
 
     @group.command("drop")
     def drop(
-        where: str = _where,
+        where: str = WHERE,
         client: str | None = typer.Argument(
             None,
             metavar="NAME@SERVER",
@@ -103,18 +93,14 @@ def register(app: typer.Typer) -> None:
             metavar="PATTERN",
             help="Empty the mailboxes of disconnected clients whose address matches, for example 'tmp-*@s1'.",
         ),
-        token_file: str | None = TOKEN,
-        authority: str | None = AUTHORITY,
-        credentials: str | None = CREDENTIALS,
+        keys: Keys = KEYS,
     ) -> None:
         """Empty the mailbox of a client that will not return. Its letters are deleted for good."""
-        from antecede.cli.dead_pages import access_of, drop_all, drop_one
-        from antecede.errors import UsageError
+        from antecede.cli.dead_pages import drop_all, drop_one
 
         if (client is not None) + every + bool(like) != 1:
             raise UsageError("expected one of NAME@SERVER, --all and --like PATTERN")
-        access = access_of(where, token_file, authority, credentials)
-        document = drop_all(where, access, like or "*") if client is None else drop_one(where, access, client)
+        document = drop_all(where, keys, like or "*") if client is None else drop_one(where, keys, client)
         print(json.dumps(document, indent=2))
         if not document["dropped"]:
             print("no letters were dropped: " + _nothing_to_drop(client, like), file=sys.stderr)
@@ -125,28 +111,21 @@ def _many(group: typer.Typer, name: str, does: str) -> None:
         name, help=f"{does} Give one ID, or choose many with --all or filters. If it is interrupted, run it again."
     )
     def command(
-        where: str = _where,
-        letter: str | None = _letter_or_not,
-        every: bool = _every,
-        agent: str = _agent,
-        type_: str = _type,
-        reason: str = _reason,
-        older: float | None = _older,
-        token_file: str | None = TOKEN,
-        authority: str | None = AUTHORITY,
-        credentials: str | None = CREDENTIALS,
+        where: str = WHERE,
+        letter: str | None = typer.Argument(None, metavar="ID", help="A dead letter's id, as listed."),
+        every: bool = typer.Option(False, "--all", help="All that fit the filters; without filters, all."),
+        filters: _Filters = _filters,
+        keys: Keys = KEYS,
     ) -> None:
-        from antecede.cli.dead_pages import Filter, access_of, many, one_letter
-        from antecede.errors import UsageError
+        from antecede.cli.dead_pages import Filter, many, one_letter
 
-        access = access_of(where, token_file, authority, credentials)
-        chosen = Filter(agent, type_, reason, older, time.time())
+        chosen = Filter(*filters, time.time())
         if (letter is not None) == (every or chosen.any):
             raise UsageError("expected the ID of one dead letter, or --all, or filters")
         if letter is not None:
-            document = one_letter(where, access, f"dead-{name}", letter)
+            document = one_letter(where, keys, f"dead-{name}", letter)
         else:
-            document = many(where, access, name, chosen)
+            document = many(where, keys, name, chosen)
             if not document["buried" if name == "bury" else "replayed"] and not document["skipped"]:
                 fit = "that fit the filters" if chosen.any else ""
                 print(f"nothing to {name}: there are no dead letters {fit}".rstrip(), file=sys.stderr)

@@ -13,15 +13,11 @@ from typing import Any
 import msgspec
 
 from antecede.cli.live import Access, addresses, ask_server
+from antecede.cli.options import Keys
 from antecede.cli.progress import bar
 from antecede.errors import AntecedeError, ClosedError, MissingError, OverloadError, RefusedError, UsageError
 from antecede.limits import dead_page_letters_max
 from antecede.topology import Address
-
-
-def access_of(where: str, token_file: str | None, authority: str | None, credentials: str | None) -> Access:
-    """Return the credentials of an operator."""
-    return Access(where, "operator", token_file, authority, credentials)
 
 
 class Filter(msgspec.Struct, frozen=True):
@@ -50,9 +46,9 @@ class Filter(msgspec.Struct, frozen=True):
 class Servers:
     """The servers that are asked. Those that do not answer are named, once; the work goes on with the others."""
 
-    def __init__(self, where: str, access: Access) -> None:
+    def __init__(self, where: str, keys: Keys) -> None:
+        self.access = Access(where, "operator", *keys)
         self.addresses = addresses(where)
-        self.access = access
         self.down: dict[str, str] = {}
         self.answered = 0
 
@@ -111,9 +107,9 @@ class Servers:
         return server if server in self.addresses else next(iter(self.addresses))
 
 
-def listed(where: str, access: Access, chosen: Filter, first: int, after: str) -> Iterator[dict[str, Any]]:
+def listed(where: str, keys: Keys, chosen: Filter, first: int, after: str) -> Iterator[dict[str, Any]]:
     """Yield dead letters, server by server, oldest first; at most ``first`` (0: all), after the place ``after``."""
-    servers = Servers(where, access)
+    servers = Servers(where, keys)
     place = _place(after, servers.addresses)
     if first < 0:
         raise UsageError(f"--first {first}: expected a number, not negative")
@@ -149,9 +145,9 @@ def _place(after: str, servers: dict[str, Address]) -> tuple[str, int] | None:
     return (server if server in servers else alone), int(number)
 
 
-def one_letter(where: str, access: Access, command: str, letter: str) -> Any:
+def one_letter(where: str, keys: Keys, command: str, letter: str) -> Any:
     """Send a command about one dead letter to the server that has it."""
-    servers = Servers(where, access)
+    servers = Servers(where, keys)
     for name in servers.addresses:
         try:
             document = servers.ask(name, command, letter)
@@ -165,9 +161,9 @@ def one_letter(where: str, access: Access, command: str, letter: str) -> Any:
     raise UsageError(f"no server has a dead letter {letter!r}{also}")
 
 
-def many(where: str, access: Access, action: str, chosen: Filter) -> dict[str, Any]:
+def many(where: str, keys: Keys, action: str, chosen: Filter) -> dict[str, Any]:
     """Replay or bury all dead letters that fit, on all servers that answer. Letters that die meanwhile are left."""
-    servers = Servers(where, access)
+    servers = Servers(where, keys)
     done = f"{action}ed" if action == "replay" else "buried"
     document: dict[str, Any] = {done: 0, "skipped": 0, "servers": {}}
     with bar(f"{action} dead letters") as (say, tell):
@@ -193,15 +189,15 @@ def many(where: str, access: Access, action: str, chosen: Filter) -> dict[str, A
     return {**document, "down": servers.down}
 
 
-def drop_one(where: str, access: Access, client: str) -> dict[str, Any]:
+def drop_one(where: str, keys: Keys, client: str) -> dict[str, Any]:
     """Empty the mailbox of one client."""
-    servers = Servers(where, access)
+    servers = Servers(where, keys)
     return dropped_from(servers, servers.home(client), "mailbox-drop", client)
 
 
-def drop_all(where: str, access: Access, pattern: str = "*") -> dict[str, Any]:
+def drop_all(where: str, keys: Keys, pattern: str = "*") -> dict[str, Any]:
     """Empty the mailboxes of all disconnected clients whose addresses fit a pattern of the shell."""
-    servers = Servers(where, access)
+    servers = Servers(where, keys)
     dropped: dict[str, int] = {}
     for name in servers.addresses:
         while (status := servers.ask(name, "status")) is not None:

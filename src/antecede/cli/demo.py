@@ -8,6 +8,8 @@ from typing import Any
 
 import typer
 
+from antecede.cli.options import JSON
+
 _orders = ("none", "fifo", "pruned", "lamport")
 
 
@@ -18,7 +20,7 @@ def register(app: typer.Typer) -> None:
         keep: str | None = typer.Option(None, metavar="DIR", help="Keep the recorded traces in this folder."),
         live: bool = typer.Option(True, help="Also run live servers, kill one, and verify their recorded trace."),
         spark: bool = typer.Option(True, help="Verify it with Spark."),
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        as_json: bool = JSON,
     ) -> int:
         """Show what ordering is, what it costs, and that it holds even if a live server is killed; all from recorded
         traces.

@@ -5,11 +5,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from io import StringIO
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
+from antecede.cli.options import CONF, ENGINE, JSON, MASTER, TRACES
 from antecede.cli.progress import status
 from antecede.cli.terminal import show
 from antecede.errors import DiagramError
@@ -21,12 +22,7 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     @app.command()
     def explain(
-        trace: Annotated[
-            list[str],
-            typer.Argument(
-                metavar="TRACE", help="Files, folders, data directories of servers, patterns; - is standard input."
-            ),
-        ],
+        trace: list[str] = TRACES,
         message: str | None = typer.Option(
             None, "--message", metavar="ID", help="Explain every late delivery of this message."
         ),
@@ -39,14 +35,10 @@ def register(app: typer.Typer) -> None:
         ),
         diagram: bool = typer.Option(False, "--diagram", help="Draw each explanation; a single one is always drawn."),
         svg: str | None = typer.Option(None, "--svg", metavar="FILE", help="Draw only the events involved into FILE."),
-        engine: str = typer.Option(
-            "auto", "--engine", help="The engine: auto, plain (in the process of this command) or spark."
-        ),
-        master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
-        conf: Annotated[
-            list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
-        ] = None,
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        engine: str = ENGINE,
+        master: str | None = MASTER,
+        conf: list[str] | None = CONF,
+        as_json: bool = JSON,
     ) -> int:
         """Explain why deliveries are late: which chain of messages overtook each of them.
 

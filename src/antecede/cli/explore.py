@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from antecede import limits
+from antecede.cli.options import JSON
 from antecede.cli.terminal import show
 from antecede.cli.wording import counted
 from antecede.errors import BroadcastOnlyError, UsageError
@@ -45,7 +46,7 @@ def register(app: typer.Typer) -> None:
         states_max: int = typer.Option(
             limits.explorer_states_max, "--states-max", metavar="K", min=1, help="Give up after this many states."
         ),
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        as_json: bool = JSON,
     ) -> int:
         """Try every interleaving of a few messages between a few processes: sends at any moment, packets arriving in
         any sequence.

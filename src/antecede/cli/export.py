@@ -5,11 +5,12 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from antecede.cli.engines import trace_inputs
+from antecede.cli.options import PROCESSES, SINCE, TRACES, UNTIL
 from antecede.cli.progress import status
 from antecede.cli.wording import counted
 from antecede.crashes import print_error
@@ -32,21 +33,14 @@ _next = {
 def register(app: typer.Typer) -> None:
     @app.command()
     def export(
-        trace: Annotated[
-            list[str],
-            typer.Argument(
-                metavar="TRACE", help="Files, folders, data directories of servers, patterns; - is standard input."
-            ),
-        ],
+        trace: list[str] = TRACES,
         to: str = typer.Option(..., "--to", metavar="FORMAT", help=f"One of {', '.join(_formats)}."),
         output: str = typer.Option(
             "-", "--output", "-o", metavar="FILE", help="The file to write. Default: standard output."
         ),
-        since: str | None = typer.Option(None, "--since", metavar="TIME", help="Only rows from this time on."),
-        until: str | None = typer.Option(None, "--until", metavar="TIME", help="Only rows before this time."),
-        processes: str | None = typer.Option(
-            None, "--processes", metavar="A,B,…", help="Only rows of these processes."
-        ),
+        since: str | None = SINCE,
+        until: str | None = UNTIL,
+        processes: str | None = PROCESSES,
         logical: bool = typer.Option(
             False, "--logical", help="Do not use recorded times: each event takes one millisecond."
         ),

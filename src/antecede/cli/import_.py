@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from antecede.cli.mapped import mapped_lines
+from antecede.cli.options import JSON
 from antecede.cli.wording import counted
 from antecede.errors import TraceError, UsageError
 
@@ -104,7 +105,7 @@ def register(app: typer.Typer) -> None:
         skip_unknown: bool = typer.Option(
             False, "--skip-unknown", help="For folders: leave out files of unknown format, and list them."
         ),
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        as_json: bool = JSON,
     ) -> None:
         """Make a trace from logs and spans of other systems.
 

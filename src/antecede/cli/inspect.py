@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from antecede.cli.options import JSON
 from antecede.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def register(app: typer.Typer) -> None:
             metavar="HOW",
             help="Show records as hex, text, msgpack, or with MODULE:FUNCTION, which takes bytes.",
         ),
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        as_json: bool = JSON,
     ) -> int:
         """Read the log of a server without changing it: segments, groups, records, snapshots, checksums, torn tail.
 

@@ -2,11 +2,12 @@
 
 import json
 import sys
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
+from antecede.cli.options import CONF, CONFLICTS, ENGINE, JSON, MASTER, TRACES
 from antecede.cli.progress import status
 from antecede.cli.terminal import show
 
@@ -17,29 +18,18 @@ _busiest = 5
 def register(app: typer.Typer) -> None:
     @app.command()
     def measure(
-        trace: Annotated[
-            list[str],
-            typer.Argument(
-                metavar="TRACE", help="Files, folders, data directories of servers, patterns; - is standard input."
-            ),
-        ],
+        trace: list[str] = TRACES,
         tables: str | None = typer.Option(
             None,
             "--tables",
             metavar="DIR",
             help="Also write tables: DIR/traffic.parquet, delay, rates, held, hops.",
         ),
-        engine: str = typer.Option(
-            "auto", "--engine", help="The engine: auto, plain (in the process of this command) or spark."
-        ),
-        master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
-        conflicts: str | None = typer.Option(
-            None, "--conflicts", metavar="FILE", help="The table of conflicting operations, if the trace has none."
-        ),
-        conf: Annotated[
-            list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
-        ] = None,
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        engine: str = ENGINE,
+        master: str | None = MASTER,
+        conflicts: str | None = CONFLICTS,
+        conf: list[str] | None = CONF,
+        as_json: bool = JSON,
     ) -> int:
         """Measure a recorded trace: which processes exchange messages, and what keeping order cost.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from antecede.cli.campaign import in_parts, parts_of
-from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
+from antecede.cli.options import CLIENT, JSON, KEYS, WHERE, Keys
 from antecede.cli.progress import bar
 from antecede.errors import UsageError
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _chunk = 100
 _arguments = typer.Argument(None, metavar="JSON", help="Its arguments; a word that is not JSON is text.")
-_json = typer.Option(False, "--json", help="Print one JSON document on standard output.")
 
 
 def register(app: typer.Typer) -> None:
@@ -31,21 +30,15 @@ def register(app: typer.Typer) -> None:
 
     @group.command("call")
     def call(
-        topology: str = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT."),
+        topology: str = WHERE,
         object_: str = typer.Argument(..., metavar="OBJECT", help="A replicated object of the topology."),
         operation: str = typer.Argument(..., metavar="OPERATION", help="One of its operations."),
         arguments: list[str] = _arguments,
-        client: str | None = typer.Option(
-            None,
-            metavar="NAME",
-            help="The client's durable name. Default: a temporary client, deleted when the command ends.",
-        ),
+        client: str | None = CLIENT,
         server: str | None = typer.Option(None, metavar="NAME", help="The server to call. Default: the first server."),
         timeout: float = typer.Option(10.0, help="Seconds after which the server undoes the call."),
-        token_file: str | None = TOKEN,
-        authority: str | None = AUTHORITY,
-        credentials: str | None = CREDENTIALS,
-        as_json: bool = _json,
+        keys: Keys = KEYS,
+        as_json: bool = JSON,
     ) -> int:
         """Call one operation at all replicas and print its answer as JSON.
 
@@ -59,7 +52,7 @@ def register(app: typer.Typer) -> None:
             raise UsageError(f"{topology} has no server {server}: expected one of {', '.join(servers)}")
         address = servers[server] if server is not None else next(iter(servers.values()))
         given = [_value(text) for text in arguments or ()]
-        access = Access(topology, "client", token_file, authority, credentials)
+        access = Access(topology, "client", *keys)
         answer = asyncio.run(_call(address, access, client, object_, operation, given, timeout))
         report = {"object": object_, "operation": operation, "arguments": given, "answer": answer}
         print(json.dumps(report, indent=2, default=str) if as_json else json.dumps(answer, default=str))
@@ -74,7 +67,7 @@ def register(app: typer.Typer) -> None:
             300, "--examples", min=1, max=100_000, help="Number of examples per pair of operations."
         ),
         strict: bool = typer.Option(False, "--strict", help="Also exit 1 if a declared conflict never occurred."),
-        as_json: bool = _json,
+        as_json: bool = JSON,
     ) -> int:
         """Check the declared conflicts: search for operations whose order matters although they are not declared.
 
@@ -111,7 +104,7 @@ def register(app: typer.Typer) -> None:
         crash: float = typer.Option(0.0, "--crash", min=0.0, max=0.5, help="Share of steps that end in a crash."),
         seed: int = typer.Option(1, "--seed", help="The same seed gives the same run."),
         trace: str | None = typer.Option(None, metavar="FILE", help="Record the run: .jsonl, .jsonl.gz or .parquet."),
-        as_json: bool = _json,
+        as_json: bool = JSON,
     ) -> int:
         """Run a group of objects on a bad network, record the run, and verify it.
 
@@ -157,7 +150,7 @@ def register(app: typer.Typer) -> None:
             None, "--density", min=0.0, max=1.0, help="Only this share of conflicting requests. Default: several."
         ),
         seed: int = typer.Option(1, "--seed", help="The same seed gives the same schedules."),
-        as_json: bool = _json,
+        as_json: bool = JSON,
     ) -> int:
         """Compare the same schedules under objects, pruned and skeen: what does ordering only conflicts save?
 
@@ -193,7 +186,7 @@ def register(app: typer.Typer) -> None:
         runs: int = typer.Option(1, "--runs", min=1, max=10**8, help="Number of runs, one per seed."),
         seed: int = typer.Option(0, "--seed", min=0, help="The first seed."),
         jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Number of parallel processes."),
-        as_json: bool = _json,
+        as_json: bool = JSON,
     ) -> int:
         """Play random groups on bad networks and verify each from its trace.
 

@@ -1,67 +1,85 @@
-"""Options that several commands share: how a command identifies itself to servers, and what the commands that start
-servers have in common."""
+"""Options that several commands share: one by one, or as a group that a command takes as one parameter."""
 
 from collections.abc import Callable
 from functools import wraps
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, signature
 from typing import Any, NamedTuple
 
 import typer
 
-TOKEN = typer.Option(None, "--token-file", metavar="FILE", help="The servers' token.")
-AUTHORITY = typer.Option(
+JSON = typer.Option(False, "--json", help="Print one JSON document on standard output.")
+
+WHERE = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT.")
+TOPOLOGY = typer.Argument(..., metavar="TOPOLOGY", help="A topology file (TOML).")
+CLIENT = typer.Option(
+    None,
+    metavar="NAME",
+    help="The client's durable name. Default: a temporary client, deleted when the command ends.",
+)
+
+TRACES = typer.Argument(
+    ..., metavar="TRACE", help="Files, folders, data directories of servers, patterns; - is standard input."
+)
+SINCE = typer.Option(None, "--since", metavar="TIME", help="Only rows from this time on.")
+UNTIL = typer.Option(None, "--until", metavar="TIME", help="Only rows before this time.")
+PROCESSES = typer.Option(None, "--processes", metavar="A,B,…", help="Only rows of these processes.")
+CONFLICTS = typer.Option(
+    None, "--conflicts", metavar="FILE", help="The table of conflicting operations, if the trace has none."
+)
+ENGINE = typer.Option("auto", "--engine", help="The engine: auto, plain (in the process of this command) or spark.")
+MASTER = typer.Option(None, "--master", metavar="URL", help="The Spark master.")
+CONF = typer.Option(None, "--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+
+_authority = typer.Option(
     None, "--authority", metavar="FILE", help="TLS: the authority that signs the servers' certificates."
 )
-CREDENTIALS = typer.Option(
+_credentials = typer.Option(
     None,
     "--credentials",
     metavar="DIR",
     help="A folder of antecede credentials. Default: credentials/ beside the topology, if access.toml is there too.",
 )
 
-_serving = {
-    "durability": typer.Option("disk", help="disk (survives a power cut), os (a kill) or memory (nothing)."),
-    "token_file": typer.Option(None, metavar="FILE", help="A token that clients and peers must present."),
-    "certificate": typer.Option(None, metavar="FILE", help="TLS: the certificate of the servers (PEM)."),
-    "key": typer.Option(None, metavar="FILE", help="TLS: its key (PEM)."),
-    "authority": AUTHORITY,
-    "credentials": CREDENTIALS,
-    "access": typer.Option(
-        None,
-        metavar="FILE",
-        help="Who may do what. Default: access.toml beside the topology, if there is one. SIGHUP: read it again.",
-    ),
-    "insecure": typer.Option(
-        False, "--insecure", help="Allow connections from other machines in plain text, without TLS."
-    ),
-    "trace": typer.Option(False, "--trace", help="Record a trace; check it with antecede verify DIR."),
-    "keep_trace": typer.Option(None, metavar="TIME", help="Delete files of the trace older than this, such as 30d."),
-    "keep_trace_size": typer.Option(
-        None, metavar="SIZE", help="While the trace exceeds this size, such as 20GB, delete its oldest files."
-    ),
-    "keep_log": typer.Option(None, metavar="TIME", help="Keep the log for this time, even if it is not needed."),
-    "keep_log_size": typer.Option(None, metavar="SIZE", help="Keep this much of the log, even if it is not needed."),
-    "log": typer.Option("text", help="text or json, one line per event, on standard error."),
-}
+
+class Keys(NamedTuple):
+    """How a command identifies itself to servers."""
+
+    token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token.")
+    authority: str | None = _authority
+    credentials: str | None = _credentials
 
 
 class Serving(NamedTuple):
     """The options of every server."""
 
-    durability: str
-    token_file: str | None
-    certificate: str | None
-    key: str | None
-    authority: str | None
-    credentials: str | None
-    access: str | None
-    insecure: bool
-    trace: bool
-    keep_trace: str | None
-    keep_trace_size: str | None
-    keep_log: str | None
-    keep_log_size: str | None
-    log: str
+    durability: str = typer.Option("disk", help="disk (survives a power cut), os (a kill) or memory (nothing).")
+    token_file: str | None = typer.Option(None, metavar="FILE", help="A token that clients and peers must present.")
+    certificate: str | None = typer.Option(None, metavar="FILE", help="TLS: the certificate of the servers (PEM).")
+    key: str | None = typer.Option(None, metavar="FILE", help="TLS: its key (PEM).")
+    authority: str | None = _authority
+    credentials: str | None = _credentials
+    access: str | None = typer.Option(
+        None,
+        metavar="FILE",
+        help="Who may do what. Default: access.toml beside the topology, if there is one. SIGHUP: read it again.",
+    )
+    insecure: bool = typer.Option(
+        False, "--insecure", help="Allow connections from other machines in plain text, without TLS."
+    )
+    trace: bool = typer.Option(False, "--trace", help="Record a trace; check it with antecede verify DIR.")
+    keep_trace: str | None = typer.Option(
+        None, metavar="TIME", help="Delete files of the trace older than this, such as 30d."
+    )
+    keep_trace_size: str | None = typer.Option(
+        None, metavar="SIZE", help="While the trace exceeds this size, such as 20GB, delete its oldest files."
+    )
+    keep_log: str | None = typer.Option(
+        None, metavar="TIME", help="Keep the log for this time, even if it is not needed."
+    )
+    keep_log_size: str | None = typer.Option(
+        None, metavar="SIZE", help="Keep this much of the log, even if it is not needed."
+    )
+    log: str = typer.Option("text", help="text or json, one line per event, on standard error.")
 
     def arguments(self) -> list[str]:
         """Return these options as arguments of ``antecede serve``."""
@@ -72,20 +90,30 @@ class Serving(NamedTuple):
         return words
 
 
-def serving(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of every server to a command. It receives them as its parameter ``options``."""
-    own = [one for one in signature(command).parameters.values() if one.name != "options"]
-    shared = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=option, annotation=Serving.__annotations__[name])
-        for name, option in _serving.items()
-    ]
+KEYS, SERVING = Keys(), Serving()
+"""Defaults of parameters that are groups of options."""
+
+
+def expanded(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command whose parameters are options only. A parameter whose type is a NamedTuple stands for a group:
+    its fields are options, in its place."""
+    groups = {name: kind for name, kind in command.__annotations__.items() if hasattr(kind, "_field_defaults")}
+    if not groups:
+        return command
+    parameters: list[Parameter] = []
+    for one in signature(command).parameters.values():
+        own = one.replace(kind=Parameter.KEYWORD_ONLY)
+        fields = groups[one.name].__annotations__ if one.name in groups else {}
+        defaults = one.annotation._field_defaults if fields else {}
+        options = [own.replace(name=name, default=defaults[name], annotation=kind) for name, kind in fields.items()]
+        parameters += options or [own]
 
     @wraps(command)
-    def run(**given: Any) -> int:
-        options = Serving(**{name: given.pop(name) for name in Serving._fields})
-        return command(**given, options=options)
+    def run(**given: Any) -> Any:
+        for name, group in groups.items():
+            given[name] = group(*(given.pop(field) for field in group._fields))
+        return command(**given)
 
-    parameters = [*(one.replace(kind=Parameter.KEYWORD_ONLY) for one in own), *shared]
-    run.__signature__ = Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
-    run.__annotations__ = {**{one.name: one.annotation for one in parameters}, "return": int}
+    run.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
     return run

@@ -5,11 +5,13 @@ from typing import Any
 
 import typer
 
+from antecede.cli.options import JSON
+
 
 def register(app: typer.Typer) -> None:
     @app.command()
     def orders(
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        as_json: bool = JSON,
     ) -> None:
         """List the ordering protocols: what each one guarantees and needs, and which control packets it sends."""
         from antecede.crashes import print_error

@@ -13,6 +13,7 @@ import typer
 
 from antecede import limits
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
+from antecede.cli.options import CONF, JSON
 from antecede.cli.progress import bar
 from antecede.cli.terminal import show
 from antecede.documents import read_text
@@ -80,10 +81,8 @@ def register(app: typer.Typer) -> None:
         master: str | None = typer.Option(
             None, "--master", metavar="URL", help="The Spark master; it runs the restarts of the search as tasks."
         ),
-        conf: Annotated[
-            list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
-        ] = None,
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        conf: list[str] | None = CONF,
+        as_json: bool = JSON,
     ) -> int:
         """Find the cheapest split of servers into domains for this traffic.
 

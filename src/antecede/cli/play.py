@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from antecede.cli.options import JSON
 from antecede.cli.terminal import coloured, columns
 from antecede.cli.wording import counted
 from antecede.errors import AntecedeError, ScenarioError, UsageError
@@ -38,7 +39,7 @@ def register(app: typer.Typer) -> None:
             False, "--raw", help="Without links: duplicates reach the order, and lost copies are not resent."
         ),
         verbose: bool = typer.Option(False, "--verbose", "-v", help="Print what happens, line by line."),
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        as_json: bool = JSON,
     ) -> int:
         """Play a scenario file: the figure of a paper as text, with the expected results.
 

@@ -3,11 +3,12 @@
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
+from antecede.cli.options import CONF, ENGINE, JSON, MASTER, TRACES
 from antecede.cli.progress import status
 from antecede.cli.terminal import show
 from antecede.errors import OrderError, TopologyError, UsageError
@@ -21,12 +22,7 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     @app.command()
     def races(
-        trace: Annotated[
-            list[str],
-            typer.Argument(
-                metavar="TRACE", help="Files, folders, data directories of servers, patterns; - is standard input."
-            ),
-        ],
+        trace: list[str] = TRACES,
         assume: str | None = typer.Option(
             None,
             "--assume",
@@ -40,14 +36,10 @@ def register(app: typer.Typer) -> None:
         every: bool = typer.Option(
             False, "--all", help="Count every earlier message of a sender, not only the last one delivered."
         ),
-        engine: str = typer.Option(
-            "auto", "--engine", help="The engine: auto, plain (in the process of this command) or spark."
-        ),
-        master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
-        conf: Annotated[
-            list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
-        ] = None,
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        engine: str = ENGINE,
+        master: str | None = MASTER,
+        conf: list[str] | None = CONF,
+        as_json: bool = JSON,
     ) -> int:
         """Find races: pairs of messages that arrived in order only because of their timing.
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
+from antecede.cli.options import CONF, ENGINE, MASTER
 from antecede.cli.progress import status
 from antecede.errors import TraceError, UsageError, similar
 
@@ -32,13 +33,9 @@ def register(app: typer.Typer) -> None:
         order: str = typer.Option("fifo,causal", "--order", metavar="NAMES", help=f"Any of {', '.join(_orders)}."),
         first: int = typer.Option(5, "--first", metavar="N", help="Draw the first N violations of each order."),
         title: str | None = typer.Option(None, "--title", metavar="TEXT", help="The title of the page."),
-        engine: str = typer.Option(
-            "auto", "--engine", help="The engine: auto, plain (in the process of this command) or spark."
-        ),
-        master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
-        conf: Annotated[
-            list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
-        ] = None,
+        engine: str = ENGINE,
+        master: str | None = MASTER,
+        conf: list[str] | None = CONF,
         as_json: bool = typer.Option(False, "--json", help="Also print the numbers as one JSON document."),
     ) -> int:
         """Write one HTML page about a trace: verdicts, the first violations as drawings, the cost of order, traffic,

@@ -5,6 +5,8 @@ from time import monotonic
 
 import typer
 
+from antecede.cli.options import JSON
+
 
 def register(app: typer.Typer) -> None:
     @app.command("restore")
@@ -14,7 +16,7 @@ def register(app: typer.Typer) -> None:
         topology: str | None = typer.Option(
             None, metavar="FILE", help="A topology that differs only in addresses. Default: that of the backup."
         ),
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        as_json: bool = JSON,
     ) -> int:
         """Make a new system from a backup: a data directory for each server, for antecede up --data DIR.
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from antecede.cli.options import JSON
 from antecede.errors import UsageError
 
 
@@ -18,7 +19,7 @@ def register(app: typer.Typer) -> None:
             typer.Argument(metavar="NAME", help="The samples to copy; the word all copies all of them."),
         ] = None,
         to: str = typer.Option(".", "--to", metavar="DIR", help="The folder to copy them to."),
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        as_json: bool = JSON,
     ) -> None:
         """Copy small sample files to this folder: a trace, and logs and spans of every format that import reads.
 

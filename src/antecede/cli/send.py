@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
+from antecede.cli.options import CLIENT, JSON, KEYS, WHERE, Keys
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -19,24 +19,18 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     @app.command("send")
     def send(
-        topology: str = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT."),
+        topology: str = WHERE,
         to: str = typer.Argument(..., metavar="TO", help="An agent, or several separated by commas."),
         kind: str = typer.Argument(..., metavar="TYPE", help="The notification's name."),
         fields: str = typer.Argument("{}", metavar="JSON", help="Its fields."),
-        client: str | None = typer.Option(
-            None,
-            metavar="NAME",
-            help="The client's durable name. Default: a temporary client, deleted when the command ends.",
-        ),
+        client: str | None = CLIENT,
         server: str | None = typer.Option(
             None, metavar="NAME", help="The server to connect to. Default: the first one."
         ),
         ask: bool = typer.Option(False, "--ask", help="Wait for an answer and print it."),
         timeout: float = typer.Option(10.0, help="Seconds to wait for the server, and for an answer."),
-        token_file: str | None = TOKEN,
-        authority: str | None = AUTHORITY,
-        credentials: str | None = CREDENTIALS,
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        keys: Keys = KEYS,
+        as_json: bool = JSON,
     ) -> int:
         """Send one notification and wait until the server has it on disk. With --ask, print the answer.
 
@@ -57,7 +51,7 @@ def register(app: typer.Typer) -> None:
         if not isinstance(document, dict):
             raise UsageError(f"fields {fields!r}: expected a JSON object")
         _warn_of_mistyped(topology, to)
-        access = Access(topology, "client", token_file, authority, credentials)
+        access = Access(topology, "client", *keys)
         line = command_line(address, access, client, timeout)
         sending = _ask(line, to, kind, document, timeout) if ask else _send(line, to, kind, document)
         entry, answer = asyncio.run(sending)

@@ -2,15 +2,13 @@
 
 import typer
 
-from antecede.cli.options import Serving, serving
+from antecede.cli.options import SERVING, TOPOLOGY, Serving
 
 
 def register(app: typer.Typer) -> None:
     @app.command("serve")
-    @serving
     def serve(
-        options: Serving,
-        topology: str = typer.Argument(..., metavar="TOPOLOGY", help="A topology file (TOML)."),
+        topology: str = TOPOLOGY,
         server: str = typer.Option(..., metavar="NAME", help="The server to run."),
         data: str | None = typer.Option(None, metavar="DIR", help="The data directory; created if it does not exist."),
         host: str | None = typer.Option(None, help="The address to listen on, instead of the one in the topology."),
@@ -27,6 +25,7 @@ def register(app: typer.Typer) -> None:
             "--until-stdin-closes",
             help="Also stop when standard input ends, for example when the parent process ends.",
         ),
+        options: Serving = SERVING,
     ) -> int:
         """Run one server of a topology until it receives SIGTERM or Ctrl-C.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from antecede.cli.options import JSON
 from antecede.cli.progress import watched
 from antecede.cli.wording import counted
 
@@ -55,7 +56,7 @@ def register(app: typer.Typer) -> None:
         trace: str | None = typer.Option(None, metavar="FILE", help="Record the run: .jsonl, .jsonl.gz or .parquet."),
         diagram: bool = typer.Option(False, "--diagram", help="Draw the run as a space-time diagram (small runs)."),
         svg: str | None = typer.Option(None, metavar="FILE", help="Draw it into this SVG file."),
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        as_json: bool = JSON,
     ) -> int:
         """Run one ordering protocol in a seeded simulation: virtual time, random delays, and faults if requested.
 

@@ -8,19 +8,17 @@ from typing import Any
 
 import typer
 
-from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
+from antecede.cli.options import JSON, KEYS, WHERE, Keys
 from antecede.cli.wording import letter_name
 
 
 def register(app: typer.Typer) -> None:
     @app.command("status")
     def status(
-        where: str = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT."),
-        token_file: str | None = TOKEN,
-        authority: str | None = AUTHORITY,
-        credentials: str | None = CREDENTIALS,
+        where: str = WHERE,
+        keys: Keys = KEYS,
         watch: float | None = typer.Option(None, metavar="SECONDS", help="Repeat the output until Ctrl-C."),
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        as_json: bool = JSON,
     ) -> int:
         """Show health, links, queue depths, and what each held message waits for. Exit code 1 unless every server is
         ok.
@@ -34,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
         if watch is not None and not 0.1 <= watch <= 86_400:
             raise UsageError(f"--watch {watch}: expected 0.1 to 86400 seconds")
-        access = Access(where, "operator", token_file, authority, credentials)
+        access = Access(where, "operator", *keys)
         while True:
             servers: dict[str, Any] = {}
             for name, address in addresses(where).items():
@@ -58,11 +56,9 @@ def register(app: typer.Typer) -> None:
 
     @app.command("acknowledge")
     def acknowledge(
-        where: str = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT."),
-        token_file: str | None = TOKEN,
-        authority: str | None = AUTHORITY,
-        credentials: str | None = CREDENTIALS,
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        where: str = WHERE,
+        keys: Keys = KEYS,
+        as_json: bool = JSON,
     ) -> int:
         """Acknowledge the truncations of servers' logs, so that status no longer shows them.
 
@@ -72,7 +68,7 @@ def register(app: typer.Typer) -> None:
         from antecede.cli.live import Access, addresses, ask_server
         from antecede.errors import ClosedError, RefusedError
 
-        access = Access(where, "operator", token_file, authority, credentials)
+        access = Access(where, "operator", *keys)
         found: list[dict[str, Any]] = []
         silent = 0
         for name, address in addresses(where).items():

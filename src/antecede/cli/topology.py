@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from antecede.cli import topology_change
-from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
+from antecede.cli.options import JSON, KEYS, Keys
 
 if TYPE_CHECKING:
     from antecede.topology import Check, TopologyFile
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 _pairs_shown_max = 400
 """The largest number of pairs of domains that are listed one by one; more pairs are grouped by their guarantee.
 ``--json`` has all pairs."""
-
-
-_json = typer.Option(False, "--json", help="Print one JSON document on standard output.")
 
 
 def register(app: typer.Typer) -> None:
@@ -32,7 +29,7 @@ def register(app: typer.Typer) -> None:
     def check(
         file: str = typer.Argument(..., metavar="FILE", help="A topology file (TOML)."),
         classes: bool = typer.Option(False, "--classes", help="Also import the classes of agents and objects."),
-        as_json: bool = _json,
+        as_json: bool = JSON,
     ) -> int:
         """Check that a topology is a forest, and print its guarantee between each two domains.
 
@@ -57,7 +54,7 @@ def register(app: typer.Typer) -> None:
     def show(
         file: str = typer.Argument(..., metavar="FILE", help="A topology file (TOML)."),
         svg: str | None = typer.Option(None, metavar="FILE", help="Draw it into this SVG file instead."),
-        as_json: bool = _json,
+        as_json: bool = JSON,
     ) -> None:
         """Draw the domains as a tree. A star marks a router, a server of several domains."""
         from antecede.cli.organisation import read_topology
@@ -81,9 +78,7 @@ def register(app: typer.Typer) -> None:
     def forget(
         file: str = typer.Argument(..., metavar="FILE", help="The topology file of running servers."),
         domain: str = typer.Argument(..., help="The domain in which a server has lost its data."),
-        token_file: str | None = TOKEN,
-        authority: str | None = AUTHORITY,
-        credentials: str | None = CREDENTIALS,
+        keys: Keys = KEYS,
     ) -> None:
         """Reset a domain after one of its servers has lost its data, and accept the loss.
 
@@ -98,7 +93,7 @@ def register(app: typer.Typer) -> None:
         if domain not in topology.organisation.domains:
             raise UsageError(f"{file} has no domain {domain}")
         members = [topology.servers[server] for server in topology.domain(domain).servers]
-        access = Access(file, "operator", token_file, authority, credentials)
+        access = Access(file, "operator", *keys)
         known = [ask_server(address, access, "status")["domains"][domain]["generation"] for address in members]
         for address in members:
             print(json.dumps(ask_server(address, access, "forget", domain, str(max(known) + 1))))
@@ -118,7 +113,7 @@ def register(app: typer.Typer) -> None:
         output: str | None = typer.Option(
             None, "-o", "--output", metavar="FILE", help="The file to write. Default: standard output."
         ),
-        as_json: bool = _json,
+        as_json: bool = JSON,
     ) -> None:
         """Write a topology file: a bus, a daisy, a tree or a star of domains, or one flat domain."""
         from antecede.cli.organisation import check_topology

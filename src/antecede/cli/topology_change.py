@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from antecede.cli.options import AUTHORITY, CREDENTIALS, TOKEN
+from antecede.cli.options import JSON, KEYS, Keys
 
 if TYPE_CHECKING:
     from antecede.cli.live import Access
@@ -36,10 +36,8 @@ def add_to(group: typer.Typer) -> None:
         drop: bool = typer.Option(
             False, "--drop", help="Lose the letters of agents that are removed, and the clients of removed servers."
         ),
-        token_file: str | None = TOKEN,
-        authority: str | None = AUTHORITY,
-        credentials: str | None = CREDENTIALS,
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        keys: Keys = KEYS,
+        as_json: bool = JSON,
     ) -> int:
         """Change the topology: add, remove and move agents, servers and domains. Only what you remove is lost.
 
@@ -66,7 +64,7 @@ def add_to(group: typer.Typer) -> None:
         if not 1 <= limit <= 3_600:
             raise UsageError(f"--limit {limit:g}: expected 1 to 3600 seconds")
         if data is None:
-            access = Access(new, "operator", token_file, authority, credentials)
+            access = Access(new, "operator", *keys)
             wish = _wish(file, dry_run, drop)
             wish = msgspec.structs.replace(wish, limit_seconds=limit)
             outcome = _on_servers(carry_out(wish), [file, before], access)
@@ -85,10 +83,8 @@ def add_to(group: typer.Typer) -> None:
         old: str | None = typer.Option(
             None, "--from", metavar="OLD", help="With --data: the topology in force, for data of older versions."
         ),
-        token_file: str | None = TOKEN,
-        authority: str | None = AUTHORITY,
-        credentials: str | None = CREDENTIALS,
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        keys: Keys = KEYS,
+        as_json: bool = JSON,
     ) -> int:
         """Show the topologies that were in force, and a change that is not finished. Exit code 1 if a server of the
         topology does not answer."""
@@ -96,7 +92,7 @@ def add_to(group: typer.Typer) -> None:
         if data is not None:
             servers = _histories(data, old)
         else:
-            servers, silent = _asked_histories(_given(topology), (token_file, authority, credentials))
+            servers, silent = _asked_histories(_given(topology), keys)
         if as_json:
             print(json.dumps({"servers": servers, "silent": silent}, indent=2))
         else:
@@ -113,13 +109,11 @@ def add_to(group: typer.Typer) -> None:
     def abort(
         topology: str | None = _RUNNING,
         data: str | None = _STOPPED,
-        token_file: str | None = TOKEN,
-        authority: str | None = AUTHORITY,
-        credentials: str | None = CREDENTIALS,
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        keys: Keys = KEYS,
+        as_json: bool = JSON,
     ) -> None:
         """End a change that was begun and not finished: abandon it, or finish it if it was decided already."""
-        _end("", topology, data, (token_file, authority, credentials), as_json)
+        _end("", topology, data, keys, as_json)
 
     @group.command("resolve")
     def resolve(
@@ -130,10 +124,8 @@ def add_to(group: typer.Typer) -> None:
             help="abandon or commit. Commit only if you know that the change was decided; otherwise abandon.",
         ),
         data: str | None = _STOPPED,
-        token_file: str | None = TOKEN,
-        authority: str | None = AUTHORITY,
-        credentials: str | None = CREDENTIALS,
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        keys: Keys = KEYS,
+        as_json: bool = JSON,
     ) -> None:
         """End a change whose coordinator has lost its data, by your decision.
 
@@ -144,10 +136,7 @@ def add_to(group: typer.Typer) -> None:
 
         if decision not in ("abandon", "commit"):
             raise UsageError(f"--decision {decision}: expected abandon or commit")
-        _end(decision, topology, data, (token_file, authority, credentials), as_json)
-
-
-_Keys = tuple[str | None, str | None, str | None]
+        _end(decision, topology, data, keys, as_json)
 
 
 def _given(topology: str | None) -> str:
@@ -172,7 +161,7 @@ def _histories(data: str, old: str | None) -> dict[str, dict[str, Any]]:
     }
 
 
-def _asked_histories(topology: str, keys: _Keys) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+def _asked_histories(topology: str, keys: Keys) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     from antecede.cli.live import Access, addresses, ask_server
     from antecede.errors import ClosedError, RefusedError
 
@@ -189,7 +178,7 @@ def _asked_histories(topology: str, keys: _Keys) -> tuple[dict[str, dict[str, An
     return found, silent
 
 
-def _end(decision: str, topology: str | None, data: str | None, keys: _Keys, as_json: bool) -> None:
+def _end(decision: str, topology: str | None, data: str | None, keys: Keys, as_json: bool) -> None:
     import msgspec
 
     from antecede.cli.live import Access

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import typer
 
+from antecede.cli.options import JSON, TOPOLOGY
+
 TEMPLATE = "antecede@.service"
 TARGET = "antecede.target"
 _SERVER = typer.Option(
@@ -21,7 +23,7 @@ _OPTION = typer.Option(
 def register(app: typer.Typer) -> None:
     @app.command("unit")
     def unit(
-        topology: str = typer.Argument(..., metavar="TOPOLOGY", help="A topology file (TOML)."),
+        topology: str = TOPOLOGY,
         server: list[str] | None = _SERVER,
         data: str = typer.Option(
             "/var/lib/antecede", metavar="DIR", help="The folder of the servers' data directories."
@@ -34,7 +36,7 @@ def register(app: typer.Typer) -> None:
             None, metavar="PATH", help="The antecede command. Default: the one that runs now."
         ),
         option: list[str] | None = _OPTION,
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        as_json: bool = JSON,
     ) -> int:
         """Write systemd units: a template for all servers, and a target that starts those of this machine.
 

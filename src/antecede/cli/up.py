@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from antecede.cli.options import Serving, serving
+from antecede.cli.options import SERVING, TOPOLOGY, Serving
 
 if TYPE_CHECKING:
     from antecede.topology import TopologyFile
@@ -25,16 +25,15 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     @app.command("up")
-    @serving
     def up(
-        options: Serving,
-        topology: str = typer.Argument(..., metavar="TOPOLOGY", help="A topology file (TOML)."),
+        topology: str = TOPOLOGY,
         data: str | None = typer.Option(None, metavar="DIR", help="The folder of the servers' data directories."),
         metrics_base_port: int | None = typer.Option(
             None,
             metavar="PORT",
             help="Serve /metrics, /health, /live and /ready: the first server on this port, others on the next.",
         ),
+        options: Serving = SERVING,
     ) -> int:
         """Run all servers of a topology on this machine, one process each, until Ctrl-C.
 

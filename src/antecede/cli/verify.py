@@ -6,11 +6,12 @@ import sys
 import tempfile
 from datetime import UTC, datetime
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
+from antecede.cli.options import CONF, CONFLICTS, ENGINE, JSON, MASTER, PROCESSES, SINCE, TRACES, UNTIL
 from antecede.cli.progress import status
 from antecede.cli.terminal import show
 from antecede.cli.wording import counted, nothing_valid, shown_name, silent_names, unread
@@ -31,34 +32,21 @@ _ways = ("auto", "walk", "chunks")
 def register(app: typer.Typer) -> None:
     @app.command()
     def verify(
-        trace: Annotated[
-            list[str],
-            typer.Argument(
-                metavar="TRACE", help="Files, folders, data directories of servers, patterns; - is standard input."
-            ),
-        ],
+        trace: list[str] = TRACES,
         order: str = typer.Option("fifo,causal", "--order", help=f"The orders to check: {', '.join(_orders)}."),
-        engine: str = typer.Option(
-            "auto", "--engine", help="The engine: auto, plain (in the process of this command) or spark."
-        ),
-        master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master."),
+        engine: str = ENGINE,
+        master: str | None = MASTER,
         quarantine: str | None = typer.Option(
             None, "--quarantine", metavar="DIR", help="Write the rows that were set aside to DIR/quarantine.jsonl."
         ),
         late: str | None = typer.Option(
             None, "--late", metavar="DIR", help="Write every late delivery to DIR/late.parquet."
         ),
-        conflicts: str | None = typer.Option(
-            None, "--conflicts", metavar="FILE", help="The table of conflicting operations, if the trace has none."
-        ),
-        conf: Annotated[
-            list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
-        ] = None,
-        since: str | None = typer.Option(None, "--since", metavar="TIME", help="Only rows from this time on."),
-        until: str | None = typer.Option(None, "--until", metavar="TIME", help="Only rows before this time."),
-        processes: str | None = typer.Option(
-            None, "--processes", metavar="A,B,…", help="Only rows of these processes."
-        ),
+        conflicts: str | None = CONFLICTS,
+        conf: list[str] | None = CONF,
+        since: str | None = SINCE,
+        until: str | None = UNTIL,
+        processes: str | None = PROCESSES,
         causal: str = typer.Option(
             "auto", "--causal", help="How Spark checks FIFO and causal order: walk (one task), chunks (of time), auto."
         ),
@@ -76,7 +64,7 @@ def register(app: typer.Typer) -> None:
         lenient: bool = typer.Option(
             False, "--lenient", help="Check the other rows even if more than one row in ten cannot be read."
         ),
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        as_json: bool = JSON,
     ) -> int:
         """Check whether a recorded trace keeps FIFO, causal, total, synchronous or significant order.
 
