@@ -7,24 +7,47 @@ trial continues where its report ends, and keeps the folder of a round with erro
 import json
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
+from antecede.cli.options import JSON
+
 if TYPE_CHECKING:
-    from antecede.topology import TopologyFile
     from antecede.trials.overload import Result as OverloadResult
     from antecede.trials.report import Report
     from antecede.trials.rounds import Outcome, Round
-
 
 _topology = typer.Option(None, metavar="FILE", help="A topology. Default: five servers.")
 _folder = typer.Option(None, metavar="DIR", help="Where the servers keep their data.")
 _report = typer.Option(None, metavar="FILE", help="Continue from this report, and save it here.")
 _nice = typer.Option(0, "--nice", min=0, max=19, help="The nice value of the servers.")
-_json = typer.Option(False, "--json", help="Print one JSON document on standard output.")
+
+
+class _Rounds(NamedTuple):
+    """The options of a trial in rounds."""
+
+    seed: int = typer.Option(0, "--seed", min=0, help="The seed of the first round.")
+    folder: str | None = _folder
+    report: str | None = _report
+    nice: int = _nice
+    as_json: bool = JSON
+
+
+class _Schedules(NamedTuple):
+    """The options of a trial in a simulated world."""
+
+    seed: int = typer.Option(0, "--seed", min=0, help="The first seed.")
+    jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Number of parallel processes.")
+    report: str | None = _report
+    as_json: bool = JSON
+
+
+_rounds, _schedules = _Rounds(), _Schedules()
 
 
 def register(app: typer.Typer) -> None:
@@ -40,11 +63,7 @@ def register(app: typer.Typer) -> None:
             50, "--round", min=1, help="Kills per round; the logs are checked after each round."
         ),
         topology: str | None = _topology,
-        seed: int = typer.Option(0, "--seed", min=0, help="The seed of the first round."),
-        folder: str | None = _folder,
-        report: str | None = _report,
-        nice: int = _nice,
-        as_json: bool = _json,
+        options: _Rounds = _rounds,
     ) -> int:
         """Kill random servers under load; no accepted message may be lost, repeated or overtaken.
 
@@ -52,7 +71,7 @@ def register(app: typer.Typer) -> None:
         """
         from antecede.trials.kills import Kills
 
-        return _rounds(Kills, "kills", kills, round_, topology, seed, folder, report, nice, as_json)
+        return _play(_on(Kills, topology, options), "kills", "kills", kills, round_, options)
 
     @group.command("changes")
     def changes(
@@ -62,48 +81,26 @@ def register(app: typer.Typer) -> None:
         round_: int = typer.Option(5, "--round", min=1, help="Rounds until the logs are checked."),
         servers: int = typer.Option(8, "--servers", min=4, max=64, help="Number of servers."),
         kills: float = typer.Option(1.0, "--kills", min=0, max=3, help="About how many kills there are per change."),
-        seed: int = typer.Option(0, "--seed", min=0, help="The seed of the first round."),
-        folder: str | None = _folder,
-        report: str | None = _report,
-        nice: int = _nice,
-        as_json: bool = _json,
+        options: _Rounds = _rounds,
     ) -> int:
         """Change the topology of running servers under load, with kills of servers and of the command.
 
         Exit 0: nothing was lost, repeated or late, and all states are right. 1: errors; the folder is kept.
         """
-        import asyncio
-        import tempfile
-
-        import msgspec
-
         from antecede.trials.changes import Changes
-        from antecede.trials.report import Report
 
-        async def played(place: Path, number: int, count: int) -> "Outcome":
-            return await Changes(place, number, servers, nice, kills).run(count)
+        def made(place: Path, seed: int) -> "Round":
+            return Changes(place, seed, servers, options.nice, kills)
 
-        kept = Report(report, "changes")
-        place = Path(folder or tempfile.mkdtemp(prefix="antecede-trial-"))
-        while kept.total("rounds") < rounds and not kept.found:
-            left = rounds - kept.total("rounds")
-            if sys.stderr.isatty():
-                print(f"\r{rounds - left} of {rounds} rounds", end="\r", file=sys.stderr, flush=True)
-            next_ = kept.next_seed(seed)
-            outcome = asyncio.run(played(place / f"changes-{next_}", next_, min(round_, left)))
-            kept.add({"seed": next_, **outcome.faults, **msgspec.structs.asdict(outcome.figures)})
-        return _told(kept, as_json, (*_changing, "walks", "messages", "deliveries", *_zeros))
+        figures = (*_changing, "walks", "messages", "deliveries", *_zeros)
+        return _play(made, "changes", "rounds", rounds, round_, options, figures)
 
     @group.command("backups")
     def backups(
         backups: int = typer.Option(5, "--backups", min=1, help="Number of backups in total."),
         round_: int = typer.Option(5, "--round", min=1, help="Backups per round; each is then restored and verified."),
         topology: str | None = _topology,
-        seed: int = typer.Option(0, "--seed", min=0, help="The seed of the first round."),
-        folder: str | None = _folder,
-        report: str | None = _report,
-        nice: int = _nice,
-        as_json: bool = _json,
+        options: _Rounds = _rounds,
     ) -> int:
         """Back up running servers under load, with kills; every backup must restore to a system that passes all checks.
 
@@ -111,7 +108,7 @@ def register(app: typer.Typer) -> None:
         """
         from antecede.trials.backups import Backups
 
-        return _rounds(Backups, "backups", backups, round_, topology, seed, folder, report, nice, as_json)
+        return _play(_on(Backups, topology, options), "backups", "backups", backups, round_, options)
 
     @group.command("powercuts")
     def powercuts(
@@ -120,11 +117,7 @@ def register(app: typer.Typer) -> None:
             25, "--round", min=1, help="Power cuts per round; the logs are checked after each round."
         ),
         topology: str | None = _topology,
-        seed: int = typer.Option(0, "--seed", min=0, help="The seed of the first round."),
-        folder: str | None = _folder,
-        report: str | None = _report,
-        nice: int = _nice,
-        as_json: bool = _json,
+        options: _Rounds = _rounds,
     ) -> int:
         """Cut the power of random servers under load, let disks fail or fill up; no accepted message may be lost.
 
@@ -132,7 +125,7 @@ def register(app: typer.Typer) -> None:
         """
         from antecede.trials.powercuts import PowerCuts
 
-        return _rounds(PowerCuts, "cuts", cuts, round_, topology, seed, folder, report, nice, as_json)
+        return _play(_on(PowerCuts, topology, options), "cuts", "cuts", cuts, round_, options)
 
     @group.command("objects")
     def objects(
@@ -141,14 +134,13 @@ def register(app: typer.Typer) -> None:
         seed: int = typer.Option(0, "--seed", min=0, help="The seed of the kills."),
         folder: str | None = _folder,
         nice: int = _nice,
-        as_json: bool = _json,
+        as_json: bool = JSON,
     ) -> int:
         """Kill random servers under calls of replicated objects; every answered call counts once at all replicas.
 
         Exit 0: no errors. 1: errors; the folder is kept.
         """
         import asyncio
-        import tempfile
 
         import msgspec
 
@@ -156,13 +148,9 @@ def register(app: typer.Typer) -> None:
 
         place = Path(folder or tempfile.mkdtemp(prefix="antecede-trial-")) / f"objects-{seed}"
         result = asyncio.run(ObjectKills(place, seed, callers, nice).run(kills))
-        if as_json:
-            print(json.dumps({"trial": "objects", **msgspec.to_builtins(result)}, indent=2))
-        else:
-            counts = f"{result.kills:,} kills, {result.answered:,} calls answered, {result.late:,} late"
-            print(f"{counts}, {result.deliveries:,} deliveries; {len(result.found)} errors")
-            print("".join(f"  {line}\n" for line in result.found[:20]), end="")
-        return 1 if result.found else 0
+        counts = f"{result.kills:,} kills, {result.answered:,} calls answered, {result.late:,} late"
+        document = {"trial": "objects", **msgspec.to_builtins(result)}
+        return _conclude(document, f"{counts}, {result.deliveries:,} deliveries; ", as_json)
 
     @group.command("frames")
     def frames(
@@ -172,7 +160,7 @@ def register(app: typer.Typer) -> None:
         order: str | None = typer.Option(
             None, metavar="NAME[:option=value,…]", help="The order. Default: all in turn."
         ),
-        as_json: bool = _json,
+        as_json: bool = JSON,
     ) -> int:
         """Send forged input to a server: malformed frames, forged stamps and letters, numbers that jump.
 
@@ -185,23 +173,19 @@ def register(app: typer.Typer) -> None:
 
         from antecede.trials.lies import ORDERS, trial
 
-        def told(lies: int) -> None:
-            if sys.stderr.isatty():
-                print(f"\r{lies:,} of {frames:,} frames", end="\r", file=sys.stderr, flush=True)
+        def tell(lies: int) -> None:
+            _tell(f"{lies:,} of {frames:,} frames")
 
-        outcome = asyncio.run(trial(seed, frames, ORDERS if order is None else (order,), life, told))
+        outcome = asyncio.run(trial(seed, frames, ORDERS if order is None else (order,), life, tell))
         mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        if as_json:
-            print(json.dumps({"trial": "frames", **msgspec.structs.asdict(outcome), "peak_mib": mib}, indent=2))
-        else:
-            print(
-                f"{outcome.lies:,} mutated frames, {outcome.servers} servers, {outcome.closed:,} connections closed "
-                f"with a logged reason, {outcome.records:,} records replayed; longest stall {outcome.stall_ms:.0f} ms, "
-                f"most CPU time {outcome.cpu_ms:.0f} ms, most work {outcome.calls_per_byte:.1f} calls per byte, "
-                f"memory grew by {outcome.growth_mib} MiB, peak {mib} MiB; {len(outcome.found)} errors"
-            )
-            print("".join(f"  {line}\n" for line in outcome.found[:20]), end="")
-        return 1 if outcome.found else 0
+        text = (
+            f"{outcome.lies:,} mutated frames, {outcome.servers} servers, {outcome.closed:,} connections closed "
+            f"with a logged reason, {outcome.records:,} records replayed; longest stall {outcome.stall_ms:.0f} ms, "
+            f"most CPU time {outcome.cpu_ms:.0f} ms, most work {outcome.calls_per_byte:.1f} calls per byte, "
+            f"memory grew by {outcome.growth_mib} MiB, peak {mib} MiB; "
+        )
+        document = {"trial": "frames", **msgspec.structs.asdict(outcome), "peak_mib": mib}
+        return _conclude(document, text, as_json)
 
     @group.command("overload")
     def overload(
@@ -213,107 +197,156 @@ def register(app: typer.Typer) -> None:
         memory: int = typer.Option(1_024, "--memory", min=1, metavar="MIB", help="Fail if a server uses more memory."),
         p99: float = typer.Option(100.0, "--p99", metavar="MS", help="Fail if the p99 of the probes is larger."),
         folder: str | None = _folder,
-        as_json: bool = _json,
+        as_json: bool = JSON,
     ) -> int:
         """Overload two servers, beside an absent subscriber, an isolated handler that blocks, and strangers.
 
         Exit 0: memory and the p99 of other agents are within their bounds, and nothing accepted is lost. 1: otherwise.
         """
         import asyncio
-        import tempfile
 
         import msgspec
 
         from antecede.trials.overload import Settings, Trial
 
-        def told(text: str) -> None:
-            if sys.stderr.isatty():
-                print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
-
-        async def main() -> "OverloadResult":
-            return await Trial(place, Settings(seconds, factor, strangers, memory, p99), told).run()
-
         place = Path(folder or tempfile.mkdtemp(prefix="antecede-overload-"))
-        result = asyncio.run(main())
-        told("")
-        if as_json:
-            print(json.dumps({"trial": "overload", **msgspec.to_builtins(result)}, indent=2))
-        else:
-            _print_overload(result)
-        if not result.found and folder is None:
+        result = asyncio.run(Trial(place, Settings(seconds, factor, strangers, memory, p99), _tell).run())
+        _tell("")
+        code = _conclude({"trial": "overload", **msgspec.to_builtins(result)}, _overload_text(result), as_json)
+        if not code and folder is None:
             shutil.rmtree(place)
-        elif result.found:
+        elif code:
             print(f"the servers' data and logs: {place}", file=sys.stderr)
-        return 1 if result.found else 0
+        return code
 
     @group.command("servers")
     def servers(
         schedules: int = typer.Option(3_000, "--schedules", min=1, help="Number of schedules in total, one per seed."),
-        seed: int = typer.Option(0, "--seed", min=0, help="The first seed."),
-        jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Number of parallel processes."),
-        report: str | None = _report,
-        as_json: bool = _json,
+        options: _Schedules = _schedules,
     ) -> int:
         """Run whole servers in a simulated world, one schedule per seed: crashes, power cuts, partitions, bad clocks.
 
         Exit 0: no errors. 1: errors, printed with the command that replays them.
         """
-        figures = ("schedules", "crashes", "deliveries")
-        return _told(_schedules("servers", _play_servers, figures, schedules, seed, jobs, report), as_json, figures)
+        from antecede.simulator.servers.schedules import play
+
+        return _simulate("servers", play, ("schedules", "crashes", "deliveries"), schedules, options)
 
     @group.command("changes-simulated")
     def changes_simulated(
         changes: int = typer.Option(1_000, "--changes", min=1, help="Number of changes in total, some per schedule."),
-        seed: int = typer.Option(0, "--seed", min=0, help="The first seed."),
-        jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Number of parallel processes."),
-        report: str | None = _report,
-        as_json: bool = _json,
+        options: _Schedules = _schedules,
     ) -> int:
         """Change random topologies in a simulated world, with crashes of servers and kills of the command. Some servers
         that a change does not need are down meanwhile (absences).
 
         Exit 0: no errors. 1: errors, printed with the command that replays them.
         """
+        from antecede.simulator.servers.changes_random import play
+
         figures = ("changes", "schedules", "crashes", "deliveries", "absences")
-        kept = _schedules("changes-simulated", _play_changes, figures, changes, seed, jobs, report)
-        return _told(kept, as_json, figures)
+        return _simulate("changes-simulated", play, figures, changes, options)
 
 
-def _schedules(
-    kind: str,
-    play: Callable[[range], tuple[dict[str, int], list[str]]],
-    figures: Sequence[str],
-    most: int,
-    seed: int,
-    jobs: int,
-    report: str | None,
-) -> "Report":
+def _simulate(kind: str, play: Callable[[int], Any], figures: Sequence[str], most: int, options: _Schedules) -> int:
     """Play schedules, one per seed, until the first of these figures is reached or errors are found."""
     from concurrent.futures import ProcessPoolExecutor
 
     from antecede.trials.report import Report
 
-    kept = Report(report, kind)
+    kept, jobs = Report(options.report, kind), options.jobs
     with ProcessPoolExecutor(jobs) as pool:
         while (done := kept.total(figures[0])) < most and not kept.found:
-            if sys.stderr.isatty():
-                print(f"\r{done:,} of {most:,} {figures[0]}", end="\r", file=sys.stderr, flush=True)
-            first = kept.next_seed(seed)
+            _tell(f"{done:,} of {most:,} {figures[0]}")
+            first = kept.next_seed(options.seed)
             # A schedule counts at least once.
             last = first + min(_chunk * jobs, most - done)
-            parts = list(pool.map(play, [range(first + job, last, jobs) for job in range(jobs)]))
+            seeds = [range(first + job, last, jobs) for job in range(jobs)]
+            parts = list(pool.map(partial(_part, play, figures), seeds))
             counts = {figure: sum(part[0][figure] for part in parts) for figure in figures}
             kept.add({"seed": last - 1, **counts, "found": [line for _, lines in parts for line in lines]})
-    return kept
+    return _conclude_campaign(kept, options.as_json, figures)
 
 
-def _print_overload(result: "OverloadResult") -> None:
+def _part(play: Callable[[int], Any], figures: Sequence[str], seeds: range) -> tuple[dict[str, int], list[str]]:
+    """Play some schedules; return their figures and errors."""
+    outcomes = [play(seed) for seed in seeds]
+    counts = {"schedules": len(outcomes)}
+    for name in set(figures) - {"schedules"}:
+        counts[name] = sum(getattr(one, _attributes.get(name, name)) for one in outcomes)
+    return counts, [str(one) for one in outcomes if one.found]
+
+
+def _on(kind: "type[Round]", topology: str | None, options: _Rounds) -> "Callable[[Path, int], Round]":
+    """Return a function that makes a round of this kind, in a folder and from a seed."""
+    from antecede.cli.organisation import usable_topology
+
+    file = None if topology is None else usable_topology(topology)
+    return lambda place, seed: kind(place, seed, file, options.nice)
+
+
+def _play(
+    make: "Callable[[Path, int], Round]",
+    kind: str,
+    counted: str,
+    target: int,
+    most: int,
+    options: _Rounds,
+    figures: Sequence[str] = (),
+) -> int:
+    """Play rounds until the target is reached or an error is found. ``figures``: what is reported; by default, all that
+    occurred."""
+    import asyncio
+
+    import msgspec
+
+    from antecede.trials.report import Report
+
+    async def played(seed: int, count: int) -> "Outcome":
+        return await make(place / f"{kind}-{seed}", seed).run(count, counted)
+
+    kept = Report(options.report, kind)
+    place = Path(options.folder or tempfile.mkdtemp(prefix="antecede-trial-"))
+    while (done := kept.total(counted)) < target and not kept.found:
+        _tell(f"{done} of {target} {counted}")
+        seed = kept.next_seed(options.seed)
+        outcome = asyncio.run(played(seed, min(most, target - done)))
+        kept.add({"seed": seed, **outcome.faults, **msgspec.structs.asdict(outcome.figures)})
+    shown = figures or [figure for figure in _figures if kept.total(figure) or figure in _zeros]
+    return _conclude_campaign(kept, options.as_json, shown)
+
+
+def _conclude_campaign(kept: "Report", as_json: bool, figures: Sequence[str]) -> int:
+    totals = {figure: kept.total(figure) for figure in figures}
+    shown = ", ".join(f"{count:,} {figure}" for figure, count in totals.items())
+    document = {"trial": kept.kind, "rounds": len(kept.rounds), **totals, "found": kept.found}
+    return _conclude(document, f"{len(kept.rounds)} rounds: {shown}; ", as_json)
+
+
+def _conclude(document: dict[str, Any], text: str, as_json: bool) -> int:
+    """Print the result of a trial and its first errors; return the exit code."""
+    found = document["found"]
+    if as_json:
+        print(json.dumps(document, indent=2))
+    else:
+        print(f"{text}{len(found)} errors")
+        print("".join(f"  {line}\n" for line in found[:20]), end="")
+    return 1 if found else 0
+
+
+def _tell(text: str) -> None:
+    """Show how far a trial is, on a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="\r", file=sys.stderr, flush=True)
+
+
+def _overload_text(result: "OverloadResult") -> str:
     memory = ", ".join(
         f"{server} {mib} MiB (then {result.late_mib[server][0]} and {result.late_mib[server][1]})"
         for server, mib in result.peak_mib.items()
     )
     strangers = ", ".join(f"{count:,} {what}" for what, count in result.strangers.items())
-    print(
+    return (
         f"{result.seconds:.0f} s of overload; the sink handles {result.capacity:,.0f} messages per second\n"
         f"sink: {result.offered:,} offered, {result.accepted:,} accepted, {result.refused:,} refused, "
         f"{result.handled:,} handled\n"
@@ -323,83 +356,7 @@ def _print_overload(result: "OverloadResult") -> None:
         f"other agents: {result.probes:,} probes, p50 {result.p50_ms} ms, p99 {result.p99_ms} ms, "
         f"worst {result.worst_ms} ms\n"
         f"peak memory, and in the second and last third: {memory}\n"
-        f"{len(result.found)} errors"
     )
-    print("".join(f"  {line}\n" for line in result.found[:20]), end="")
-
-
-def _play_servers(seeds: range) -> tuple[dict[str, int], list[str]]:
-    """Return the figures and errors of schedules of whole servers."""
-    from antecede.simulator.servers.schedules import play
-
-    outcomes = [play(seed) for seed in seeds]
-    counts = {"schedules": len(outcomes), "crashes": sum(one.crashes for one in outcomes)}
-    counts["deliveries"] = sum(one.deliveries for one in outcomes)
-    return counts, [str(one) for one in outcomes if one.found]
-
-
-def _play_changes(seeds: range) -> tuple[dict[str, int], list[str]]:
-    """Return the figures and errors of schedules in which the topology changes."""
-    from antecede.simulator.servers.changes_random import play
-
-    outcomes = [play(seed) for seed in seeds]
-    counts = {"schedules": len(outcomes), "changes": sum(one.changes for one in outcomes)}
-    counts["crashes"] = sum(one.crashes for one in outcomes)
-    counts["deliveries"] = sum(one.deliveries for one in outcomes)
-    counts["absences"] = sum(one.missed for one in outcomes)
-    return counts, [str(one) for one in outcomes if one.found]
-
-
-def _rounds(
-    kind: "type[Round]",
-    counted: str,
-    target: int,
-    most: int,
-    topology: str | None,
-    seed: int,
-    folder: str | None,
-    report: str | None,
-    nice: int,
-    as_json: bool,
-) -> int:
-    """Play rounds until the target is reached or an error is found."""
-    import asyncio
-    import tempfile
-
-    import msgspec
-
-    from antecede.cli.organisation import usable_topology
-    from antecede.trials.report import Report
-
-    file = None if topology is None else usable_topology(topology)
-    kept = Report(report, counted)
-    place = Path(folder or tempfile.mkdtemp(prefix="antecede-trial-"))
-    while kept.total(counted) < target and not kept.found:
-        left = target - kept.total(counted)
-        if sys.stderr.isatty():
-            print(f"\r{target - left} of {target} {counted}", end="\r", file=sys.stderr, flush=True)
-        seed = kept.next_seed(seed)
-        outcome = asyncio.run(_round(kind, place / f"{counted}-{seed}", seed, file, nice, min(most, left), counted))
-        kept.add({"seed": seed, **outcome.faults, **msgspec.structs.asdict(outcome.figures)})
-    return _told(kept, as_json, [figure for figure in _figures if kept.total(figure) or figure in _zeros])
-
-
-def _told(kept: "Report", as_json: bool, figures: Sequence[str]) -> int:
-    """Print the result of a trial; return its exit code."""
-    totals = {figure: kept.total(figure) for figure in figures}
-    if as_json:
-        print(json.dumps({"trial": kept.kind, "rounds": len(kept.rounds), **totals, "found": kept.found}, indent=2))
-    else:
-        shown = ", ".join(f"{count:,} {figure}" for figure, count in totals.items())
-        print(f"{len(kept.rounds)} rounds: {shown}; {len(kept.found)} errors")
-        print("".join(f"  {line}\n" for line in kept.found[:20]), end="")
-    return 1 if kept.found else 0
-
-
-async def _round(
-    kind: "type[Round]", place: Path, seed: int, file: "TopologyFile | None", nice: int, most: int, counted: str
-) -> "Outcome":
-    return await kind(place, seed, file, nice).run(most, counted)
 
 
 _chunk = 50
@@ -407,4 +364,6 @@ _changing = ("changes", "kills", "commands", "failures", "absences")
 """Changes that were made; kills of servers; commands that were killed, and that failed because a server was down."""
 _zeros = ("undelivered", "late")
 _faults = ("backups", "failures", "kills", "stops", "cuts", "blackouts", "broken", "full")
+_attributes = {"absences": "missed"}
+"""The figures whose attributes in an outcome have other names."""
 _figures = (*_faults, "walks", "messages", "deliveries", *_zeros)
