@@ -1,20 +1,48 @@
 """``antecede sweep``: many simulated runs as Spark tasks, and one table of what they cost."""
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from antecede.cli.engines import spark_settings
+from antecede.cli.options import CONF, JSON
+from antecede.cli.progress import status
 from antecede.cli.wording import rounded
 from antecede.crashes import print_error
 from antecede.errors import UsageError
 
 if TYPE_CHECKING:
     from antecede.pipeline.sweep.cells import Cell
+
+
+class _Axes(NamedTuple):
+    """The axes of a grid that replace those of a study."""
+
+    orders: list[str] | None = typer.Option(None, "--order", help="An order, as NAME:option=value,…; may be repeated.")
+    processes: str | None = typer.Option(None, "--processes", metavar="N,N…", help="Numbers of processes.")
+    workloads: list[str] | None = typer.Option(
+        None, "--workload", help="unicast, multicast, broadcast, clusters, …; may be repeated."
+    )
+    gaps: list[str] | None = typer.Option(None, "--gap", metavar="SPEC", help="Time between sends; may be repeated.")
+    delays: list[str] | None = typer.Option(
+        None, "--delay", metavar="SPEC", help="Transit time of a packet; may be repeated."
+    )
+    shapes: list[str] | None = typer.Option(
+        None, "--shape", help="Domains: flat, bus, daisy, tree or star; may be repeated."
+    )
+    size: int | None = typer.Option(None, "--size", min=2, help="Servers per domain. Default: that of the shape.")
+    seeds: int | None = typer.Option(None, "--seeds", help="Runs of each setting, with the seeds 1 … N.")
+    receives: float | None = typer.Option(
+        None, "--receives", help="Messages that each process receives and that count."
+    )
+    warmup_receives: float | None = typer.Option(
+        None, "--warmup-receives", help="Messages that each process receives before these."
+    )
+
+
+_axes = _Axes()
 
 
 def register(app: typer.Typer) -> None:
@@ -27,32 +55,7 @@ def register(app: typer.Typer) -> None:
                 help="A named study, or a file with a grid. Default: a grid from the options.",
             ),
         ] = None,
-        orders: Annotated[
-            list[str] | None, typer.Option("--order", help="An order, as NAME:option=value,…; may be repeated.")
-        ] = None,
-        processes: str | None = typer.Option(None, "--processes", metavar="N,N…", help="Numbers of processes."),
-        workloads: Annotated[
-            list[str] | None,
-            typer.Option("--workload", help="unicast, multicast, broadcast, clusters, …; may be repeated."),
-        ] = None,
-        gaps: Annotated[
-            list[str] | None, typer.Option("--gap", metavar="SPEC", help="Time between sends; may be repeated.")
-        ] = None,
-        delays: Annotated[
-            list[str] | None, typer.Option("--delay", metavar="SPEC", help="Transit time of a packet; may be repeated.")
-        ] = None,
-        shapes: Annotated[
-            list[str] | None,
-            typer.Option("--shape", help="Domains: flat, bus, daisy, tree or star; may be repeated."),
-        ] = None,
-        size: int | None = typer.Option(None, "--size", min=2, help="Servers per domain. Default: that of the shape."),
-        seeds: int | None = typer.Option(None, "--seeds", help="Runs of each setting, with the seeds 1 … N."),
-        receives: float | None = typer.Option(
-            None, "--receives", help="Messages that each process receives and that count."
-        ),
-        warmup_receives: float | None = typer.Option(
-            None, "--warmup-receives", help="Messages that each process receives before these."
-        ),
+        axes: _Axes = _axes,
         scale: float = typer.Option(
             1.0, "--scale", help="Length of each run, as a fraction of its length in the study."
         ),
@@ -60,10 +63,8 @@ def register(app: typer.Typer) -> None:
             None, "--out", metavar="DIR", help="The folder of the table and the finished cells. Default: sweep-STUDY."
         ),
         master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master. Default: local[*]."),
-        conf: Annotated[
-            list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
-        ] = None,
-        as_json: bool = typer.Option(False, "--json", help="Print one JSON document on standard output."),
+        conf: list[str] | None = CONF,
+        as_json: bool = JSON,
     ) -> int:
         """Run a grid of simulations as Spark tasks: orders × processes × workloads × delays × domains × seeds.
 
@@ -90,25 +91,14 @@ def register(app: typer.Typer) -> None:
         from antecede.pipeline.sweep.running import Failure, Progress, carry_out
         from antecede.pipeline.sweep.summary import stamp_table, summary
 
-        chosen = {
-            "orders": orders,
-            "processes": None if processes is None else _numbers(processes),
-            "workloads": workloads,
-            "gaps": gaps,
-            "delays": delays,
-            "shapes": shapes,
-            "size": size,
-            "seeds": seeds,
-            "receives": receives,
-            "warmup_receives": warmup_receives,
-        }
-        axes = {
+        chosen = axes._asdict() | {"processes": None if axes.processes is None else _numbers(axes.processes)}
+        replaced = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in chosen.items()
             if value is not None and value != []
         }
         spark_conf = spark_settings(conf)
-        cells = cells_of((Grid(),) if study is None else grids_of(study), axes, scale)
+        cells = cells_of((Grid(),) if study is None else grids_of(study), replaced, scale)
         failures: list[Failure] = []
 
         def report(failure: Failure) -> None:
@@ -120,7 +110,7 @@ def register(app: typer.Typer) -> None:
             if left:
                 from antecede.pipeline.sessions import session
 
-                with _shown() as tell, session(master, spark_conf, lean=True) as running:
+                with status("starting Spark") as tell, session(master, spark_conf, lean=True) as running:
                     progress = Progress(left, len(cells) - len(left))
                     carry_out(running.context, left, kept.add, report, progress, tell, studied)
             kept.join()
@@ -141,10 +131,7 @@ def register(app: typer.Typer) -> None:
             }
             if study == "stamps":
                 document["stamp_bytes"] = stamp_table(document["summary"])
-        if as_json:
-            print(json.dumps(document, indent=2))
-        else:
-            print("\n".join(_lines(document)))
+        print(json.dumps(document, indent=2) if as_json else "\n".join(_lines(document)))
         undelivered = [row for row in rows if row.undelivered]
         for row in undelivered:
             print_error(f"{row.undelivered} undelivered; repeat it with: {row.command}")
@@ -181,18 +168,6 @@ def _numbers(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise UsageError(f"--processes {text}: expected numbers separated by commas, such as 10,20,50") from None
-
-
-@contextmanager
-def _shown() -> Iterator[Callable[[str], None]]:
-    """One line on a terminal with the progress of the sweep; no output elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda text: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("starting Spark") as status:
-        yield lambda text: status.update(text)
 
 
 _shown_figures = {
