@@ -17,7 +17,7 @@ from antecede.trials.changes import Changes
 
 def test_three_rounds_of_changes_with_kills(tmp_path: Path) -> None:
     async def main() -> Any:
-        return await Changes(tmp_path / "round", 7, servers=4, kills=0.6).run(3)
+        return await Changes(tmp_path / "round", 7, servers=4, kills=0.6).run(3, "rounds")
 
     outcome = asyncio.run(main())
     assert not outcome.found, outcome

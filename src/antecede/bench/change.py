@@ -78,10 +78,7 @@ class _Measurement:
         settings, processes = self._settings, self._processes
         loads: list[asyncio.Task[None]] = []
         try:
-            for name in self._base.servers:
-                processes.start(name, "--durability", settings.durability)
-            for name in self._base.servers:
-                await asyncio.to_thread(processes.wait, name)
+            await processes.up(*self._base.servers, options=("--durability", settings.durability))
             stop, ready = asyncio.Event(), asyncio.Barrier(settings.servers + 1)
             loads = [asyncio.create_task(self._load(name, ready, stop)) for name in self._base.servers]
             await asyncio.wait_for(ready.wait(), _start_seconds)

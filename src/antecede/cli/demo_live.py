@@ -49,7 +49,7 @@ class _Live:
 
     async def run(self) -> dict[str, Any]:
         try:
-            await self._start(*self._topology.servers)
+            await self._processes.up(*self._topology.servers)
             self._say("s1, s2 and s3 are running, each as a process with its own log. A client at each sends letters,")
             self._say("which go from agent to agent and return. Between s1 and s3 all of them pass through s2.")
             await self._load.begin()
@@ -73,12 +73,6 @@ class _Live:
             await self._load.close()
             self._processes.close()
 
-    async def _start(self, *servers: str) -> None:
-        for server in servers:
-            self._processes.start(server)
-        for server in servers:
-            await asyncio.to_thread(self._processes.wait, server)
-
     async def _kill_and_restart(self) -> int:
         """Kill the router under load and restart it; return the number of walks in progress."""
         await asyncio.sleep(_load_seconds)
@@ -88,7 +82,7 @@ class _Live:
             f"kill -9 {_victim}, the router, while {under_way:,} letters are in transit. The others keep its messages."
         )
         await asyncio.sleep(_down_seconds)
-        await self._start(_victim)
+        await self._processes.up(_victim)
         self._say(f"{_victim} is back. It replayed its log and continues after the last record on its disk.")
         if ended := list(self._processes.ended()):
             raise ClosedError(f"{ended[0]} ended by itself: {self._processes.log(ended[0])[-500:]}")

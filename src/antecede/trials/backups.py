@@ -35,14 +35,9 @@ class Backups(Round):
 
     async def strike(self, victim: str) -> None:
         if self.random.random() < _kills:
-            self._kill(victim)
+            await self.end(victim)
         elif len(self.processes.running) == len(self.topology.servers):
             await self._back_up(victim)
-
-    def _kill(self, victim: str) -> None:
-        self.processes.kill(victim)
-        self.faults["kills"] += 1
-        self.lost(victim)
 
     async def _back_up(self, victim: str) -> None:
         await self.all_up()
@@ -53,7 +48,7 @@ class Backups(Round):
         if killed:
             await asyncio.sleep(self.random.random() * _command_seconds)
             if not command.done():
-                self._kill(victim)
+                await self.end(victim)
         failure = await command
         if not failure:
             self._expected.append(expected)
@@ -89,10 +84,7 @@ class Backups(Round):
             return Figures(found=[failure])
         processes, load, found = Processes(folder, topology), Load(topology), list[str]()
         try:
-            for server in topology.servers:
-                processes.start(server)
-            for server in topology.servers:
-                await asyncio.to_thread(processes.wait, server)
+            await processes.up(*topology.servers)
             await load.begin()
             found += await load.idle(self.settle_seconds)
             for place in range(len(topology.servers)):

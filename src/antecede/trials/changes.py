@@ -19,9 +19,9 @@ from antecede.live.client.changing import RunningServers
 from antecede.server.changing import Outcome as ChangeOutcome
 from antecede.server.changing import Wish, carry_out
 from antecede.topology import TopologyFile, parse_topology, plan_change
-from antecede.trials.rounds import Outcome, Round
-from antecede.walks.load import Figures, Load
-from antecede.walks.processes import Processes, free_ports
+from antecede.trials.rounds import Round
+from antecede.walks.load import Load
+from antecede.walks.processes import free_ports
 from antecede.walks.walkers import Walker, name_of_walker
 
 
@@ -73,7 +73,7 @@ class Journey:
 class Changes(Round):
     """A trial of changes; a fault is one round of changes."""
 
-    down_max = 1
+    pause_seconds = 0.01
 
     def __init__(self, folder: Path, seed: int, servers: int = 8, nice: int = 0, kills: float = 1.0) -> None:
         """``kills``: about how many kills per change, of servers and of the command."""
@@ -84,45 +84,17 @@ class Changes(Round):
         """The server that was added, while it is part of the topology."""
         self._force = self.journey.flat
         super().__init__(folder, seed, self.journey.flat, nice)
+        self.load = Load(self.topology, together=_together)
 
     def make_topology(self, topology: TopologyFile | None) -> TopologyFile:
         assert topology is not None
         return topology
 
-    def make_processes(self, folder: Path, nice: int) -> Processes:
-        return Processes(folder, self.topology, self.entry, nice)
-
-    async def run(self, faults: int, counted: str = "rounds") -> Outcome:
-        load, figures = Load(self.topology, together=_together), Figures()
-        try:
-            for server in self.topology.servers:
-                self.processes.start(server)
-            await self.all_up()
-            await load.begin()
-            enough = asyncio.Event()
-            travelling = asyncio.create_task(load.travel(enough, _pause_seconds))
-            try:
-                for number in range(faults):
-                    if not self.found:
-                        await self._round(f"x{number + 1}")
-                        self.faults[counted] += 1
-            finally:
-                enough.set()
+    async def disturb(self, faults: int, counted: str) -> None:
+        for number in range(faults):
             if not self.found:
-                await self._restart()
-                async with asyncio.timeout(self.settle_seconds):
-                    await travelling
-                self.found += await load.settle(self.settle_seconds)
-            figures = await self.judged()
-            figures.walks = sum(len(traveller.out) for traveller in load.travellers)
-        except* AntecedeError as group:
-            self.found += [str(error) for error in group.exceptions]
-        except* TimeoutError:
-            self.found.append(f"some walks were not accepted within {self.settle_seconds:.0f} s")
-        finally:
-            await load.close()
-            self.processes.close()
-        return self.concluded(figures)
+                await self._round(f"x{number + 1}")
+                self.faults[counted] += 1
 
     async def _round(self, extra: str) -> None:
         for station in self.journey.stations(extra):
@@ -167,13 +139,13 @@ class Changes(Round):
                 self.faults["failures"] += 1
                 outcome = None
             await striking
-            await self._restart()
+            await self.all_up()
         self._force = station
         self.faults["changes"] += 1
         if absent:
             self.faults["absences"] += absent in outcome.absent
             self.processes.start(absent)
-            await self._restart()
+            await self.all_up()
 
     def _take_down(self, station: TopologyFile) -> str:
         """Kill a server that the next change does not need; return its name, or an empty string."""
@@ -205,7 +177,7 @@ class Changes(Round):
             await asyncio.sleep(self.random.random() * _down_seconds)
             self.processes.start(victim)
 
-    async def _restart(self) -> None:
+    async def all_up(self) -> None:
         """Wait until all servers listen; those that ended must have a reason."""
         for server in self.processes.ended():
             if server == self._present or server in self.topology.servers:
@@ -220,7 +192,6 @@ class Changes(Round):
 
 
 _together = 60
-_pause_seconds = 0.01
 _command_seconds = 0.4
 _down_seconds = 0.3
 _change_seconds_max = 120.0

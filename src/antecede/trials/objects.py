@@ -99,9 +99,7 @@ class ObjectKills:
         """Kill servers that many times, then let all calls end, and judge the data."""
         result = self.result
         try:
-            for server in _servers:
-                self._processes.start(server)
-            await self._all_up()
+            await self._processes.up(*_servers)
             calling = [asyncio.create_task(self._call(number)) for number in range(self._callers)]
             while result.kills < kills and not any(task.done() for task in calling):
                 await self._kill(min(1 + (self._random.random() < 0.2), kills - result.kills))

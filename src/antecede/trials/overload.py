@@ -110,10 +110,7 @@ class Trial:
     async def run(self) -> Result:
         """Run the trial; return its figures."""
         try:
-            for server in self._addresses:
-                self._processes.start(server)
-            for server in self._addresses:
-                await asyncio.to_thread(self._processes.wait, server)
+            await self._processes.up(*self._addresses)
             await self._overload()
             self._judge()
         except (AntecedeError, TimeoutError) as error:

@@ -15,7 +15,7 @@ from subprocess import TimeoutExpired
 from antecede.topology import TopologyFile
 from antecede.trials.disks import TrialDisk
 from antecede.trials.rounds import Round
-from antecede.walks.processes import STOPPED, Processes
+from antecede.walks.processes import Processes
 
 _limits = {
     "store_segment_bytes": 2 << 20,
@@ -84,24 +84,13 @@ class PowerCuts(Round):
         if drawn < _blackout:
             self.faults["blackouts"] += 1
             for server in list(self.processes.running):
-                await self._end(server)
+                await self.end(server)
         elif drawn < _blackout + _broken:
             await self._break(victim)
         elif drawn < _blackout + _broken + _full:
             await self._fill(victim)
         else:
-            await self._end(victim, self.random.random() < _graceful)
-
-    async def _end(self, server: str, graceful: bool = False) -> None:
-        if graceful:
-            code = await asyncio.to_thread(self.processes.stop, server)
-            if code not in STOPPED:
-                self.found.append(f"{server} stopped with exit code {code}")
-            self.faults["stops"] += 1
-        else:
-            await asyncio.to_thread(self.processes.kill, server)
-            self.faults["kills"] += 1
-        self.lost(server)
+            await self.end(victim, self.random.random() < _graceful)
 
     async def _break(self, server: str) -> None:
         """Let syncs fail: the server must end, and log why."""

@@ -11,10 +11,10 @@ from random import Random
 
 import msgspec
 
-from antecede.errors import ClosedError, RefusedError
+from antecede.errors import AntecedeError
 from antecede.topology import TopologyFile, parse_topology
 from antecede.walks.load import Figures, Load, judge_directories
-from antecede.walks.processes import Processes, walking
+from antecede.walks.processes import STOPPED, Processes, walking
 
 SMALL = """
 [servers]
@@ -51,6 +51,8 @@ class Round:
     """The most servers that are down at one time, except for a fault that hits several."""
     settle_seconds = 60.0
     """How long everything may take to finish after the last fault."""
+    pause_seconds = 0.005
+    """How long each client waits before it starts more walks."""
     entry = "antecede"
     """The command that runs a server."""
 
@@ -94,20 +96,29 @@ class Round:
                 self._gone.remove((due, server))
                 self.processes.start(server)
 
+    async def end(self, server: str, graceful: bool = False) -> None:
+        """Stop or kill a server, as a fault."""
+        if graceful:
+            code = await asyncio.to_thread(self.processes.stop, server)
+            if code not in STOPPED:
+                self.found.append(f"{server} stopped with exit code {code}")
+            self.faults["stops"] += 1
+        else:
+            await asyncio.to_thread(self.processes.kill, server)
+            self.faults["kills"] += 1
+        self.lost(server)
+
     async def run(self, faults: int, counted: str) -> Outcome:
         """Cause that many faults, counted under this name."""
         load = self.load
         figures = Figures()
         try:
-            for server in self.topology.servers:
-                self.processes.start(server)
-            await self.all_up()
+            await self.processes.up(*self.topology.servers)
             await load.begin()
             enough = asyncio.Event()
-            travelling = asyncio.create_task(load.travel(enough, _pause_seconds))
+            travelling = asyncio.create_task(load.travel(enough, self.pause_seconds))
             try:
-                while (self.faults[counted] < faults or self._gone) and not self.found:
-                    await self._strike(self.faults[counted] < faults)
+                await self.disturb(faults, counted)
             finally:
                 enough.set()
             if not self.found:
@@ -117,28 +128,30 @@ class Round:
                 self.found += await load.settle(self.settle_seconds)
             figures = await self.judged()
             figures.walks = sum(len(traveller.out) for traveller in load.travellers)
-        except* (ClosedError, RefusedError) as group:
-            # A client learned that its server lost accepted publishes, or is gone for good.
+        except* AntecedeError as group:
+            # For instance, a client learned that its server lost accepted publishes, or is gone for good.
             self.found += [str(error) for error in group.exceptions]
         except* TimeoutError:
             self.found.append(f"some walks were not accepted within {self.settle_seconds:.0f} s")
         finally:
             await load.close()
             self.processes.close()
-        return self.concluded(figures)
-
-    async def judged(self) -> Figures:
-        """Stop the servers, some by force, and check their data."""
-        return await asyncio.to_thread(self._judge)
-
-    def concluded(self, figures: Figures) -> Outcome:
-        """Return the outcome; remove the folder of a round without errors."""
         figures.found = self.found + figures.found
         if not figures.found:
             shutil.rmtree(self._folder)
         return Outcome(self.seed, dict(self.faults), figures)
 
+    async def judged(self) -> Figures:
+        """Stop the servers, some by force, and check their data."""
+        return await asyncio.to_thread(self._judge)
+
+    async def disturb(self, faults: int, counted: str) -> None:
+        """Strike one server after the other, until there were that many faults and all servers are started again."""
+        while (self.faults[counted] < faults or self._gone) and not self.found:
+            await self._strike(self.faults[counted] < faults)
+
     async def all_up(self) -> None:
+        """Wait until all servers listen."""
         for server in self.topology.servers:
             await asyncio.to_thread(self.processes.wait, server)
 
@@ -165,6 +178,5 @@ class Round:
         return figures
 
 
-_pause_seconds = 0.005
 _down_seconds = 0.6
 _between_seconds = 0.7

@@ -1,5 +1,6 @@
 """The servers of one topology as processes of this machine, started, killed and started again."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -140,6 +141,13 @@ class Processes:
                     return
             time.sleep(0.02)
         raise ClosedError(f"{server} does not listen: {self.log(server)[-2_000:]}")
+
+    async def up(self, *servers: str, options: Iterable[str] = ()) -> None:
+        """Start servers that are down, and wait until all of them listen."""
+        for server in servers:
+            self.start(server, *options)
+        for server in servers:
+            await asyncio.to_thread(self.wait, server)
 
     def close(self) -> None:
         """End all processes that still run."""
