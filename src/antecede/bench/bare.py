@@ -111,14 +111,16 @@ class Log:
             self._loop.call_soon_threadsafe(self._written, items[-1][0])
 
 
-async def _listen(got: Callable[[End, list[tuple[int, bytes]]], None]) -> None:
+async def listen(got: Callable[[End, list[tuple[int, bytes]]], None]) -> None:
+    """Accept connections, and report the port, until standard input ends."""
     server = await asyncio.get_running_loop().create_server(lambda: End(got), "127.0.0.1", 0)
     settle()
     say(port=server.sockets[0].getsockname()[1])
     await until_told()
 
 
-async def _dial(port: int, got: Callable[[End, list[tuple[int, bytes]]], None]) -> End:
+async def dial(port: int, got: Callable[[End, list[tuple[int, bytes]]], None]) -> End:
+    """Connect to the other end."""
     _, end = await asyncio.get_running_loop().create_connection(lambda: End(got), "127.0.0.1", port)
     settle()
     return end
@@ -133,13 +135,13 @@ async def log(data: str) -> None:
         ends[:] = [end]
         log.append(items)
 
-    await _listen(got)
+    await listen(got)
 
 
 async def pipelined(port: int, messages: int, together: int, warm: int = 2_000) -> None:
     """Send messages that the other end writes to its disk."""
     done = asyncio.Event()
-    end = await _dial(port, lambda _, items: done.set())
+    end = await dial(port, lambda _, items: done.set())
     for count in (warm, messages):
         started = perf_counter()
         items: list[tuple[int, bytes]] = []
@@ -163,7 +165,7 @@ async def echo(data: str | None = None) -> None:
             file.keep(items[0][1])
         end.transport.write(framed(items))
 
-    await _listen(got)
+    await listen(got)
 
 
 async def ping(port: int, messages: int, data: str | None = None, warm: int = 200) -> None:
@@ -172,7 +174,7 @@ async def ping(port: int, messages: int, data: str | None = None, warm: int = 20
     file = None if data is None else _File(data)
     loop = asyncio.get_running_loop()
     answers: list[asyncio.Future[None]] = []
-    end = await _dial(port, lambda _, items: answers[0].set_result(None))
+    end = await dial(port, lambda _, items: answers[0].set_result(None))
     times = []
     for number in range(warm + messages):
         started = perf_counter()

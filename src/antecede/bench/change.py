@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable
 from os import cpu_count
 from pathlib import Path
-from random import Random, SystemRandom
+from random import Random
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -63,7 +63,7 @@ class _Measurement:
         self._step = step
         self._added = 0
         names = [f"s{number + 1}" for number in range(settings.servers)]
-        ports = free_ports(settings.servers, SystemRandom())
+        ports = free_ports(settings.servers)
         addresses = {name: Address("127.0.0.1", port) for name, port in zip(names, ports, strict=True)}
         echoes = tuple(AgentHome(f"echo-{name}", name, _kind) for name in names)
         self._base = TopologyFile(addresses, (DomainEntry("A", tuple(names), "pruned"),), echoes)

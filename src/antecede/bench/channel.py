@@ -11,7 +11,8 @@ import msgspec
 
 from antecede import limits
 from antecede.bench import nats_broker, redis_streams
-from antecede.bench.children import Child, SideError, await_listener, free_ports, party, program, resident_bytes
+from antecede.bench.children import Child, SideError, await_listener, party, program, resident_bytes
+from antecede.walks.processes import free_ports
 
 CLIENTS = "durable-clients"
 """The side with clients at both ends."""

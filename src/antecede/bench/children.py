@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from socket import socket
-from time import monotonic, sleep
+from time import clock_gettime, monotonic, sleep
 from typing import Any, Self
 
 from antecede.errors import AntecedeError
@@ -119,17 +119,6 @@ def program(name: str) -> str | None:
     return shutil.which(name, path=os.path.dirname(sys.executable)) or shutil.which(name)
 
 
-def free_ports(count: int) -> list[int]:
-    """Return free ports of the loopback interface."""
-    sockets = [socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 def await_listener(port: int, seconds: float = 10.0) -> None:
     """Wait until a process listens at a port."""
     until = monotonic() + seconds
@@ -151,25 +140,26 @@ def resident_bytes(pid: int) -> int:
     return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time, user and system, of a process; needs Linux."""
-    fields = _proc(pid, "stat").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def cpu_seconds(*pids: int) -> float:
+    """Return the CPU time, user and system, of processes so far; needs Linux, see clock_getcpuclockid(3)."""
+    try:
+        return sum(clock_gettime(~pid << 3 | 2) for pid in pids)
+    except OSError as error:
+        raise _unreadable(pids, error) from None
 
 
 def proportional_bytes(pid: int) -> int:
     """Return the memory of a process; a page that several processes share is divided among them. Needs Linux."""
-    lines = _proc(pid, "smaps_rollup").splitlines()
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError as error:
+        raise _unreadable((pid,), error) from None
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
-def _proc(pid: int, name: str) -> str:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_text()
-    except OSError as error:
-        raise SideError(
-            f"process {pid} cannot be read ({error.strerror}): it has ended, or this is not Linux"
-        ) from None
+def _unreadable(pids: tuple[int, ...], error: OSError) -> SideError:
+    some = ", ".join(map(str, pids))
+    return SideError(f"process {some} cannot be read ({error.strerror}): it has ended, or this is not Linux")
 
 
 # Within a party.
@@ -199,15 +189,17 @@ def settle() -> None:
     gc.freeze()
 
 
-async def until_told() -> None:
-    """Wait until standard input ends."""
+async def until_told(asked: Callable[[], None] = lambda: None) -> None:
+    """Wait until standard input ends; ``asked`` is called for each input."""
     import asyncio
 
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
 
     def read() -> None:
-        if not os.read(0, 4096):
+        if os.read(0, 4096):
+            asked()
+        else:
             loop.remove_reader(0)
             ended.set()
 

@@ -18,9 +18,10 @@ from typing import Any
 import msgspec
 
 from antecede.bench import etcd
-from antecede.bench.children import Child, SideError, free_ports, party, program
+from antecede.bench.children import Child, SideError, party, program
 from antecede.bench.interpreter import interpreter
 from antecede.errors import UsageError
+from antecede.walks.processes import free_ports
 
 KINDS = ("compatible", "unconfirmed", "shared", "conflicting", "nested")
 Caller = Callable[[str, int, int], dict[str, float]]
@@ -126,7 +127,6 @@ def _ours(place: str | None, state: int) -> Iterator[Caller]:
             server.hear(_start_seconds)
         with party("replicated", "filled", topology=topology, bytes_=state) as filler:
             filler.hear(_run_seconds)
-        pids = [server.pid for server in servers]
 
         def counted() -> dict[str, int]:
             totals: dict[str, int] = {}
@@ -137,13 +137,10 @@ def _ours(place: str | None, state: int) -> Iterator[Caller]:
             return totals
 
         def call(kind: str, calls: int, under_way: int) -> dict[str, float]:
-            settings = {"kind": kind, "calls": calls, "under_way": under_way, "pids": pids, "warm": _warm}
             before = counted()
-            with party("replicated", "caller", topology=topology, **settings) as caller:
-                sample = caller.hear(_run_seconds)
-            after = counted()
-            made = calls + max(_warm, under_way)
-            return sample | {name: (count - before[name]) / made for name, count in after.items()}
+            sample = _called("replicated", servers, calls, under_way, topology=topology, kind=kind)
+            after, total = counted(), calls + max(_warm, under_way)
+            return sample | {name: (count - before[name]) / total for name, count in after.items()}
 
         yield call
 
@@ -154,13 +151,7 @@ def _etcd(program_: str, place: str) -> Iterator[Caller]:
     with ExitStack() as stack:
         commands = etcd.server_commands(program_, place, ports[:3], ports[3:])
         nodes = [stack.enter_context(Child(command, silent=True)) for command in commands]
-
-        def call(kind: str, calls: int, under_way: int) -> dict[str, float]:
-            settings = {"calls": calls, "under_way": under_way, "pids": [node.pid for node in nodes], "warm": _warm}
-            with party("etcd", "caller", port=ports[0], **settings) as caller:
-                return caller.hear(_run_seconds)
-
-        yield call
+        yield lambda kind, calls, under_way: _called("etcd", nodes, calls, under_way, port=ports[0])
 
 
 @contextmanager
@@ -173,14 +164,15 @@ def _floor(place: str | None) -> Iterator[Caller]:
         others = [replica.hear(_start_seconds)["port"] for replica in replicas]
         first = stack.enter_context(party("replicated_floor", "first", others=others, **data("1")))
         port = first.hear(_start_seconds)["port"]
-        pids = [first.pid, *(replica.pid for replica in replicas)]
+        servers = [first, *replicas]
+        yield lambda kind, calls, under_way: _called("replicated_floor", servers, calls, under_way, port=port)
 
-        def call(kind: str, calls: int, under_way: int) -> dict[str, float]:
-            settings = {"calls": calls, "under_way": under_way, "pids": pids, "warm": _warm}
-            with party("replicated_floor", "caller", port=port, **settings) as caller:
-                return caller.hear(_run_seconds)
 
-        yield call
+def _called(module: str, servers: list[Child], calls: int, under_way: int, **more: Any) -> dict[str, float]:
+    """Make calls in a separate process, and measure the CPU time of these servers."""
+    settings = {"calls": calls, "under_way": under_way, "pids": [one.pid for one in servers], "warm": _warm}
+    with party(module, "caller", **settings, **more) as caller:
+        return caller.hear(_run_seconds)
 
 
 def _row(key: tuple[str, bool, int, str, int], found: list[dict[str, float]]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import Empty, Queue
-from statistics import fmean, median
+from statistics import correlation, fmean, linear_regression, median
 from tempfile import TemporaryDirectory
 from threading import Thread
 from time import monotonic
@@ -29,12 +29,13 @@ from typing import Any, Self
 
 import msgspec
 
-from antecede.bench.children import SideError, cpu_seconds, free_ports, proportional_bytes
+from antecede.bench.children import SideError, cpu_seconds, proportional_bytes
 from antecede.bench.interpreter import interpreter
 from antecede.bench.paper000_agents import Begin, Measured
 from antecede.live.client.line import connect
 from antecede.topology import TopologyFile, make
 from antecede.topology.file import Address, AgentHome
+from antecede.walks.processes import free_ports
 
 KINDS = ("local", "remote", "broadcast")
 SHAPES = ("flat", "bus")
@@ -193,7 +194,7 @@ class _Up:
 
     def cpu_seconds(self) -> float:
         """Return the CPU time of all servers so far."""
-        return sum(map(cpu_seconds, self._pids()))
+        return cpu_seconds(*self._pids())
 
     def pss_bytes(self) -> int:
         """Return the memory of all servers."""
@@ -205,13 +206,10 @@ def fit(points: Sequence[tuple[float, float]]) -> dict[str, float] | None:
     fewer than three points."""
     if len(points) < 3:
         return None
-    mean_x, mean_y = fmean(x for x, _ in points), fmean(y for _, y in points)
-    spread = sum((x - mean_x) ** 2 for x, _ in points)
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
-    start = mean_y - slope * mean_x
-    total = sum((y - mean_y) ** 2 for _, y in points)
-    rest = sum((y - start - slope * x) ** 2 for x, y in points)
-    return {"a": start, "b": slope, "r2": 1 - rest / total if total else 1.0}
+    xs, ys = zip(*points, strict=True)
+    line = linear_regression(xs, ys)
+    explained = correlation(xs, ys) ** 2 if len(set(ys)) > 1 else 1.0
+    return {"a": line.intercept, "b": line.slope, "r2": explained}
 
 
 def fits(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, dict[str, float] | None]]]:

@@ -10,11 +10,11 @@ call of the other table each replica repeats).
 import asyncio
 import os
 from collections.abc import Generator
-from time import clock_gettime, perf_counter
+from time import perf_counter
 from typing import Any
 
 from antecede import Call, ReplicatedObject, ServerRuntime, connect, operation
-from antecede.bench.children import act, figures, say
+from antecede.bench.children import act, cpu_seconds, figures, say, until_told
 from antecede.live.process import settle_memory
 from antecede.topology import parse_topology
 
@@ -89,18 +89,7 @@ async def server(topology: str, name: str, data: str | None = None) -> None:
     await runtime.start()
     settle_memory()
     say(ready=True)
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-
-    def read() -> None:
-        if os.read(0, 4_096):
-            say(**counts(runtime))
-        else:
-            loop.remove_reader(0)
-            ended.set()
-
-    loop.add_reader(0, read)
-    await ended.wait()
+    await until_told(lambda: say(**counts(runtime)))
     await runtime.stop(0.1)
 
 
@@ -162,16 +151,11 @@ async def timed(one: Any, calls: int, under_way: int, pids: list[int], warm: int
     for count in (max(warm, under_way), calls):
         times.clear()
         left[0] = count
-        cpu, started = cpu_seconds(pids), perf_counter()
+        cpu, started = cpu_seconds(*pids), perf_counter()
         await asyncio.gather(*(work() for _ in range(min(under_way, count))))
         seconds = perf_counter() - started
-    spent = cpu_seconds(pids) - cpu
+    spent = cpu_seconds(*pids) - cpu
     return {**figures(times), "per_second": calls / seconds, "cpu_us": spent / calls * 1e6}
-
-
-def cpu_seconds(pids: list[int]) -> float:
-    """Return the CPU time of other processes so far; needs Linux, see clock_getcpuclockid(3)."""
-    return sum(clock_gettime(~pid << 3 | 2) for pid in pids)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,13 @@ written.
 """
 
 import asyncio
-import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from antecede.bench import payload
-from antecede.bench.bare import End, Log, framed
-from antecede.bench.children import act, say, settle, until_told
+from antecede.bench.bare import End, Log, dial, framed, listen
+from antecede.bench.children import act, say
 from antecede.bench.replicated import timed
 
 _Then = Callable[[], None]
@@ -51,13 +50,12 @@ async def replica(data: str | None = None) -> None:
         for number, body in items:
             durable.keep(body, partial(_answer, end, number) if number >= 0 else _nothing)
 
-    await _listen(got)
+    await listen(got)
 
 
 async def first(others: list[int], data: str | None = None) -> None:
     """Take the requests of clients."""
     durable = _Durable(data)
-    loop = asyncio.get_running_loop()
     replicas: list[End] = []
     asked: dict[int, tuple[End, int, list[int]]] = {}
     count = [0]
@@ -86,8 +84,8 @@ async def first(others: list[int], data: str | None = None) -> None:
             one.transport.write(framed([(number, body)]))
 
     for port in others:
-        replicas.append((await loop.create_connection(lambda: End(answered), "127.0.0.1", port))[1])
-    await _listen(requested)
+        replicas.append(await dial(port, answered))
+    await listen(requested)
 
 
 async def caller(port: int, calls: int, under_way: int, pids: list[int], warm: int = 50) -> None:
@@ -100,8 +98,7 @@ async def caller(port: int, calls: int, under_way: int, pids: list[int], warm: i
         for number, _ in items:
             waiting.pop(number).set_result(None)
 
-    _, end = await loop.create_connection(lambda: End(got), "127.0.0.1", port)
-    settle()
+    end = await dial(port, got)
 
     async def one(_: Any) -> None:
         count[0] += 1
@@ -118,13 +115,6 @@ def _answer(end: End, number: int) -> None:
 
 def _nothing() -> None:
     """Answer nothing."""
-
-
-async def _listen(got: Callable[[End, list[tuple[int, bytes]]], None]) -> None:
-    server = await asyncio.get_running_loop().create_server(lambda: End(got), "127.0.0.1", 0)
-    settle()
-    say(port=server.sockets[0].getsockname()[1], pid=os.getpid())
-    await until_told()
 
 
 if __name__ == "__main__":

@@ -7,11 +7,16 @@ the geometric mean of the ratios and its 95 % confidence interval, by Student's 
 
 Both versions run with this interpreter, and both execute this version's :mod:`antecede.bench.ours`: the agents and the
 program are the same, only the package below them differs.
+
+``antecede bench channel --permissions`` compares in the same way a client with permissions and one without. With
+permissions the server has an access file: both ends prove their identity once, and each publish is checked. Without
+them there is one token for all. Neither uses TLS.
 """
 
 import os
 from collections.abc import Callable, Sequence
 from math import exp, log
+from pathlib import Path
 from statistics import fmean, median
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,16 +32,22 @@ from antecede.pipeline.sweep.intervals import half_width
 usual = ("durable", "stateful", "exchange", "ping-pong")
 """The sides that are compared by default."""
 
+_client = "program"
+"""The name of the client in :mod:`antecede.bench.ours`."""
+
 FIGURES = ("sender_cpu_us", "receiver_cpu_us", "cpu_us")
 
 
-def comparable(only: str | None) -> list[Side]:
-    """Return the sides in a comma-separated list; the default ones without a list."""
-    ours = {side.name: side for side in sides if isinstance(side.run, Ours)}
-    names = usual if only is None else tuple(name.strip() for name in only.split(","))
+def comparable(only: str | None, permissions: bool = False) -> list[Side]:
+    """Return the sides in a comma-separated list; the default ones without a list. ``permissions``: only sides whose
+    sender is a client, by default all of them."""
+    ours = {side.name: side for side in sides if isinstance(side.run, Ours) and not (permissions and side.run.embedded)}
+    some = tuple(ours) if permissions else usual
+    names = some if only is None else tuple(name.strip() for name in only.split(","))
     for name in names:
         if name not in ours:
-            raise UsageError(f"--sides {name}: with --against, expected some of {', '.join(ours)}")
+            option = "--permissions" if permissions else "--against"
+            raise UsageError(f"--sides {name}: with {option}, expected some of {', '.join(ours)}")
     return [side for name, side in ours.items() if name in names]
 
 
@@ -50,40 +61,42 @@ def source_of(checkout: str) -> str:
 
 def compare(
     wanted: Sequence[Side],
-    checkout: str,
+    checkout: str | None,
     messages: int,
     rounds: int,
     directory: str | None,
     tell: Callable[[str], None],
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Measure both versions in turns; return the report. ``step`` is called before each measurement."""
+    """Measure this version and that of a checkout in turns; without a checkout, a client with permissions and one
+    without. Return the report. ``step`` is called before each measurement."""
     own = os.path.dirname(os.path.dirname(os.path.abspath(antecede.__file__)))
-    sources = {"this": own, "other": source_of(checkout)}
-    samples = in_turns(
-        wanted, lambda side, version: _measured(side, sources[version], messages, directory), rounds, tell, step
-    )
+    sources = {"this": own, "other": own if checkout is None else source_of(checkout)}
+
+    def measured(side: Side, variant: str) -> Sample:
+        assert isinstance(side.run, Ours)
+        with TemporaryDirectory(prefix="antecede-bench-", dir=directory) as place:
+            keys = issue(Path(place) / "keys") if checkout is None and variant == "this" else None
+            try:
+                return side.run(max(100, round(messages * side.share)), place, sources[variant], keys)
+            except SideError as error:
+                if checkout is None:
+                    raise
+                raise SideError(f"{side.name} with the package in {sources[variant]}: {error}") from None
+
+    samples = _in_turns(wanted, measured, rounds, tell, step)
     return {
         "bench": "channel",
-        "against": os.path.abspath(checkout),
+        "against": "no permissions" if checkout is None else os.path.abspath(checkout),
         "payload_bytes": len(payload),
         "messages": messages,
         "rounds": rounds,
         "interpreter": interpreter(),
-        "sides": [row(side, samples[side.name]) for side in wanted],
+        "sides": [_row(side, samples[side.name]) for side in wanted],
     }
 
 
-def _measured(side: Side, source: str, messages: int, directory: str | None) -> Sample:
-    assert isinstance(side.run, Ours)
-    with TemporaryDirectory(prefix="antecede-bench-", dir=directory) as place:
-        try:
-            return side.run(max(100, round(messages * side.share)), place, source)
-        except SideError as error:
-            raise SideError(f"{side.name} with the package in {source}: {error}") from None
-
-
-def in_turns(
+def _in_turns(
     wanted: Sequence[Side],
     measured: Callable[[Side, str], Sample],
     rounds: int,
@@ -103,7 +116,7 @@ def in_turns(
     return samples
 
 
-def row(side: Side, found: dict[str, list[Sample]]) -> dict[str, Any]:
+def _row(side: Side, found: dict[str, list[Sample]]) -> dict[str, Any]:
     """Return the figures of one side: the medians, and the ratio of the variants with its interval."""
     row: dict[str, Any] = {"name": side.name, "says": side.says}
     for figure in FIGURES:
@@ -119,6 +132,22 @@ def row(side: Side, found: dict[str, list[Sample]]) -> dict[str, Any]:
             "ratios": ratios,
         }
     return row
+
+
+def issue(folder: Path) -> Path:
+    """Write keys for both servers and the client, and an access file with the client's permissions."""
+    from antecede.access.model import CLIENT, SERVER, Identity, Key
+    from antecede.live.issuing import new_key, table, write_folder, write_servers
+
+    identities = []
+    for role, name in ((SERVER, "s1"), (SERVER, "s2"), (CLIENT, _client)):
+        key = new_key()
+        write_folder(folder / name, role, name, key, None, None)
+        send, receive = (("wall", "sink"), ("wall",)) if role == CLIENT else ((), ())
+        identities.append(Identity(role, name, (Key(key.public),), send=send, receive=receive))
+    write_servers(folder / _client, identities[:2])
+    (folder / "access.toml").write_text("".join(map(table, identities)))
+    return folder
 
 
 def interval(ratios: Sequence[float]) -> tuple[float | None, float | None]:

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import count
 from statistics import median
 from typing import Any
@@ -14,6 +14,9 @@ import typer
 from antecede.cli.options import JSON
 from antecede.cli.progress import bar
 from antecede.errors import UsageError
+
+_directory = typer.Option(None, metavar="DIR", help="A folder on the disk to use. Default: the temporary folder.")
+_durability = typer.Option("disk", help="disk, os or memory.")
 
 
 def register(app: typer.Typer) -> None:
@@ -47,7 +50,7 @@ def register(app: typer.Typer) -> None:
 
             rows = [row for size in numbers for row in _rounds(names, size, deliveries, rounds, step)]
         if as_json:
-            print(json.dumps({"bench": "simulate", "rows": rows, "interpreter": interpreter()}, indent=2))
+            _print_json({"bench": "simulate", "rows": rows})
             return
         print(f"{'order':<10}{'n':>4}{'deliveries/s':>15}{'floor':>12}{'ratio':>8}{'memory growth':>16}")
         for row in rows:
@@ -78,7 +81,7 @@ def register(app: typer.Typer) -> None:
         with bar("writing: records") as (_, tell):
             found = restart(records, messages, subscribers, body, tell)
         if as_json:
-            print(json.dumps({"bench": "restart", **found, "interpreter": interpreter()}, indent=2))
+            _print_json({"bench": "restart", **found})
             return
         single, crowd = found["single"], found["crowd"]
         print(
@@ -111,7 +114,6 @@ def register(app: typer.Typer) -> None:
         Lower bounds in the same run: pyarrow's scan of the same columns, and a single-threaded walk with the causal
         kernel. The target is a trace of ten million messages: --messages 10000000.
         """
-        from antecede.bench.interpreter import interpreter
         from antecede.pipeline import require
 
         require()
@@ -119,23 +121,20 @@ def register(app: typer.Typer) -> None:
 
         with bar("") as (say, tell):
             report = bench_verify(messages, processes, rounds, dataframe, lost, spanning, chunks, say, tell)
-        print(json.dumps(report | {"interpreter": interpreter()}, indent=2))
+        _print_json(report)
 
     @bench.command()
     def store(
         records: int = typer.Option(300_000, min=1000, help="Number of records in the measurement at full speed."),
         rounds: int = typer.Option(3, min=1, help="Rounds; the results are medians."),
-        directory: str | None = typer.Option(
-            None, metavar="DIR", help="A folder on the disk to use. Default: the temporary folder."
-        ),
+        directory: str | None = _directory,
     ) -> None:
         """Measure records per second into the write-ahead log, against bare writes and syncs of the same bytes."""
-        from antecede.bench.interpreter import interpreter
         from antecede.store.bench import bench_store
 
         with bar("measuring the log") as (_, tell):
             report = bench_store(directory, records=records, rounds=rounds, step=tell)
-        print(json.dumps(report | {"interpreter": interpreter()}, indent=2))
+        _print_json(report)
 
     @bench.command()
     def channel(
@@ -158,9 +157,7 @@ def register(app: typer.Typer) -> None:
         soak: int = typer.Option(
             0, min=0, help="Instead, send this many durable messages and print the memory after each tenth."
         ),
-        directory: str | None = typer.Option(
-            None, metavar="DIR", help="A folder on the disk to use. Default: the temporary folder."
-        ),
+        directory: str | None = _directory,
         as_json: bool = JSON,
     ) -> None:
         """Compare messages between two processes: ours, Redis Streams, NATS, ZeroMQ, and bare TCP with and without a
@@ -174,26 +171,18 @@ def register(app: typer.Typer) -> None:
         of the sending and the receiving server, this version over the other, with its confidence interval. Needs Linux.
         --permissions compares in the same way a client whose server has an access file with one whose server has none.
         """
-        from antecede.bench.interpreter import interpreter
         from antecede.bench.report import bench_channel, chosen, table
 
-        if permissions:
-            from antecede.bench.permissions import compare_permissions, restrictable
-            from antecede.bench.versions import comparison_table
-
-            if soak or list_ or against is not None:
-                raise UsageError("--permissions excludes --against, --soak and --list")
-            with bar("measuring with and without permissions") as (_, step):
-                report = compare_permissions(restrictable(only), messages, rounds or 20, directory, _tell, step)
-            print(json.dumps(report, indent=2) if as_json else comparison_table(report))
-            return
-        if against is not None:
+        if permissions and (soak or list_ or against is not None):
+            raise UsageError("--permissions excludes --against, --soak and --list")
+        if against is not None and (soak or list_):
+            raise UsageError("--against excludes --soak and --list")
+        if permissions or against is not None:
             from antecede.bench.versions import comparable, compare, comparison_table
 
-            if soak or list_:
-                raise UsageError("--against excludes --soak and --list")
-            with bar("measuring both versions") as (_, step):
-                report = compare(comparable(only), against, messages, rounds or 20, directory, _tell, step)
+            compared = comparable(only, permissions)
+            with bar(f"measuring {'with and without permissions' if permissions else 'both versions'}") as (_, step):
+                report = compare(compared, against, messages, rounds or 20, directory, _tell, step)
             print(json.dumps(report, indent=2) if as_json else comparison_table(report))
             return
         wanted = chosen(only)
@@ -205,8 +194,7 @@ def register(app: typer.Typer) -> None:
         if soak:
             from antecede.bench.channel import soak as soaked
 
-            memory = soaked(soak, directory)
-            print(json.dumps({"bench": "channel", "soak": soak, **memory, "interpreter": interpreter()}, indent=2))
+            _print_json({"bench": "channel", "soak": soak, **soaked(soak, directory)})
             return
         with bar("measuring all sides") as (_, step):
             report = bench_channel(wanted, messages, rounds or 5, directory, _tell, step)
@@ -225,9 +213,7 @@ def register(app: typer.Typer) -> None:
         states: str = typer.Option("1000,1000000,10000000", help="Sizes of the state in bytes, separated by commas."),
         disk: str = typer.Option("both", help="Durable servers (yes), servers in memory (no), or both."),
         etcd: str | None = typer.Option(None, metavar="PROGRAM", help="The program etcd. Default: from the path."),
-        directory: str | None = typer.Option(
-            None, metavar="DIR", help="A folder on the disk to use. Default: the temporary folder."
-        ),
+        directory: str | None = _directory,
         as_json: bool = JSON,
     ) -> None:
         """Compare calls of replicated objects on three servers with puts of etcd, and with a lower bound.
@@ -239,10 +225,7 @@ def register(app: typer.Typer) -> None:
         """
         from antecede.bench.objects import KINDS, Settings, bench_objects, table
 
-        wanted = tuple(part.strip() for part in kinds.split(","))
-        for kind in wanted:
-            if kind not in KINDS:
-                raise UsageError(f"--kinds {kind}: expected some of {', '.join(KINDS)}")
+        wanted = _some_of(KINDS, kinds, "kinds")
         durable = {"yes": (True,), "no": (False,), "both": (False, True)}.get(disk)
         if durable is None:
             raise UsageError(f"--disk {disk}: expected yes, no or both")
@@ -258,11 +241,9 @@ def register(app: typer.Typer) -> None:
         order: str = typer.Option("matrix", help="The order in every domain; the paper's is matrix or updates."),
         sends: int = typer.Option(100, min=4, help="Messages to one agent, one after the other."),
         broadcasts: int = typer.Option(20, min=4, help="Messages to the agents of all servers."),
-        durability: str = typer.Option("disk", help="disk, os or memory."),
+        durability: str = _durability,
         svg: str | None = typer.Option(None, metavar="FILE", help="Draw the paper's Fig. 9, 11 and 12 into this file."),
-        directory: str | None = typer.Option(
-            None, metavar="DIR", help="A folder on the disk to use. Default: the temporary folder."
-        ),
+        directory: str | None = _directory,
         as_json: bool = JSON,
     ) -> None:
         """Repeat the experiments of Laumay et al. with real servers on this machine: turn-around times to the same
@@ -274,12 +255,8 @@ def register(app: typer.Typer) -> None:
         from antecede.bench.paper000 import Settings, bench_paper000, table
         from antecede.topology import SHAPES
 
-        wanted = tuple(part.strip() for part in shapes.split(","))
-        for shape in wanted:
-            if shape not in SHAPES:
-                raise UsageError(f"--shapes {shape}: expected some of {', '.join(SHAPES)}")
-        if durability not in ("disk", "os", "memory"):
-            raise UsageError(f"--durability {durability}: expected disk, os or memory")
+        wanted = _some_of(SHAPES, shapes, "shapes")
+        _check_durability(durability)
         counts = tuple(_positive(servers, "servers"))
         if not 3 <= min(counts) <= max(counts) <= 1_000:
             raise UsageError(f"--servers {servers}: expected numbers from 3 to 1000, separated by commas")
@@ -301,10 +278,8 @@ def register(app: typer.Typer) -> None:
         rounds: int = typer.Option(10, min=1, help="Agents to add, one after the other."),
         rate: int = typer.Option(100, min=1, max=10_000, help="Round trips per second, of all clients together."),
         seconds: float = typer.Option(10.0, min=0.1, help="How long to measure before and after the changes."),
-        durability: str = typer.Option("disk", help="disk, os or memory."),
-        directory: str | None = typer.Option(
-            None, metavar="DIR", help="A folder on the disk to use. Default: the temporary folder."
-        ),
+        durability: str = _durability,
+        directory: str | None = _directory,
         as_json: bool = JSON,
     ) -> None:
         """Measure what other agents notice while agents are added to a running system: round-trip times before, during
@@ -315,8 +290,7 @@ def register(app: typer.Typer) -> None:
         """
         from antecede.bench.change import Settings, bench_change, table
 
-        if durability not in ("disk", "os", "memory"):
-            raise UsageError(f"--durability {durability}: expected disk, os or memory")
+        _check_durability(durability)
         with bar("adding agents") as (_, step):
             report = bench_change(Settings(servers, rounds, rate, seconds, durability), directory, step)
         print(json.dumps(report, indent=2) if as_json else table(report))
@@ -329,9 +303,7 @@ def register(app: typer.Typer) -> None:
         rounds: int = typer.Option(3, min=1, help="Rounds; the results are medians."),
         order: str = typer.Option("pruned,direct,updates,buffer,fifo", help="The orders whose stamps are measured."),
         sizes: str = typer.Option("2,3,4,6,8,12,16,24,32,48,64", help="The domain sizes to measure."),
-        directory: str | None = typer.Option(
-            None, metavar="DIR", help="A folder on the disk to use. Default: the temporary folder."
-        ),
+        directory: str | None = _directory,
     ) -> None:
         """Measure the constants of antecede plan: a durable hop, a byte of stamp, and each order's stamp by domain
         size."""
@@ -345,6 +317,25 @@ def register(app: typer.Typer) -> None:
 
 def _tell(text: str) -> None:
     print(text, file=sys.stderr)
+
+
+def _check_durability(durability: str) -> None:
+    if durability not in ("disk", "os", "memory"):
+        raise UsageError(f"--durability {durability}: expected disk, os or memory")
+
+
+def _some_of(known: Collection[str], text: str, option: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--{option} {name}: expected some of {', '.join(known)}")
+    return names
+
+
+def _print_json(report: dict[str, Any]) -> None:
+    from antecede.bench.interpreter import interpreter
+
+    print(json.dumps(report | {"interpreter": interpreter()}, indent=2))
 
 
 def _positive(text: str, option: str, least: int = 1) -> list[int]:

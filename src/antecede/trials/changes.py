@@ -10,7 +10,6 @@ of all trials: nothing lost, nothing twice, nothing late, the states of agents a
 import asyncio
 from contextlib import suppress
 from pathlib import Path
-from random import SystemRandom
 from secrets import token_hex
 from time import time
 
@@ -30,7 +29,7 @@ class Journey:
 
     def __init__(self, servers: int) -> None:
         self.base = [f"s{number + 1}" for number in range(servers)]
-        self._ports = dict(zip(self.base, free_ports(servers, SystemRandom()), strict=True))
+        self._ports = dict(zip(self.base, free_ports(servers), strict=True))
 
     def _topology(self, domains: dict[str, list[str]], homes: dict[int, str], extra: str = "") -> TopologyFile:
         kind = f"{Walker.__module__}:{Walker.__qualname__}"
@@ -53,7 +52,7 @@ class Journey:
     def stations(self, extra: str) -> list[TopologyFile]:
         """Return the topologies of one round, which ends with the first one. ``extra``: the name of the server that is
         added."""
-        self._ports[extra] = free_ports(1, SystemRandom())[0]
+        self._ports[extra] = free_ports(1)[0]
         groups = [self.base[at : at + 3] for at in range(0, len(self.base), 3)]
         routers = [group[0] for group in groups]
         bus = {"bus": routers} if len(routers) > 1 else {}

@@ -12,7 +12,7 @@ import shutil
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
-from random import Random, SystemRandom
+from random import Random
 from typing import Any, Final
 
 import msgspec
@@ -198,7 +198,7 @@ class ObjectKills:
 
 
 def _topology() -> TopologyFile:
-    ports = dict(zip(_servers, free_ports(len(_servers), SystemRandom()), strict=True))
+    ports = dict(zip(_servers, free_ports(len(_servers)), strict=True))
     quoted = {name: ", ".join(f'"{server}"' for server in servers) for name, servers in _homes.items()}
     return parse_topology(
         "\n".join(

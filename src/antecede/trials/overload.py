@@ -20,7 +20,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from random import SystemRandom
 from typing import Any
 
 import msgspec
@@ -98,7 +97,7 @@ class Trial:
         """``tell``: shows how far it is."""
         self._settings = settings
         self._tell = tell
-        topology = parse_topology(TOPOLOGY.format(*free_ports(2, SystemRandom())))
+        topology = parse_topology(TOPOLOGY.format(*free_ports(2)))
         self._processes = Processes(folder, topology, trace=False)
         self._addresses = {name: str(address) for name, address in topology.servers.items()}
         self._topology = topology

@@ -24,14 +24,17 @@ def walking(topology: TopologyFile) -> TopologyFile:
     """Return the same topology on free ports, with only a walker on each server."""
     # Not from the round's seed: another round may use the same ports now, and while one of its servers is down its port
     # looks free.
-    ports = free_ports(len(topology.servers), SystemRandom())
+    ports = free_ports(len(topology.servers))
     servers = {name: Address("127.0.0.1", port) for name, port in zip(topology.servers, ports, strict=True)}
     kind = f"{Walker.__module__}:{Walker.__qualname__}"
     agents = tuple(AgentHome(name_of_walker(place), server, kind) for place, server in enumerate(topology.servers))
     return msgspec.structs.replace(topology, servers=servers, agents=agents, module=None)
 
 
-def free_ports(count: int, random: Random) -> list[int]:
+_system = SystemRandom()
+
+
+def free_ports(count: int, random: Random = _system) -> list[int]:
     """Return ports to listen on, outside the range that the system gives to outgoing connections. While a server is
     down, another process might get its port that way, or even connect to itself."""
     found: list[int] = []
