@@ -55,9 +55,9 @@ def test_what_is_missing_or_fails_is_said_and_the_rest_goes_on() -> None:
         raise SideError("no luck")
 
     wanted = [
-        Side("absent", "", "per_second", 1.0, fails, modules=("no_such_module",)),
-        Side("unlucky", "", "per_second", 1.0, fails),
-        Side("fine", "", "per_second", 1.0, lambda messages, place: {"per_second": float(messages)}),
+        Side("absent", "", 1.0, fails, modules=("no_such_module",)),
+        Side("unlucky", "", 1.0, fails),
+        Side("fine", "", 1.0, lambda messages, place: {"per_second": float(messages)}),
     ]
     told: list[str] = []
     found = report.bench_channel(wanted, 1_000, 2, None, told.append)

@@ -26,12 +26,12 @@ class Side(msgspec.Struct, frozen=True):
 
     name: str
     says: str
-    unit: str
-    """The main figure."""
     share: float
     """The share of the requested messages: slow sides get fewer, so that all take about the same time."""
     run: Callable[[int, str], Sample]
     """Measure once, with this number of messages, in a folder."""
+    unit: str = "per_second"
+    """The main figure."""
     modules: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
 
@@ -144,23 +144,15 @@ def soak(messages: int, directory: str | None) -> dict[str, list[float]]:
 # Floors.
 
 
-def _floor_log(together: int) -> Callable[..., Sample]:
+def _floor(receiver: str, sender: str, there: bool = False, here: bool = False, **more: int) -> Callable[..., Sample]:
+    """A receiver and a sender on the bare event loop, each with or without a disk."""
+
     def run(messages: int, place: str) -> Sample:
-        with party("bare", "log", data=f"{place}/log") as receiver:
-            port = receiver.hear(_start_seconds)["port"]
-            with party("bare", "pipelined", port=port, messages=messages, together=together) as sender:
-                return sender.hear(_run_seconds)
-
-    return run
-
-
-def _floor_loop(disk: bool) -> Callable[..., Sample]:
-    def run(messages: int, place: str) -> Sample:
-        here, there = ({"data": f"{place}/here"}, {"data": f"{place}/there"}) if disk else ({}, {})
-        with party("bare", "echo", **there) as receiver:
-            port = receiver.hear(_start_seconds)["port"]
-            with party("bare", "ping", port=port, messages=messages, **here) as sender:
-                return sender.hear(_run_seconds)
+        with party("bare", receiver, **({"data": f"{place}/there"} if there else {})) as taker:
+            port = taker.hear(_start_seconds)["port"]
+            data = {"data": f"{place}/here"} if here else {}
+            with party("bare", sender, port=port, messages=messages, **data, **more) as giver:
+                return giver.hear(_run_seconds)
 
     return run
 
@@ -192,11 +184,11 @@ def _through(
     return run
 
 
-def _zeromq(prefix: str) -> Callable[..., Sample]:
+def _zeromq(waits: bool) -> Callable[..., Sample]:
     def run(messages: int, place: str) -> Sample:
-        with party("zeromq", f"{prefix}receiver", messages=messages) as receiver:
+        with party("zeromq", "receiver", messages=messages, waits=waits) as receiver:
             port = receiver.hear(_start_seconds)["port"]
-            with party("zeromq", f"{prefix}pipelined", port=port, messages=messages) as sender:
+            with party("zeromq", "pipelined", port=port, messages=messages, waits=waits) as sender:
                 said = sender.hear(_run_seconds)
                 return _rate(messages, said, receiver.hear(_run_seconds))
 
@@ -228,28 +220,21 @@ sides = [
     Side(
         "durable",
         "ours: bus.send(), agent without state, fdatasync at both ends",
-        "per_second",
         1.0,
         Ours("pipelined", disk=True, to="sink"),
     ),
     Side(
         "durable-traced",
         "ours: the same with the trace kept",
-        "per_second",
         1.0,
         Ours("pipelined", disk=True, trace=True, to="sink"),
     ),
     Side(
-        CLIENTS,
-        "ours: from client to client through one server, fdatasync; two sockets, as with Redis",
-        "per_second",
-        0.3,
-        _clients,
+        CLIENTS, "ours: from client to client through one server, fdatasync; two sockets, as with Redis", 0.3, _clients
     ),
     Side(
         "redis-pipelined",
         "Redis Streams, appendfsync always: pipelined XADD, XREAD",
-        "per_second",
         0.3,
         _through("redis_streams", _redis, "pipelined", "receiver"),
         **_rd,
@@ -257,31 +242,37 @@ sides = [
     Side(
         "jetstream-pipelined",
         "JetStream, sync_interval always: publish_async, push consumer",
-        "per_second",
         0.02,
         _through("nats_broker", _jetstream, "pipelined", "receiver"),
         **_nt,
     ),
-    Side("floor-1", "bare TCP, receiver's log synced, 1 message per frame", "per_second", 0.5, _floor_log(1)),
-    Side("floor-64", "bare TCP, receiver's log synced, 64 messages per frame", "per_second", 2.0, _floor_log(64)),
+    Side(
+        "floor-1",
+        "bare TCP, receiver's log synced, 1 message per frame",
+        0.5,
+        _floor("log", "pipelined", there=True, together=1),
+    ),
+    Side(
+        "floor-64",
+        "bare TCP, receiver's log synced, 64 messages per frame",
+        2.0,
+        _floor("log", "pipelined", there=True, together=64),
+    ),
     Side(
         "stateful",
         "ours: an agent whose state is saved with every reaction",
-        "per_second",
         1.0,
         Ours("pipelined", disk=True, to="ledger"),
     ),
     Side(
         "accepted",
         "ours: a client awaits each send, on the server's disk",
-        "per_second",
         0.01,
         Ours("accepted", disk=True, embedded=False),
     ),
     Side(
         "redis-accepted",
         "Redis, appendfsync always: one XADD after the other",
-        "per_second",
         0.01,
         _through("redis_streams", _redis, "accepted", None),
         **_rd,
@@ -289,44 +280,33 @@ sides = [
     Side(
         "exchange",
         "ours: two agents, one letter back and forth, fdatasync at both ends",
-        "per_second",
         0.005,
         Ours("exchange", disk=True),
     ),
-    Side("floor-exchange", "bare TCP loop, fdatasync at both ends", "per_second", 0.005, _floor_loop(True)),
     Side(
-        "ping-pong",
-        "ours, not durable: bus.ask() through two servers",
-        "p50_us",
-        0.03,
-        Ours("ask", disk=False),
+        "floor-exchange", "bare TCP loop, fdatasync at both ends", 0.005, _floor("echo", "ping", there=True, here=True)
     ),
+    Side("ping-pong", "ours, not durable: bus.ask() through two servers", 0.03, Ours("ask", disk=False), "p50_us"),
     Side(
         "ping-pong-client",
         "ours, not durable: a client asks an agent of its server",
-        "p50_us",
         0.03,
         Ours("ask-as-client", disk=False, embedded=False),
+        "p50_us",
     ),
-    Side("echo", "bare uvloop + msgspec echo", "p50_us", 0.03, _floor_loop(False), modules=("uvloop",)),
+    Side("echo", "bare uvloop + msgspec echo", 0.03, _floor("echo", "ping"), "p50_us", modules=("uvloop",)),
     Side(
         "nats-request",
         "NATS core: request and reply through nats-py",
-        "p50_us",
         0.02,
         _through("nats_broker", _nats, "ping", "echo"),
+        "p50_us",
         **_nt,
     ),
-    Side(
-        "not-durable",
-        "ours: bus.send(), nothing on disk",
-        "per_second",
-        1.0,
-        Ours("pipelined", disk=False, to="sink"),
-    ),
-    Side("zeromq", "ZeroMQ: PUSH to PULL through pyzmq, blocking calls", "per_second", 2.0, _zeromq(""), **_zq),
-    Side("zeromq-asyncio", "ZeroMQ: the same in an event loop", "per_second", 0.2, _zeromq("async-"), **_zq),
-    Side("idle", "ours: memory of an idle server", "mib", 0.0, _idle),
+    Side("not-durable", "ours: bus.send(), nothing on disk", 1.0, Ours("pipelined", disk=False, to="sink")),
+    Side("zeromq", "ZeroMQ: PUSH to PULL through pyzmq, blocking calls", 2.0, _zeromq(False), **_zq),
+    Side("zeromq-asyncio", "ZeroMQ: the same in an event loop", 0.2, _zeromq(True), **_zq),
+    Side("idle", "ours: memory of an idle server", 0.0, _idle, "mib"),
 ]
 
 _clients_messages_max = int(limits.mailbox_clients_share_max * limits.backlog_letters_max * 0.9)

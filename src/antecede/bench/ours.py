@@ -6,6 +6,7 @@ and imports only what the oldest compared version has; everything else that it n
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from importlib import import_module
 from itertools import pairwise
@@ -225,16 +226,7 @@ async def accepted(
     """Run a client that waits until each publish is accepted."""
     async with _connect(topology, credentials) as bus:
         settle_memory()
-        _meter.receiver = pid
-        times = []
-        for number in range(warm + messages):
-            if number == warm:
-                _meter.start()
-            started = perf_counter()
-            await bus.send("sink", Item(body=payload))
-            times.append(perf_counter() - started)
-        cpu = _meter.figures(messages)
-        say(**figures(times[warm:]), **cpu)
+        say(**await _one_by_one(lambda: bus.send("sink", Item(body=payload)), messages, warm, pid))
 
 
 async def taker(topology: str, messages: int) -> None:
@@ -275,7 +267,7 @@ async def ask(topology: str, messages: int, data: str | None = None, warm: int =
     """Run a program on the bus of server s1 that asks, and waits for each answer."""
     runtime = await _start(topology, "s1", data, False)
     async with runtime.bus("program") as bus:
-        say(**await _asked(bus, messages, warm, pid))
+        say(**await _one_by_one(lambda: bus.ask("wall", Item(body=payload), expect=Item), messages, warm, pid))
     await runtime.stop(0.1)
 
 
@@ -285,17 +277,20 @@ async def ask_as_client(
     """Run a client that asks an agent of its own server."""
     async with _connect(topology, credentials) as bus:
         settle_memory()
-        say(**await _asked(bus, messages, warm, pid))
+        say(**await _one_by_one(lambda: bus.ask("wall", Item(body=payload), expect=Item), messages, warm, pid))
 
 
-async def _asked(bus: Bus, messages: int, warm: int, pid: int | None) -> dict[str, float]:
+async def _one_by_one(
+    act: Callable[[], Awaitable[object]], messages: int, warm: int, pid: int | None
+) -> dict[str, float]:
+    """Wait for one message after the other; return the figures of those after the first ones, which warm up."""
     _meter.receiver = pid
     times = []
     for number in range(warm + messages):
         if number == warm:
             _meter.start()
         started = perf_counter()
-        await bus.ask("wall", Item(body=payload), expect=Item)
+        await act()
         times.append(perf_counter() - started)
     cpu = _meter.figures(messages)
     return figures(times[warm:]) | cpu
