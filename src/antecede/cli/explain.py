@@ -13,6 +13,7 @@ from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.options import CONF, ENGINE, JSON, MASTER, TRACES
 from antecede.cli.progress import status
 from antecede.cli.terminal import show
+from antecede.cli.wording import counted, exit_code, set_aside, shown_name, warn_of_unread
 from antecede.errors import DiagramError
 
 if TYPE_CHECKING:
@@ -83,7 +84,10 @@ def register(app: typer.Typer) -> None:
                 _show(report, diagram)
             if svg is not None:
                 _write(report, svg)
-            return _exit_code(report, paths)
+            found = report["deliveries"] or report["message"]
+            if found:
+                warn_of_unread(report)
+            return exit_code(report, found, "explained", paths)
 
 
 class _Text(StringIO):
@@ -97,19 +101,8 @@ def explained(report: dict[str, Any]) -> str:
     return out.getvalue()
 
 
-def _exit_code(report: dict[str, Any], paths: list[str]) -> int:
-    from antecede.cli.wording import nothing_valid, warn_of_unread
-
-    if report["deliveries"] or report["message"]:
-        warn_of_unread(report)
-        return 0
-    print(f"antecede: nothing could be explained: {nothing_valid(report, paths)}", file=sys.stderr)
-    return 2
-
-
 def _show(report: dict[str, Any], each: bool) -> None:
     from antecede.cli.drawing import print_diagram
-    from antecede.cli.wording import set_aside
     from antecede.diagram.explained import of_explanation
 
     show(_heading(report))
@@ -133,8 +126,6 @@ def _show(report: dict[str, Any], each: bool) -> None:
 
 
 def _heading(report: dict[str, Any]) -> Iterator[str]:
-    from antecede.cli.wording import counted, shown_name
-
     order, late, shown = report["order"], report["late"], report["shown"]
     if report["holds"] is None:
         yield f"{order} order: nothing to check, because there is no delivery"
@@ -163,8 +154,6 @@ class _Places:
         self._sources = {(one["process"], one["index"]): one["source"] for one in report["sources"]}
 
     def __call__(self, process: str, index: int) -> str:
-        from antecede.cli.wording import shown_name
-
         source = self._sources.get((process, index))
         return f"index {index}" if source is None else f"index {index}, {shown_name(source)}"
 
@@ -176,7 +165,6 @@ def _titles(report: dict[str, Any]) -> "Titles":
 
 
 def _overtaking(number: int, said: dict[str, Any], at: _Places, titles: "Titles") -> Iterator[str]:
-    from antecede.cli.wording import shown_name
     from antecede.trace.story import clauses, is_told
 
     def title(message: str) -> str:
@@ -198,8 +186,6 @@ def _overtaking(number: int, said: dict[str, Any], at: _Places, titles: "Titles"
 def _significant_link(
     link: dict[str, Any], said: dict[str, Any], at: _Places, title: Callable[[str], str]
 ) -> Iterator[str]:
-    from antecede.cli.wording import shown_name
-
     source, message, after = shown_name(link["from"]), title(link["message"]), link["after"]
     if after is None:
         there = said["elsewhere"]
@@ -223,8 +209,6 @@ def _significant_link(
 
 
 def _circle(said: dict[str, Any], report: dict[str, Any], at: _Places, titles: "Titles") -> Iterator[str]:
-    from antecede.cli.wording import shown_name
-
     def title(message: str) -> str:
         return shown_name(titles(message))
 

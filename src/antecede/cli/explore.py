@@ -1,6 +1,5 @@
 """``antecede explore``: try every run of a small scope, and print the shortest scenario that breaks the order."""
 
-import json
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -9,7 +8,7 @@ import typer
 
 from antecede import limits
 from antecede.cli.options import JSON
-from antecede.cli.terminal import show
+from antecede.cli.terminal import tell
 from antecede.cli.wording import counted
 from antecede.errors import BroadcastOnlyError, UsageError
 
@@ -77,10 +76,7 @@ def register(app: typer.Typer) -> None:
         begun = time.monotonic()
         result = _watched(order, scope, asked, states_max)
         report = _report(order, scope, result, round(time.monotonic() - begun, 3))
-        if as_json:
-            print(json.dumps(report, indent=2))
-        else:
-            show(_lines(report))
+        tell(report, as_json, _lines)
         return 1 if result.violation is not None else 0
 
 

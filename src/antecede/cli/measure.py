@@ -1,7 +1,5 @@
 """``antecede measure``: what did order cost in this recorded trace?"""
 
-import json
-import sys
 from typing import Any
 
 import typer
@@ -9,7 +7,8 @@ import typer
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.options import CONF, CONFLICTS, ENGINE, JSON, MASTER, TRACES
 from antecede.cli.progress import status
-from antecede.cli.terminal import show
+from antecede.cli.terminal import tell
+from antecede.cli.wording import counted, exit_code, rounded, set_aside, shown_name, warn_of_unread
 
 _busiest = 5
 """The number of pairs and processes in the printed report; the JSON document and the tables have all."""
@@ -62,27 +61,13 @@ def register(app: typer.Typer) -> None:
                     from antecede.trace.measure import measure as measure_here
 
                     report = measure_here(paths, tables, table)
-            if as_json:
-                print(json.dumps(report, indent=2))
-            else:
-                show(_lines(report))
-            return _exit_code(report, paths)
-
-
-def _exit_code(report: dict[str, Any], paths: list[str]) -> int:
-    from antecede.cli.wording import nothing_valid, warn_of_unread
-
-    if report["messages"]:
-        warn_of_unread(report)
-        return 0
-    found = nothing_valid(report, paths, "send")
-    print(f"antecede: nothing could be measured: {found}", file=sys.stderr)
-    return 2
+            tell(report, as_json, _lines)
+            if report["messages"]:
+                warn_of_unread(report)
+            return exit_code(report, report["messages"], "measured", paths, "send")
 
 
 def _lines(report: dict[str, Any]) -> list[str]:
-    from antecede.cli.wording import counted, set_aside
-
     lines = [
         f"{counted(report['events'], 'event')} of {counted(report['processes'], 'process|processes')}: "
         f"{counted(report['messages'], 'message')}, "
@@ -105,8 +90,6 @@ def _lines(report: dict[str, Any]) -> list[str]:
 
 
 def _traffic(rows: list[dict[str, Any]]) -> list[str]:
-    from antecede.cli.wording import counted, shown_name
-
     if not rows:
         return []
     copies = sum(row["messages"] for row in rows)
@@ -123,8 +106,6 @@ def _traffic(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _stamp(stamp: dict[str, Any]) -> list[str]:
-    from antecede.cli.wording import counted
-
     if stamp["copies"] is None:
         return []
     of = counted(stamp["copies"], "copy|copies")
@@ -132,8 +113,6 @@ def _stamp(stamp: dict[str, Any]) -> list[str]:
 
 
 def _delay(delay: dict[str, Any]) -> list[str]:
-    from antecede.cli.wording import counted, rounded
-
     if delay["unit"] is None:
         return []
     unit = delay["unit"]
@@ -163,8 +142,6 @@ def _hops(hops: dict[str, Any]) -> list[str]:
 
 
 def _concurrency(report: dict[str, Any]) -> list[str]:
-    from antecede.cli.wording import counted
-
     share, compared = report["concurrency"], report["concurrency_messages"]
     if share is None:
         return ["fewer than two messages"]
@@ -181,8 +158,6 @@ def _significance(said: dict[str, Any]) -> str:
 
 
 def _rates(rates: dict[str, Any] | None) -> list[str]:
-    from antecede.cli.wording import rounded, shown_name
-
     if rates is None:
         return []
     lines = [f"{_rate(rates)}; {rounded(rates['seconds'])} s in all; the busiest:"]
@@ -192,7 +167,5 @@ def _rates(rates: dict[str, Any] | None) -> list[str]:
 
 
 def _rate(row: dict[str, Any]) -> str:
-    from antecede.cli.wording import rounded
-
     mean = "" if row["mean"] is None else f"{rounded(row['mean'])} messages/s, "
     return f"{mean}{row['peak']:,} in the busiest second"

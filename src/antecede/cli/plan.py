@@ -15,7 +15,8 @@ from antecede import limits
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.options import CONF, JSON
 from antecede.cli.progress import bar
-from antecede.cli.terminal import show
+from antecede.cli.terminal import tell
+from antecede.cli.wording import counted, shown_name
 from antecede.documents import read_text
 from antecede.errors import TopologyError, TraceError, UsageError
 
@@ -109,7 +110,7 @@ def register(app: typer.Typer) -> None:
             if path is not None and not os.access(os.path.dirname(path) or ".", os.W_OK):
                 raise UsageError(f"{path}: cannot be written: no such directory, or no write permission")
         known = _known(topology)
-        with bar("planning") as (say, tell):
+        with bar("planning") as (say, step):
             say("reading the traffic")
             traffic, described = _read(source, known, servers, engine, master, spark_conf)
             known = known or described
@@ -125,11 +126,8 @@ def register(app: typer.Typer) -> None:
             settings = Settings(order or _usual_order(known), model, bounds, pinned, allow_disconnected, seed, sample)
             before = None if known is None else [domain.servers for domain in known.domains]
             with _session(master, spark_conf) as restarts:
-                report = make_plan(traffic, settings, before, restarts, tell, say)
-        if as_json:
-            print(json.dumps(report, indent=2))
-        else:
-            show(_lines(report))
+                report = make_plan(traffic, settings, before, restarts, step, say)
+        tell(report, as_json, _lines)
         if not report["feasible"]:
             print(
                 f"antecede: no plan satisfies all bounds; the most restrictive one is {report['violated']}",
@@ -339,8 +337,6 @@ _domains_shown = 40
 
 
 def _lines(report: dict[str, Any]) -> Iterator[str]:
-    from antecede.cli.wording import counted, shown_name
-
     model, cost = report["model"], report["cost"]
     local = f"; {report['local']:,} stayed within a server" if report["local"] else ""
     yield f"{counted(report['servers'], 'server')}, {counted(report['messages'], 'message')} between them{local}"

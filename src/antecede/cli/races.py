@@ -1,7 +1,5 @@
 """``antecede races``: which messages did only timing keep in order?"""
 
-import json
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +8,8 @@ import typer
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.options import CONF, ENGINE, JSON, MASTER, TRACES
 from antecede.cli.progress import status
-from antecede.cli.terminal import show
+from antecede.cli.terminal import tell
+from antecede.cli.wording import counted, exit_code, set_aside, shown_name
 from antecede.errors import OrderError, TopologyError, UsageError
 
 if TYPE_CHECKING:
@@ -64,11 +63,8 @@ def register(app: typer.Typer) -> None:
             with status("reading the trace and looking for races") as say:
                 report = _report(chosen, paths, declare, wanted, master, settings, say)
                 report["named"] = named(messages_in(report["races"]), paths)
-            if as_json:
-                print(json.dumps(report, indent=2))
-            else:
-                show(_lines(report))
-            return _exit_code(report, paths)
+            tell(report, as_json, _lines)
+            return exit_code(report, report["deliveries"], "searched", paths)
 
 
 def _report(
@@ -131,15 +127,6 @@ def _is_cyclic(topology: Any) -> bool:
         return False
 
 
-def _exit_code(report: dict[str, Any], paths: list[str]) -> int:
-    from antecede.cli.wording import nothing_valid
-
-    if report["deliveries"]:
-        return 0
-    print(f"antecede: nothing could be searched: {nothing_valid(report, paths)}", file=sys.stderr)
-    return 2
-
-
 _sources = {
     "metadata": "declared by the trace's metadata",
     "assume": "given by --assume",
@@ -148,7 +135,6 @@ _sources = {
 
 
 def _lines(report: dict[str, Any]) -> Iterator[str]:
-    from antecede.cli.wording import counted, set_aside
     from antecede.trace.titles import Titles
 
     titles = Titles(report["named"])
@@ -181,8 +167,6 @@ def _clock(report: dict[str, Any]) -> str:
 
 
 def _race(number: int, race: dict[str, Any], titles: "Titles") -> Iterator[str]:
-    from antecede.cli.wording import shown_name
-
     first, second = (shown_name(titles(race[key])) for key in ("first", "second"))
     at, source = shown_name(race["at"]), shown_name(race["from"])
     slack = race["slack_seconds"]

@@ -5,13 +5,14 @@ does ``TERM=dumb``. Lines are wrapped to the width of the terminal, with a hangi
 at 60 columns.
 """
 
+import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from textwrap import wrap
-from typing import IO
+from typing import IO, Any
 
 _good, _bad, _quiet = "32", "1;31", "2"
 _styles = [
@@ -47,6 +48,14 @@ def show(lines: Iterable[str], stream: IO[str] | None = None) -> None:
     for line in lines:
         for part in _wrapped(line, columns()):
             print(_painted(part) if paints else part, file=stream)
+
+
+def tell(report: dict[str, Any], as_json: bool, lines: Callable[[dict[str, Any]], Iterable[str]]) -> None:
+    """Print a report, as one JSON document or as lines for people."""
+    if as_json:
+        print(json.dumps(report, indent=2))
+    else:
+        show(lines(report))
 
 
 def _wrapped(line: str, width: int) -> Iterator[str]:

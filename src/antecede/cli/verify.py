@@ -5,6 +5,7 @@ import os
 import sys
 import tempfile
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -13,8 +14,8 @@ import typer
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.options import CONF, CONFLICTS, ENGINE, JSON, MASTER, PROCESSES, SINCE, TRACES, UNTIL
 from antecede.cli.progress import status
-from antecede.cli.terminal import show
-from antecede.cli.wording import counted, nothing_valid, shown_name, silent_names, unread
+from antecede.cli.terminal import tell
+from antecede.cli.wording import counted, exit_code, shown_name, silent_names, unread
 from antecede.crashes import discard_output, print_error
 from antecede.errors import TraceError, UsageError, similar
 from antecede.trace.conflicts import Conflicts, read_conflicts
@@ -111,17 +112,13 @@ def register(app: typer.Typer) -> None:
             report["named"] = named(_evident(report), paths)
             # Without any event there is nothing to report; one line says so.
             if as_json or report["events"]:
-                _tell([json.dumps(report, indent=2)] if as_json else _lines(report, lenient))
+                try:
+                    tell(report, as_json, partial(_lines, lenient=lenient))
+                    sys.stdout.flush()
+                except BrokenPipeError:
+                    # A reader of only its beginning (``| head -1``) still gets the verdict as exit code.
+                    discard_output()
             return _exit_code(report, strict, lenient, paths)
-
-
-def _tell(lines: list[str]) -> None:
-    """Print a report. A reader of only its beginning (``| head -1``) still gets the verdict as exit code."""
-    try:
-        show(lines)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        discard_output()
 
 
 def _check_writable(option: str, folder: str) -> None:
@@ -225,8 +222,7 @@ def _judge_here(
 
 
 def _exit_code(report: dict[str, Any], strict: bool, lenient: bool, paths: list[str]) -> int:
-    if not report["deliveries"]:
-        print(f"antecede: nothing could be checked: {nothing_valid(report, paths)}", file=sys.stderr)
+    if exit_code(report, report["deliveries"], "checked", paths):
         return 2
     if any(entry["holds"] is False for entry in report["orders"].values()):
         return 1

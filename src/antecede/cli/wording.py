@@ -89,6 +89,15 @@ def nothing_valid(report: Mapping[str, Any], paths: list[str], sought: str = "de
     return f"{found} (set aside: {aside}{more}; verify --quarantine DIR keeps them{log})" if aside else found
 
 
+def exit_code(report: Mapping[str, Any], found: object, what: str, paths: list[str], sought: str = "delivery") -> int:
+    """Return 0 if something was found in a trace. Otherwise print that nothing could be ``what``, such as measured,
+    and return 2."""
+    if found:
+        return 0
+    print_error(f"nothing could be {what}: {nothing_valid(report, paths, sought)}")
+    return 2
+
+
 def _strayed(report: Mapping[str, Any]) -> str:
     """Return a text with the number of deliveries that were set aside, and the destinations of their sends that have no
     row."""
