@@ -111,12 +111,9 @@ def _write(story: "Story", folder: str) -> str:
 
 async def _talk(topology: str, name: str, server: str | None, room: str, access: "Access") -> int:
     from antecede.chat.client import Chat
-    from antecede.cli.live import addresses, command_line
+    from antecede.cli.live import address_of, command_line
 
-    servers = addresses(topology)
-    if server is not None and server not in servers:
-        raise UsageError(f"{topology} has no server {server}: expected one of {', '.join(servers)}")
-    address = servers[server] if server is not None else next(iter(servers.values()))
+    address = address_of(topology, server)
     async with command_line(address, access, name, 10.0) as bus:
         await Chat(bus, room, lambda text: print(text, flush=True)).run()
     return 0

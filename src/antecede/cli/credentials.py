@@ -5,14 +5,12 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from antecede.cli.options import JSON, TOPOLOGY
-
-if TYPE_CHECKING:
-    pass
+from antecede.errors import UsageError
 
 _out = typer.Option(None, "--out", metavar="DIR", help="The folder of keys. Default: credentials/ beside the topology.")
 _access = typer.Option(None, "--access", metavar="FILE", help="Default: access.toml beside the topology.")
@@ -144,7 +142,6 @@ class _Issue:
 
     def create(self, clients: list[str], operators: list[str], days: float, tls: bool, system: str) -> None:
         from antecede.access.model import CLIENT, OPERATOR, SERVER
-        from antecede.errors import UsageError
         from antecede.live.issuing import Authority
         from antecede.topology.file import is_name
 
@@ -194,7 +191,6 @@ class _Issue:
         )
 
     def revoke(self, name: str, old: bool) -> None:
-        from antecede.errors import UsageError
         from antecede.live.editing import find
 
         identity = find(self._text.access, name)

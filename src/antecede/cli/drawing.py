@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import IO
 
 from antecede.cli.terminal import coloured, columns
+from antecede.cli.writing import write_text
 from antecede.diagram import Diagram
-from antecede.errors import UsageError
 
 
 def print_diagram(diagram: Diagram, stream: IO[str]) -> None:
@@ -24,7 +24,4 @@ def write_svgs(diagrams: Sequence[Diagram], path: str | Path) -> None:
     """Draw several diagrams into one file, one below the other."""
     from antecede.diagram.svg import draw_stack
 
-    try:
-        Path(path).write_text(draw_stack(diagrams), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
+    write_text(path, draw_stack(diagrams))

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-from antecede.errors import UsageError
+from antecede.errors import UsageError, similar
 from antecede.trace.sizing import size_of
 
 ENGINES = ("auto", "plain", "spark")
+ORDERS = ("fifo", "causal", "total", "synchronous", "significant")
+"""The orders that both engines can check."""
 
 _spark_starts_seconds = 15.0
 """The seconds that Spark takes before it has read anything."""
@@ -42,6 +44,15 @@ def chosen_engine(engine: str, master: str | None, conf: list[str] | None, paths
         return "spark"
     size = size_of(paths)
     return "spark" if plain_seconds(size.events, size.processes) > _spark_starts_seconds else "plain"
+
+
+def asked_orders(text: str) -> tuple[str, ...]:
+    """Return the orders of a comma-separated list."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in ORDERS:
+            raise UsageError(f"--order: {name!r} is not one of {', '.join(ORDERS)}{similar(name, ORDERS)}")
+    return tuple(dict.fromkeys(names))
 
 
 def plain_seconds(events: int, processes: int) -> float:

@@ -1,6 +1,5 @@
 """``antecede explore``: try every run of a small scope, and print the shortest scenario that breaks the order."""
 
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +7,7 @@ import typer
 
 from antecede import limits
 from antecede.cli.options import JSON
+from antecede.cli.progress import status
 from antecede.cli.terminal import tell
 from antecede.cli.wording import counted
 from antecede.errors import BroadcastOnlyError, UsageError
@@ -56,6 +56,7 @@ def register(app: typer.Typer) -> None:
         if multicast and broadcast:
             raise UsageError("--multicast and --broadcast exclude each other")
         from antecede.orders import parse
+        from antecede.simulator.explorer import explore as search
         from antecede.simulator.explorer import read_program
 
         scope: dict[str, Any] = {
@@ -74,25 +75,15 @@ def register(app: typer.Typer) -> None:
             raise BroadcastOnlyError(f"order {parse(order).name} supports broadcasts only: add --broadcast")
         asked = tuple(filter(None, (word.strip() for word in guarantee.split(","))))
         begun = time.monotonic()
-        result = _watched(order, scope, asked, states_max)
+        with status("exploring") as say:
+
+            def progress(states: int, inputs: int) -> None:
+                say(f"exploring: {states:,} states, runs of {inputs} inputs")
+
+            result = search(order, **scope, guarantee=asked, states_max=states_max, progress=progress)
         report = _report(order, scope, result, round(time.monotonic() - begun, 3))
         tell(report, as_json, _lines)
         return 1 if result.violation is not None else 0
-
-
-def _watched(order: str, scope: dict[str, Any], guarantee: tuple[str, ...], states_max: int) -> "Result":
-    from antecede.simulator.explorer import explore
-
-    if not sys.stderr.isatty():
-        return explore(order, **scope, guarantee=guarantee, states_max=states_max)
-    from rich.console import Console
-
-    with Console(stderr=True).status("exploring") as status:
-
-        def progress(states: int, inputs: int) -> None:
-            status.update(f"exploring: {states:,} states, runs of {inputs} inputs")
-
-        return explore(order, **scope, guarantee=guarantee, states_max=states_max, progress=progress)
 
 
 def _report(order: str, scope: dict[str, Any], result: "Result", seconds: float) -> dict[str, Any]:

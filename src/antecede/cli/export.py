@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -13,6 +12,7 @@ from antecede.cli.engines import trace_inputs
 from antecede.cli.options import PROCESSES, SINCE, TRACES, UNTIL
 from antecede.cli.progress import status
 from antecede.cli.wording import counted
+from antecede.cli.writing import write_whole
 from antecede.crashes import print_error
 from antecede.errors import UsageError
 
@@ -69,30 +69,15 @@ def register(app: typer.Typer) -> None:
         cut = cut_of(since, until, processes)
         with trace_inputs(trace) as paths, status("reading the trace"):
             view = view_of(paths, to, cut.keeps if cut else None, logical)
-            _write(FORMATS[to](view), output)
+            pieces = FORMATS[to](view)
+            if output == "-":
+                sys.stdout.writelines(pieces)
+            else:
+                write_whole(output, pieces)
         _warn(view)
         if output != "-":
             report = _report(view, to, output)
             print(json.dumps(report, indent=2) if as_json else "\n".join(_lines(report)))
-
-
-def _write(pieces: Iterator[str], output: str) -> None:
-    """Write the pieces; a file appears as a whole or not at all."""
-    if output == "-":
-        for piece in pieces:
-            sys.stdout.write(piece)
-        return
-    path = Path(output)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        try:
-            with open(temporary, "w", encoding="utf-8", errors="backslashreplace") as out:
-                out.writelines(pieces)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise UsageError(f"{output}: cannot be written: {error.strerror}") from None
 
 
 def _warn(view: "View") -> None:

@@ -2,8 +2,7 @@
 
 import json
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 
 from antecede.cli.mapped import mapped_lines
 from antecede.cli.options import JSON
+from antecede.cli.progress import status
 from antecede.cli.wording import counted
 from antecede.errors import TraceError, UsageError
 
@@ -118,7 +118,11 @@ def register(app: typer.Typer) -> None:
         All sources together make one trace. A log with several executions makes one trace for each, numbered: OUT-1,
         OUT-2 … Exit 0: done. 2: nothing could be read.
         """
-        with _old_trace_named(None if preview else to):
+        with _old_trace_named(None if preview else to), status("reading") as say:
+
+            def tell(text: str) -> None:
+                say(_shown(text))
+
             given = {"send": send, "deliver": deliver, "index": index, "others": others, "time": clock}
             given |= {"file_pattern": file_pattern, "separator": separator}
             if pairs or mapping is not None or any(value is not None for value in given.values()):
@@ -129,7 +133,7 @@ def register(app: typer.Typer) -> None:
                 chosen = _mapping(mapping, pairs, given | {"format": form if form != "auto" else None}, pattern)
                 if save_mapping is not None:
                     _save(chosen, save_mapping)
-                report = _watched(lambda say: _foreign().convert_mapped(source, chosen, to, preview, say))
+                report = _foreign().convert_mapped(source, chosen, to, preview, tell)
                 lines = mapped_lines(report, preview)
             else:
                 if preview or save_mapping is not None:
@@ -141,10 +145,8 @@ def register(app: typer.Typer) -> None:
                         "several --pattern are for mappings: give --send and --deliver, --map, --mapping or one pattern"
                     )
                 one = pattern[0] if pattern else None
-                report = _watched(
-                    lambda say: _foreign().convert(
-                        source, to, form, one, instances, delimiter, execution, say, skip_unknown=skip_unknown
-                    )
+                report = _foreign().convert(
+                    source, to, form, one, instances, delimiter, execution, tell, skip_unknown=skip_unknown
                 )
                 lines = _lines(report)
         print(json.dumps(report, indent=2) if as_json else "\n".join(lines))
@@ -167,16 +169,6 @@ def _old_trace_named(to: str | None) -> Iterator[None]:
         if to is None or not os.path.exists(to):
             raise
         raise type(error)(f"{error}; {_shown(to)} was not written and still has its earlier content") from None
-
-
-def _watched(work: Callable[[Callable[[str], None]], dict[str, Any]]) -> dict[str, Any]:
-    """Do some work, and show on a terminal what it is doing."""
-    if not sys.stderr.isatty():
-        return work(lambda text: None)
-    from rich.console import Console
-
-    with Console(stderr=True).status("reading") as status:
-        return work(lambda text: status.update(_shown(text)))
 
 
 def _mapping(

@@ -133,6 +133,14 @@ def addresses(where: str) -> dict[str, Address]:
     return read_topology(where).servers
 
 
+def address_of(where: str, server: str | None) -> Address:
+    """Return the address of a server of a topology; by default of the first one."""
+    servers = addresses(where)
+    if server is not None and server not in servers:
+        raise UsageError(f"{where} has no server {server}: expected one of {', '.join(servers)}")
+    return servers[server] if server is not None else next(iter(servers.values()))
+
+
 def ask_server(address: Address, access: "Access", command: str, *arguments: str) -> Any:
     """Send one request to one server; return its answer."""
     from antecede.live.client.operator import request

@@ -45,12 +45,9 @@ def register(app: typer.Typer) -> None:
         A call that fails or takes too long is undone. If the server itself does not respond, it is not known whether
         the call took place. In each case the command exits with code 2 and the reason.
         """
-        from antecede.cli.live import Access, addresses
+        from antecede.cli.live import Access, address_of
 
-        servers = addresses(topology)
-        if server is not None and server not in servers:
-            raise UsageError(f"{topology} has no server {server}: expected one of {', '.join(servers)}")
-        address = servers[server] if server is not None else next(iter(servers.values()))
+        address = address_of(topology, server)
         given = [_value(text) for text in arguments or ()]
         access = Access(topology, "client", *keys)
         answer = asyncio.run(_call(address, access, client, object_, operation, given, timeout))

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +16,7 @@ from antecede.cli.options import CONF, JSON
 from antecede.cli.progress import bar
 from antecede.cli.terminal import tell
 from antecede.cli.wording import counted, shown_name
+from antecede.cli.writing import write_whole
 from antecede.documents import read_text
 from antecede.errors import TopologyError, TraceError, UsageError
 
@@ -297,11 +297,11 @@ def _deliver(
     if refusals:
         raise TopologyError(f"the plan cannot be used with order {order}: {refusals[0]}")
     if write is not None:
-        _write(write, header + made.text())
+        write_whole(write, [header, made.text()])
     if svg is not None:
         flat = {"domains": {"all": list(traffic.servers)}}
         before = known if known is not None else topology_of(flat, traffic.servers, order, None)[0]
-        _write(svg, _stacked({"before": before, "after": after}))
+        write_whole(svg, _stacked({"before": before, "after": after}))
 
 
 def _stacked(files: "Mapping[str, TopologyFile]") -> str:
@@ -321,16 +321,6 @@ def _stacked(files: "Mapping[str, TopologyFile]") -> str:
     about = "<title>domains before and after</title>"
     page = '<rect class="page" width="100%" height="100%"/>'
     return f'<svg xmlns="http://www.w3.org/2000/svg" class="antecede" {box}>\n{about}\n{page}\n{"".join(parts)}</svg>\n'
-
-
-def _write(path: str, text: str) -> None:
-    temporary = Path(f"{path}.{os.getpid()}.part")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 _domains_shown = 40

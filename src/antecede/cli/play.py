@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from antecede.cli.drawing import print_diagram, write_svg
 from antecede.cli.options import JSON
-from antecede.cli.terminal import coloured, columns
 from antecede.cli.wording import counted
 from antecede.errors import AntecedeError, ScenarioError, UsageError
 
@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
         if results and trace:
             _write_trace(results[0], trace)
         if results and svg:
-            _write_svg(results[0], svg)
+            write_svg(results[0].world.record.diagram(_title(results[0])), svg)
         if as_json:
             print(json.dumps(_document(scenario, specs, plays, raw), indent=2))
         else:
@@ -109,14 +109,6 @@ def _write_trace(result: "Played", path: str) -> None:
     from antecede.trace import Metadata, write_trace
 
     write_trace(path, result.world.record.events, Metadata(order=result.order, recorded_by="antecede play"))
-
-
-def _write_svg(result: "Played", path: str) -> None:
-    drawing = result.world.record.diagram(_title(result)).svg()
-    try:
-        Path(path).write_text(drawing, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def _title(result: "Played") -> str:
@@ -179,7 +171,7 @@ def _report(
         if verbose:
             _tell(console, result)
         if diagram:
-            _draw(console, result)
+            _draw(result)
         for failure in result.failures:
             at = f"{scenario.file}:{failure.line}"
             words = f"{at}: expected {failure.expected}; actual: {failure.actual} (under {result.order})"
@@ -218,17 +210,11 @@ def _tell(console: Any, result: "Played") -> None:
             console.print(Text(f"        {sentence}"))
 
 
-def _draw(console: Any, result: "Played") -> None:
-    from rich.text import Text
-
-    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
-    width = console.width if console.is_terminal else columns()
+def _draw(result: "Played") -> None:
     try:
-        drawing = result.world.record.diagram(_title(result))
-        text = drawing.text(width, unicode=encoding.lower().startswith("utf"), colour=coloured(sys.stdout))
+        print_diagram(result.world.record.diagram(_title(result)), sys.stdout)
     except AntecedeError as error:
-        text = f"no diagram: {error}"
-    console.print(Text.from_ansi(text))
+        print(f"no diagram: {error}")
 
 
 def _table(console: Any, specs: "list[OrderSpec | None]", plays: "list[Played | str]") -> None:

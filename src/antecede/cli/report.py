@@ -15,12 +15,11 @@ from typing import Annotated, Any
 
 import typer
 
-from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
+from antecede.cli.engines import ORDERS, asked_orders, chosen_engine, spark_settings, trace_inputs
 from antecede.cli.options import CONF, ENGINE, MASTER
 from antecede.cli.progress import status
-from antecede.errors import TraceError, UsageError, similar
-
-_orders = ("fifo", "causal", "total", "synchronous", "significant")
+from antecede.cli.writing import write_whole
+from antecede.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:
@@ -30,7 +29,7 @@ def register(app: typer.Typer) -> None:
             list[str], typer.Argument(metavar="TRACE", help="Files, folders, data directories of servers, patterns.")
         ],
         output: str = typer.Option("report.html", "-o", "--output", metavar="FILE", help="The page to write."),
-        order: str = typer.Option("fifo,causal", "--order", metavar="NAMES", help=f"Any of {', '.join(_orders)}."),
+        order: str = typer.Option("fifo,causal", "--order", metavar="NAMES", help=f"Any of {', '.join(ORDERS)}."),
         first: int = typer.Option(5, "--first", metavar="N", help="Draw the first N violations of each order."),
         title: str | None = typer.Option(None, "--title", metavar="TEXT", help="The title of the page."),
         engine: str = ENGINE,
@@ -47,7 +46,7 @@ def register(app: typer.Typer) -> None:
         from antecede.cli.wording import nothing_valid
         from antecede.report import page_of
 
-        asked = _asked(order)
+        asked = asked_orders(order)
         if "-" in trace:
             raise UsageError("report reads a trace several times: write standard input to a file first")
         if not 0 <= first <= 100:
@@ -68,8 +67,8 @@ def register(app: typer.Typer) -> None:
                 print(f"antecede: nothing to report: {nothing_valid(found, paths)}", file=sys.stderr)
                 return 2
         document = {"title": title or f"Order in {_shown(trace)}", "inputs": trace, "json": data.name, **document}
-        _write(page, page_of(document))
-        _write(data, json.dumps(document, indent=1) + "\n")
+        write_whole(page, page_of(document))
+        write_whole(data, json.dumps(document, indent=1) + "\n")
         if as_json:
             print(json.dumps(document, indent=2))
         else:
@@ -135,14 +134,6 @@ def _by_second(tables: str | None) -> list[tuple[int, int]]:
     return sorted(counts.items())
 
 
-def _asked(order: str) -> tuple[str, ...]:
-    names = [name.strip() for name in order.split(",")]
-    for name in names:
-        if name not in _orders:
-            raise UsageError(f"--order: {name!r} is not one of {', '.join(_orders)}{similar(name, _orders)}")
-    return tuple(dict.fromkeys(names))
-
-
 def _shown(trace: list[str]) -> str:
     name = os.path.basename(os.path.abspath(trace[0]))
     return name if len(trace) == 1 else f"{name} and {len(trace) - 1} more"
@@ -154,15 +145,3 @@ def _check_writable(page: Path) -> None:
         raise UsageError(f"-o {page}: expected a file, not a directory")
     if not os.access(page.parent, os.W_OK):
         raise UsageError(f"-o {page}: the directory {page.parent} does not exist, or cannot be written to")
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file as a whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
-        os.replace(temporary, path)
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        temporary.unlink(missing_ok=True)

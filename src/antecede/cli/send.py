@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from antecede.cli.options import CLIENT, JSON, KEYS, WHERE, Keys
+from antecede.errors import ClosedError, UsageError
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -37,13 +38,9 @@ def register(app: typer.Typer) -> None:
         Without --ask the command does not wait for a reply. A reply to a client with a name (--client) is kept for it;
         any other reply is dropped.
         """
-        from antecede.cli.live import Access, addresses, command_line
-        from antecede.errors import UsageError
+        from antecede.cli.live import Access, address_of, command_line
 
-        servers = addresses(topology)
-        if server is not None and server not in servers:
-            raise UsageError(f"{topology} has no server {server}: expected one of {', '.join(servers)}")
-        address = servers[server] if server is not None else next(iter(servers.values()))
+        address = address_of(topology, server)
         try:
             document = json.loads(fields)
         except ValueError as error:
@@ -91,8 +88,6 @@ async def _send(line: "Line", to: str, kind: str, fields: dict[str, Any]) -> tup
 
 async def _ask(line: "Line", to: str, kind: str, fields: dict[str, Any], timeout: float) -> tuple[str, dict[str, Any]]:
     """Return the name of the server that the bus is connected to, and the answer."""
-    from antecede.errors import ClosedError
-
     async with line as bus:
         try:
             answer = await bus.inquire(to, kind, fields, timeout=timeout)

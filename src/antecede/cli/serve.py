@@ -3,6 +3,7 @@
 import typer
 
 from antecede.cli.options import SERVING, TOPOLOGY, Serving
+from antecede.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:
@@ -36,7 +37,6 @@ def register(app: typer.Typer) -> None:
         from antecede.cli.amounts import check_serving
         from antecede.cli.live import check_folder, listening_address, read_token, server_security, tls_contexts
         from antecede.cli.organisation import usable_topology
-        from antecede.errors import UsageError
         from antecede.live.application import find_beside
         from antecede.live.logs import write_logs
         from antecede.live.metrics import page_address

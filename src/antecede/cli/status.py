@@ -10,6 +10,7 @@ import typer
 
 from antecede.cli.options import JSON, KEYS, WHERE, Keys
 from antecede.cli.wording import letter_name
+from antecede.errors import ClosedError, RefusedError, UsageError
 
 
 def register(app: typer.Typer) -> None:
@@ -28,7 +29,6 @@ def register(app: typer.Typer) -> None:
         per line.
         """
         from antecede.cli.live import Access, addresses, ask_server
-        from antecede.errors import ClosedError, RefusedError, UsageError
 
         if watch is not None and not 0.1 <= watch <= 86_400:
             raise UsageError(f"--watch {watch}: expected 0.1 to 86400 seconds")
@@ -66,7 +66,6 @@ def register(app: typer.Typer) -> None:
         was confirmed to anybody. A disk that loses its newest data can look the same, so check the disk first.
         """
         from antecede.cli.live import Access, addresses, ask_server
-        from antecede.errors import ClosedError, RefusedError
 
         access = Access(where, "operator", *keys)
         found: list[dict[str, Any]] = []

@@ -2,13 +2,14 @@
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from antecede.cli import topology_change
 from antecede.cli.options import JSON, KEYS, Keys
+from antecede.cli.writing import write_text
+from antecede.errors import UsageError
 
 if TYPE_CHECKING:
     from antecede.topology import Check, TopologyFile
@@ -67,7 +68,7 @@ def register(app: typer.Typer) -> None:
         if cycle is not None:
             print(f"antecede: not a forest: {shown(cycle)}", file=sys.stderr)
         if svg is not None:
-            _write(svg, draw(topology))
+            write_text(svg, draw(topology))
         if as_json:
             print(json.dumps({**_layout(topology), "svg": svg}, indent=2))
         elif svg is None:
@@ -87,7 +88,6 @@ def register(app: typer.Typer) -> None:
         """
         from antecede.cli.live import Access, ask_server
         from antecede.cli.organisation import read_topology
-        from antecede.errors import UsageError
 
         topology = read_topology(file)
         if domain not in topology.organisation.domains:
@@ -117,7 +117,6 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Write a topology file: a bus, a daisy, a tree or a star of domains, or one flat domain."""
         from antecede.cli.organisation import check_topology
-        from antecede.errors import UsageError
         from antecede.topology import make as made
 
         topology = made(shape, servers, size, order, host, port, branches)
@@ -125,7 +124,7 @@ def register(app: typer.Typer) -> None:
         if refusals:
             raise UsageError(refusals[0])
         if output is not None:
-            _write(output, topology.text())
+            write_text(output, topology.text())
         if as_json:
             text = topology.text() if output is None else None
             print(json.dumps({**_layout(topology), "file": output, "text": text}, indent=2))
@@ -147,15 +146,6 @@ def _classes(topology: "TopologyFile", path: str) -> dict[str, dict[str, Any]]:
     for one in topology.objects:
         found[one.name] = {"class": one.kind, "handles": []}
     return found
-
-
-def _write(path: str, text: str) -> None:
-    from antecede.errors import UsageError
-
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def _layout(topology: "TopologyFile") -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from antecede.cli.options import JSON, KEYS, Keys
+from antecede.errors import ClosedError, RefusedError, UsageError
 
 if TYPE_CHECKING:
     from antecede.cli.live import Access
@@ -50,12 +51,10 @@ def add_to(group: typer.Typer) -> None:
 
         Exit code 1 if the change is refused, 2 if it could not be made.
         """
-        import msgspec
-
         from antecede.cli.live import Access
         from antecede.cli.organisation import usable_topology
-        from antecede.errors import UsageError
         from antecede.live.application import find_beside
+        from antecede.live.directories import change_directories
         from antecede.server.changing import carry_out
 
         file = usable_topology(new)
@@ -65,11 +64,10 @@ def add_to(group: typer.Typer) -> None:
             raise UsageError(f"--limit {limit:g}: expected 1 to 3600 seconds")
         if data is None:
             access = Access(new, "operator", *keys)
-            wish = _wish(file, dry_run, drop)
-            wish = msgspec.structs.replace(wish, limit_seconds=limit)
+            wish = _wish(file, dry=dry_run, drop=drop, limit_seconds=limit)
             outcome = _on_servers(carry_out(wish), [file, before], access)
         else:
-            outcome = _on_directories(data, _wish(file, dry_run, drop), before)
+            outcome = change_directories(data, _wish(file, dry=dry_run, drop=drop), before, _Told())
         if as_json:
             print(json.dumps(document(outcome, file), indent=2))
         else:
@@ -132,16 +130,12 @@ def add_to(group: typer.Typer) -> None:
         Only the coordinator's log says whether the change was decided. If any other server has made the change, it is
         finished on all servers, whatever you decide. Never start the coordinator with its old data again.
         """
-        from antecede.errors import UsageError
-
         if decision not in ("abandon", "commit"):
             raise UsageError(f"--decision {decision}: expected abandon or commit")
         _end(decision, topology, data, keys, as_json)
 
 
 def _given(topology: str | None) -> str:
-    from antecede.errors import UsageError
-
     if topology is None:
         raise UsageError("expected the topology file of running servers, or --data DIR for stopped ones")
     return topology
@@ -163,7 +157,6 @@ def _histories(data: str, old: str | None) -> dict[str, dict[str, Any]]:
 
 def _asked_histories(topology: str, keys: Keys) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     from antecede.cli.live import Access, addresses, ask_server
-    from antecede.errors import ClosedError, RefusedError
 
     access = Access(topology, "operator", *keys)
     found: dict[str, dict[str, Any]] = {}
@@ -179,8 +172,6 @@ def _asked_histories(topology: str, keys: Keys) -> tuple[dict[str, dict[str, Any
 
 
 def _end(decision: str, topology: str | None, data: str | None, keys: Keys, as_json: bool) -> None:
-    import msgspec
-
     from antecede.cli.live import Access
     from antecede.cli.organisation import usable_topology
     from antecede.live.directories import finish
@@ -192,21 +183,21 @@ def _end(decision: str, topology: str | None, data: str | None, keys: Keys, as_j
         outcome = finish(data, int(time() * 1000), resolve=decision)
     else:
         file = usable_topology(_given(topology))
-        wish = msgspec.structs.replace(_wish(file, False, False), resolve=decision)
-        outcome = _on_servers(end_change(wish), [file], Access(_given(topology), "operator", *keys))
+        access = Access(_given(topology), "operator", *keys)
+        outcome = _on_servers(end_change(_wish(file, resolve=decision)), [file], access)
     if as_json:
         print(json.dumps({"change": outcome.number, "epoch": outcome.old.epoch}, indent=2))
     else:
         print(f"in force: change {outcome.number}, epoch {outcome.old.epoch}")
 
 
-def _wish(new: "TopologyFile", dry_run: bool, drop: bool) -> "Wish":
+def _wish(new: "TopologyFile", **more: Any) -> "Wish":
     from secrets import token_hex
     from time import time
 
     from antecede.server.changing import Wish
 
-    return Wish(new, tuple(new.servers), token_hex(8), int(time() * 1000), dry_run, drop, token_hex(8))
+    return Wish(new, tuple(new.servers), token_hex(8), int(time() * 1000), attempt=token_hex(8), **more)
 
 
 def _on_servers(steps: "Steps", files: "list[TopologyFile | None]", access: "Access") -> "Outcome":
@@ -217,12 +208,6 @@ def _on_servers(steps: "Steps", files: "list[TopologyFile | None]", access: "Acc
     known = [file for file in files if file is not None]
     servers = RunningServers(known, access.token, access.tls, access.keyring, _Told())
     return asyncio.run(servers.drive(steps))
-
-
-def _on_directories(data: str, wish: "Wish", old: "TopologyFile | None") -> "Outcome":
-    from antecede.live.directories import change_directories
-
-    return change_directories(data, wish, old, _Told())
 
 
 class _Told:

@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from antecede.cli.options import JSON, TOPOLOGY
+from antecede.errors import UsageError
 
 TEMPLATE = "antecede@.service"
 TARGET = "antecede.target"
@@ -44,7 +45,6 @@ def register(app: typer.Typer) -> None:
         time to stop. Exit code 0 if the units are written, 2 on an error.
         """
         from antecede.cli.organisation import usable_topology
-        from antecede.errors import UsageError
 
         file = usable_topology(topology)
         server, option = server or [], option or []
@@ -74,8 +74,6 @@ def register(app: typer.Typer) -> None:
 
 
 def _written(units: dict[str, str], output: str | None) -> dict[str, str | None]:
-    from antecede.errors import UsageError
-
     if output is not None:
         try:
             Path(output).mkdir(parents=True, exist_ok=True)

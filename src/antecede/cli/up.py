@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from antecede.cli.options import SERVING, TOPOLOGY, Serving
+from antecede.errors import UsageError
 
 if TYPE_CHECKING:
     from antecede.topology import TopologyFile
@@ -44,7 +45,6 @@ def register(app: typer.Typer) -> None:
         from antecede.cli.amounts import check_serving
         from antecede.cli.live import check_folder
         from antecede.cli.organisation import usable_topology
-        from antecede.errors import UsageError
 
         file = usable_topology(topology)
         check_folder(data)
@@ -243,10 +243,11 @@ class _Console:
                 print(text, file=sys.stderr, flush=True)
             else:
                 self._print(server, "output", text, f"{server.ljust(self._width)} | {text}")
-            if _is_removed(server, text):
+            event, peer = _event(server, text)
+            if event == "removed":
                 self.removed.add(server)
-            if self._awaited:
-                self._awaited.discard(_connected(server, text))
+            if self._awaited and event in ("started", "peer-connected"):
+                self._awaited.discard((server, peer))
                 if not self._awaited:
                     self.say("ready", f"ready: {', '.join(self.servers)}")
 
@@ -267,26 +268,15 @@ async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
 _line_bytes_max = 65_536
 
 
-def _is_removed(server: str, line: str) -> bool:
-    """Return whether a line reports that a change of the topology has removed the server."""
-    if line.startswith("{"):
-        with contextlib.suppress(ValueError):
-            return bool(json.loads(line).get("event") == "removed")
-        return False
-    return line.split()[1:3] == [server, "removed"]
-
-
-def _connected(server: str, line: str) -> tuple[str, str]:
-    """Return the server and the peer that a line reports as connected; no peer: the server itself has started."""
+def _event(server: str, line: str) -> tuple[str, str]:
+    """Return the event that a line of a server's log reports, and the peer that it names first."""
     if line.startswith("{"):
         with contextlib.suppress(ValueError):
             document = json.loads(line)
-            if document.get("event") in ("started", "peer-connected"):
-                return server, document.get("peer", "")
+            return str(document.get("event")), str(document.get("peer", ""))
         return "", ""
     words = line.split()
-    if words[1:3] == [server, "started"]:
-        return server, ""
-    if words[1:3] == [server, "peer-connected"]:
-        return server, words[3].removeprefix("peer=")
-    return "", ""
+    if words[1:2] != [server]:
+        return "", ""
+    peers = [word.removeprefix("peer=") for word in words[3:4] if word.startswith("peer=")]
+    return "".join(words[2:3]), "".join(peers)

@@ -11,13 +11,13 @@ from typing import Any
 
 import typer
 
-from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
+from antecede.cli.engines import ORDERS, asked_orders, chosen_engine, spark_settings, trace_inputs
 from antecede.cli.options import CONF, CONFLICTS, ENGINE, JSON, MASTER, PROCESSES, SINCE, TRACES, UNTIL
 from antecede.cli.progress import status
 from antecede.cli.terminal import tell
 from antecede.cli.wording import counted, exit_code, shown_name, silent_names, unread
 from antecede.crashes import discard_output, print_error
-from antecede.errors import TraceError, UsageError, similar
+from antecede.errors import TraceError, UsageError
 from antecede.trace.conflicts import Conflicts, read_conflicts
 from antecede.trace.cut import Cut
 from antecede.trace.quarantine import DELIVERIES, unreadable_rows
@@ -26,7 +26,6 @@ from antecede.trace.titles import Titles, named
 
 _cycle_shown = 8
 """Messages of a cycle that are printed."""
-_orders = ("fifo", "causal", "total", "synchronous", "significant")
 _ways = ("auto", "walk", "chunks")
 
 
@@ -34,7 +33,7 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def verify(
         trace: list[str] = TRACES,
-        order: str = typer.Option("fifo,causal", "--order", help=f"The orders to check: {', '.join(_orders)}."),
+        order: str = typer.Option("fifo,causal", "--order", help=f"The orders to check: {', '.join(ORDERS)}."),
         engine: str = ENGINE,
         master: str | None = MASTER,
         quarantine: str | None = typer.Option(
@@ -79,7 +78,7 @@ def register(app: typer.Typer) -> None:
         Exit 0: every requested order holds. 1: one is violated. 2: nothing could be checked, or no order is violated
         but more than one row in ten cannot be read (unreadable_line, missing_field, wrong_type or unknown_kind).
         """
-        asked = _asked(order)
+        asked = asked_orders(order)
         settings = spark_settings(conf)
         if causal not in _ways:
             raise UsageError(f"--causal must be one of {', '.join(_ways)}, not {causal!r}")
@@ -129,14 +128,6 @@ def _check_writable(option: str, folder: str) -> None:
             pass
     except OSError as error:
         raise UsageError(f"{option} {shown(folder)}: cannot be written to: {error.strerror}") from None
-
-
-def _asked(order: str) -> tuple[str, ...]:
-    asked = [name.strip() for name in order.split(",")]
-    for name in asked:
-        if name not in _orders:
-            raise UsageError(f"--order: {name!r} is not one of {', '.join(_orders)}{similar(name, _orders)}")
-    return tuple(dict.fromkeys(asked))
 
 
 def cut_of(since: str | None, until: str | None, processes: str | None) -> Cut:

@@ -7,7 +7,6 @@ from math import floor, log10
 from typing import Any
 
 from antecede.crashes import print_error
-from antecede.trace.quarantine import DELIVERIES
 
 
 def shown_name(text: str) -> str:
@@ -101,6 +100,8 @@ def exit_code(report: Mapping[str, Any], found: object, what: str, paths: list[s
 def _strayed(report: Mapping[str, Any]) -> str:
     """Return a text with the number of deliveries that were set aside, and the destinations of their sends that have no
     row."""
+    from antecede.trace.quarantine import DELIVERIES
+
     aside = [f"{report['quarantined'][reason]:,} {reason}" for reason in DELIVERIES if reason in report["quarantined"]]
     if not aside:
         return ""
