@@ -1,7 +1,9 @@
 """The sides of ``antecede bench channel``: what is run for each, and what is needed to run it."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -106,25 +108,13 @@ def _idle(messages: int, place: str) -> Sample:
     """A server as ``antecede serve`` runs it, with nothing to do."""
     from antecede.bench.ours import topology_text
 
-    topology = topology_text(free_ports(2))
+    ports = free_ports(2)
     file = Path(place) / "topology.toml"
-    file.write_text(topology)
-    with served(str(file), f"{place}/s2") as (pid, port):
-        await_listener(port)
-        return {"mib": resident_bytes(pid) / 2**20}
-
-
-@contextmanager
-def served(topology: str, data: str) -> Iterator[tuple[int, int]]:
-    """Server s2 of a topology, by the command that people use: its process and its port."""
-    import sys
-
-    from antecede.topology import parse_topology
-
-    port = parse_topology(Path(topology).read_text()).servers["s2"].port
-    command = [sys.executable, "-m", "antecede", "serve", topology, "--server", "s2", "--data", data]
+    file.write_text(topology_text(ports))
+    command = [sys.executable, "-m", "antecede", "serve", str(file), "--server", "s2", "--data", f"{place}/s2"]
     with Child(command, silent=True) as child:
-        yield child.pid, port
+        await_listener(ports[1])
+        return {"mib": resident_bytes(child.pid) / 2**20}
 
 
 def soak(messages: int, directory: str | None) -> dict[str, list[float]]:
@@ -161,14 +151,14 @@ def _floor(receiver: str, sender: str, there: bool = False, here: bool = False, 
 
 
 def _through(
-    module: str, command: Callable[[str, int], list[str]], sender: str, receiver: str | None
+    module: str, command: Callable[[int, str], list[str]], sender: str, receiver: str | None
 ) -> Callable[..., Sample]:
     """A sender and a receiver (or none) on either side of a broker."""
 
     def run(messages: int, place: str) -> Sample:
         port = free_ports(1)[0]
         with ExitStack() as stack:
-            stack.enter_context(Child(command(place, port), silent=True))
+            stack.enter_context(Child(command(port, place), silent=True))
             await_listener(port)
             taker = None
             if receiver is not None:
@@ -200,18 +190,6 @@ def _rate(messages: int, sent: Sample, received: Sample) -> Sample:
     return {"per_second": messages / (max(sent["at"], received["at"]) - sent["started"])}
 
 
-def _redis(place: str, port: int) -> list[str]:
-    return redis_streams.server_command(program("redis-server") or "", port, place)
-
-
-def _jetstream(place: str, port: int) -> list[str]:
-    return nats_broker.server_command(program("nats-server") or "", port, place, True)
-
-
-def _nats(place: str, port: int) -> list[str]:
-    return nats_broker.server_command(program("nats-server") or "", port, place, False)
-
-
 _rd: dict[str, Any] = {"modules": ("redis",), "programs": ("redis-server",)}
 _nt: dict[str, Any] = {"modules": ("nats",), "programs": ("nats-server",)}
 _zq: dict[str, Any] = {"modules": ("zmq",)}
@@ -236,14 +214,14 @@ sides = [
         "redis-pipelined",
         "Redis Streams, appendfsync always: pipelined XADD, XREAD",
         0.3,
-        _through("redis_streams", _redis, "pipelined", "receiver"),
+        _through("redis_streams", redis_streams.server_command, "pipelined", "receiver"),
         **_rd,
     ),
     Side(
         "jetstream-pipelined",
         "JetStream, sync_interval always: publish_async, push consumer",
         0.02,
-        _through("nats_broker", _jetstream, "pipelined", "receiver"),
+        _through("nats_broker", partial(nats_broker.server_command, sync=True), "pipelined", "receiver"),
         **_nt,
     ),
     Side(
@@ -274,7 +252,7 @@ sides = [
         "redis-accepted",
         "Redis, appendfsync always: one XADD after the other",
         0.01,
-        _through("redis_streams", _redis, "accepted", None),
+        _through("redis_streams", redis_streams.server_command, "accepted", None),
         **_rd,
     ),
     Side(
@@ -299,7 +277,7 @@ sides = [
         "nats-request",
         "NATS core: request and reply through nats-py",
         0.02,
-        _through("nats_broker", _nats, "ping", "echo"),
+        _through("nats_broker", partial(nats_broker.server_command, sync=False), "ping", "echo"),
         "p50_us",
         **_nt,
     ),

@@ -6,15 +6,15 @@ from time import perf_counter
 from typing import Any
 
 from antecede.bench import payload
-from antecede.bench.children import act, figures, say, settle, until_told
+from antecede.bench.children import act, figures, program, say, settle, until_told
 
 
-def server_command(program: str, port: int, data: str, sync: bool) -> list[str]:
+def server_command(port: int, data: str, sync: bool) -> list[str]:
     """Return the command of a server; ``sync``: with JetStream, and every message on disk before it is acknowledged."""
     file = Path(data) / "nats.conf"
     stream = f'jetstream {{ store_dir: "{data}/js", sync_interval: always }}\n' if sync else ""
     file.write_text(f"listen: 127.0.0.1:{port}\n{stream}")
-    return [program, "-c", str(file)]
+    return [program("nats-server") or "", "-c", str(file)]
 
 
 async def _connect(port: int) -> Any:

@@ -5,10 +5,10 @@ from time import perf_counter, sleep
 from typing import Any
 
 from antecede.bench import payload
-from antecede.bench.children import act, figures, say, settle
+from antecede.bench.children import act, figures, program, say, settle
 
 
-def server_command(program: str, port: int, data: str) -> list[str]:
+def server_command(port: int, data: str) -> list[str]:
     """Return the command of a server that has every write on disk before it answers."""
     settings = {
         "port": str(port),
@@ -20,7 +20,7 @@ def server_command(program: str, port: int, data: str) -> list[str]:
         "daemonize": "no",
         "auto-aof-rewrite-percentage": "0",
     }
-    return [program, *(word for name, value in settings.items() for word in (f"--{name}", value))]
+    return [program("redis-server") or "", *(word for name, value in settings.items() for word in (f"--{name}", value))]
 
 
 def _client(port: int) -> Any:

@@ -101,7 +101,11 @@ def bench_channel(
         "payload_bytes": len(payload),
         "messages": messages,
         "rounds": rounds,
-        "machine": {"cores": os.cpu_count(), "python": interpreter()["python"], "uvloop": _has("uvloop")},
+        "machine": {
+            "cores": os.cpu_count(),
+            "python": interpreter()["python"],
+            "uvloop": find_spec("uvloop") is not None,
+        },
         "interpreter": interpreter(),
         "sides": [_row(side, samples.get(side.name, []), skipped.get(side.name)) for side in wanted],
         "ratios": _ratios({side.name: side for side in wanted}, samples),
@@ -163,7 +167,3 @@ def table(report: dict[str, Any]) -> str:
         mark = "" if row["met"] is None else f"{row['target']}  {'met' if row['met'] else 'MISSED'}"
         lines.append(f"{name:<44}{row['value']:>10,.2f}  {mark}".rstrip())
     return "\n".join([*lines, "", report["interpreter"]["text"]])
-
-
-def _has(module: str) -> bool:
-    return find_spec(module) is not None

@@ -5,7 +5,7 @@ import json
 import os
 from contextlib import ExitStack
 from time import gmtime, monotonic, strftime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -40,8 +40,9 @@ def register(app: typer.Typer) -> None:
 
         Exit 0: done. 1: the backup was made, and its check failed. 2: it could not be made, and nothing is left of it.
         """
-        from antecede import limits
+        from antecede import __version__, limits
         from antecede.backups import NewBackup
+        from antecede.backups.folder import FORMAT, TOPOLOGY, Manifest, SavedFile
         from antecede.cli.backup_checks import check_made, complaints, verdict
         from antecede.cli.live import Access
         from antecede.cli.organisation import usable_topology
@@ -55,7 +56,9 @@ def register(app: typer.Typer) -> None:
                 saved = _stopped(data, file, new)
             else:
                 saved, held = _running(file, Access(topology, "operator", *keys), new)
-            made = new.complete(_manifest(file, saved), read_text(topology, limits.topology_bytes_max))
+            now = strftime("%Y-%m-%dT%H:%M:%SZ", gmtime())
+            manifest = Manifest(FORMAT, __version__, now, file.epoch, saved, SavedFile(TOPOLOGY, 0, ""))
+            made = new.complete(manifest, read_text(topology, limits.topology_bytes_max))
         seconds = monotonic() - begun
         checked = check_made(made, topology) if check else None
         report = {
@@ -101,11 +104,3 @@ def _stopped(data: str, file: "TopologyFile", new: "NewBackup") -> "dict[str, Sa
         for server in file.servers:
             stack.enter_context(locked(os.path.join(data, server)))
         return {server: copied(os.path.join(data, server), server, new.folder(server), tell) for server in file.servers}
-
-
-def _manifest(file: "TopologyFile", saved: "dict[str, SavedServer]") -> Any:
-    from antecede import __version__
-    from antecede.backups.folder import FORMAT, TOPOLOGY, Manifest, SavedFile
-
-    made = strftime("%Y-%m-%dT%H:%M:%SZ", gmtime())
-    return Manifest(FORMAT, __version__, made, file.epoch, saved, SavedFile(TOPOLOGY, 0, ""))

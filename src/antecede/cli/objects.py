@@ -16,9 +16,7 @@ from antecede.cli.progress import bar
 from antecede.errors import UsageError
 
 if TYPE_CHECKING:
-    from antecede.cli.live import Access
     from antecede.objects.search import Pair
-    from antecede.topology import Address
 
 _chunk = 100
 _arguments = typer.Argument(None, metavar="JSON", help="Its arguments; a word that is not JSON is text.")
@@ -45,12 +43,17 @@ def register(app: typer.Typer) -> None:
         A call that fails or takes too long is undone. If the server itself does not respond, it is not known whether
         the call took place. In each case the command exits with code 2 and the reason.
         """
-        from antecede.cli.live import Access, address_of
+        from antecede.cli.live import Access, address_of, command_line
 
         address = address_of(topology, server)
         given = [_value(text) for text in arguments or ()]
         access = Access(topology, "client", *keys)
-        answer = asyncio.run(_call(address, access, client, object_, operation, given, timeout))
+
+        async def main() -> Any:
+            async with command_line(address, access, client, timeout) as bus:
+                return await getattr(bus.object(object_, timeout=timeout), operation)(*given)
+
+        answer = asyncio.run(main())
         report = {"object": object_, "operation": operation, "arguments": given, "answer": answer}
         print(json.dumps(report, indent=2, default=str) if as_json else json.dumps(answer, default=str))
         return 0
@@ -199,7 +202,8 @@ def register(app: typer.Typer) -> None:
                 print(f"{counts['runs']} of {runs} runs", end="\r", file=sys.stderr, flush=True)
         report = {**counts, "failed": counts["failed"], "failures": failures}
         report["seconds"] = round(time.perf_counter() - began, 3)
-        print(json.dumps(report, indent=2) if as_json else _told(report))
+        lines = [f"{name.replace('_', ' '):16} {value}" for name, value in report.items()]
+        print(json.dumps(report, indent=2) if as_json else "\n".join(lines))
         return 1 if counts["failed"] else 0
 
 
@@ -256,10 +260,6 @@ def _simulated(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _told(report: dict[str, Any]) -> str:
-    return "\n".join(f"{name.replace('_', ' '):16} {value}" for name, value in report.items())
-
-
 def _study_line(row: dict[str, Any] | None) -> str:
     heads = ("held", "hold ms", "latency ms")
     if row is None:
@@ -290,18 +290,3 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
-
-
-async def _call(
-    address: "Address",
-    access: "Access",
-    client: str | None,
-    object_: str,
-    operation: str,
-    arguments: list[Any],
-    timeout: float,
-) -> Any:
-    from antecede.cli.live import command_line
-
-    async with command_line(address, access, client, timeout) as bus:
-        return await getattr(bus.object(object_, timeout=timeout), operation)(*arguments)

@@ -94,10 +94,9 @@ def register(app: typer.Typer) -> None:
         Exit 0: a plan was found. 1: no plan satisfies all bounds; the most restrictive bound is named. 2: bad usage or
         unreadable input.
         """
-        from antecede import limits
-
         if find_spec("numba") is None:
             raise UsageError("plan needs numba and numpy: install antecede with its extra plan")
+        from antecede.cli.organisation import read_topology
         from antecede.pipeline.planning.problem import Bounds, Pins
         from antecede.pipeline.planning.report import Settings, make_plan
 
@@ -109,7 +108,9 @@ def register(app: typer.Typer) -> None:
         for path in (write, svg):
             if path is not None and not os.access(os.path.dirname(path) or ".", os.W_OK):
                 raise UsageError(f"{path}: cannot be written: no such directory, or no write permission")
-        known = _known(topology)
+        known = None if topology is None else read_topology(topology)
+        if known is not None and known.objects:
+            raise UsageError(f"{known.name}: cannot split a domain with replicated objects ({known.objects[0].name})")
         with bar("planning") as (say, step):
             say("reading the traffic")
             traffic, described = _read(source, known, servers, engine, master, spark_conf)
@@ -141,18 +142,6 @@ def register(app: typer.Typer) -> None:
 def _usual_order(known: "TopologyFile | None") -> str:
     orders = {domain.order for domain in known.domains} if known is not None else set()
     return orders.pop() if len(orders) == 1 else "pruned"
-
-
-def _known(path: str | None) -> "TopologyFile | None":
-    from antecede.cli.organisation import read_topology
-
-    return None if path is None else _plannable(read_topology(path))
-
-
-def _plannable(file: "TopologyFile") -> "TopologyFile":
-    if file.objects:
-        raise UsageError(f"{file.name}: cannot split a domain with replicated objects ({file.objects[0].name})")
-    return file
 
 
 def _described(metadata: "Sequence[Metadata]") -> "TopologyFile | None":

@@ -52,7 +52,10 @@ def register(app: typer.Typer) -> None:
         plays = [_play(scenario, spec, raw) for spec in specs]
         results = [result for result in plays if not isinstance(result, str)]
         if results and trace:
-            _write_trace(results[0], trace)
+            from antecede.trace import Metadata, write_trace
+
+            metadata = Metadata(order=results[0].order, recorded_by="antecede play")
+            write_trace(trace, results[0].world.record.events, metadata)
         if results and svg:
             write_svg(results[0].world.record.diagram(_title(results[0])), svg)
         if as_json:
@@ -103,12 +106,6 @@ def _play(scenario: "Scenario", spec: "OrderSpec | None", raw: bool) -> "Played 
         return play(scenario, spec, raw=raw)
     except ScenarioError as error:
         return f"{error}" if spec is None else f"{error} (under {spec})"
-
-
-def _write_trace(result: "Played", path: str) -> None:
-    from antecede.trace import Metadata, write_trace
-
-    write_trace(path, result.world.record.events, Metadata(order=result.order, recorded_by="antecede play"))
 
 
 def _title(result: "Played") -> str:

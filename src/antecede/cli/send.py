@@ -2,19 +2,12 @@
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from antecede.cli.options import CLIENT, JSON, KEYS, WHERE, Keys
 from antecede.errors import ClosedError, UsageError
-
-if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
-    from antecede.live.client import Bus
-
-    Line = AbstractAsyncContextManager[Bus]
 
 
 def register(app: typer.Typer) -> None:
@@ -49,9 +42,21 @@ def register(app: typer.Typer) -> None:
             raise UsageError(f"fields {fields!r}: expected a JSON object")
         _warn_of_mistyped(topology, to)
         access = Access(topology, "client", *keys)
-        line = command_line(address, access, client, timeout)
-        sending = _ask(line, to, kind, document, timeout) if ask else _send(line, to, kind, document)
-        entry, answer = asyncio.run(sending)
+
+        async def main() -> tuple[str, dict[str, Any] | None]:
+            """Return the name of the server that the bus is connected to, and the answer."""
+            async with command_line(address, access, client, timeout) as bus:
+                if not ask:
+                    await bus.post(to.split(","), kind, document)
+                    return bus.address.rpartition("@")[2], None
+                try:
+                    found = await bus.inquire(to, kind, document, timeout=timeout)
+                except TimeoutError:
+                    raise ClosedError(f"no answer from {to} within {timeout} s") from None
+                answer = {"type": found.type, "from": found.sender, "fields": found.fields}
+                return bus.address.rpartition("@")[2], answer
+
+        entry, answer = asyncio.run(main())
         if as_json:
             report = {"to": to.split(","), "type": kind, "accepted_by": entry, "answer": answer}
             print(json.dumps(report, indent=2, default=str))
@@ -77,21 +82,3 @@ def _warn_of_mistyped(topology: str, to: str) -> None:
         close = get_close_matches(name, [agent for agent, server in homes.items() if server == home], 1)
         if at and name not in homes and close:
             print_error(f"{target} is not an agent: this waits for a client of that name. Did you mean {close[0]}?")
-
-
-async def _send(line: "Line", to: str, kind: str, fields: dict[str, Any]) -> tuple[str, None]:
-    """Return the name of the server that the bus is connected to, as soon as it has the notification."""
-    async with line as bus:
-        await bus.post(to.split(","), kind, fields)
-        return bus.address.rpartition("@")[2], None
-
-
-async def _ask(line: "Line", to: str, kind: str, fields: dict[str, Any], timeout: float) -> tuple[str, dict[str, Any]]:
-    """Return the name of the server that the bus is connected to, and the answer."""
-    async with line as bus:
-        try:
-            answer = await bus.inquire(to, kind, fields, timeout=timeout)
-        except TimeoutError:
-            raise ClosedError(f"no answer from {to} within {timeout} s") from None
-        entry = bus.address.rpartition("@")[2]
-    return entry, {"type": answer.type, "from": answer.sender, "fields": answer.fields}

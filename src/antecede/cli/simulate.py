@@ -14,9 +14,7 @@ from antecede.cli.progress import watched
 from antecede.cli.wording import counted
 
 if TYPE_CHECKING:
-    from antecede.simulator.run import Setup
-    from antecede.topology import TopologyFile
-    from antecede.trace import Event, Metadata
+    from antecede.trace import Event
 
 
 def register(app: typer.Typer) -> None:
@@ -64,18 +62,19 @@ def register(app: typer.Typer) -> None:
         The same seed gives the same run. Exit code 1 if a message was never delivered.
         """
         from antecede import limits
+        from antecede.cli.organisation import read_topology, usable_topology
         from antecede.errors import UsageError
         from antecede.orders import parse
         from antecede.simulator.run import Setup, figures_of
         from antecede.simulator.run import simulate as run
-        from antecede.trace import TraceWriter
+        from antecede.trace import Metadata, TraceWriter
 
         if sum((multicast, broadcast, bool(workload))) > 1:
             raise UsageError("--multicast, --broadcast and --workload exclude each other")
         shape = "multicast" if multicast else "broadcast" if broadcast else workload or "unicast"
         if unchecked and topology is None:
             raise UsageError("--unchecked needs --topology")
-        file = None if topology is None else _topology(topology, unchecked)
+        file = None if topology is None else read_topology(topology) if unchecked else usable_topology(topology)
         spec = parse(order or "pruned")
         setup = Setup(
             spec,
@@ -101,7 +100,9 @@ def register(app: typer.Typer) -> None:
         sinks: list[Callable[[Event], None]] = []
         with ExitStack() as stack:
             if trace is not None:
-                sinks.append(stack.enter_context(TraceWriter(trace, _metadata(setup, file))).write)
+                described = None if file is None else json.loads(file.canonical())
+                metadata = Metadata(order=", ".join(map(str, setup.used())), topology=described)
+                sinks.append(stack.enter_context(TraceWriter(trace, metadata)).write)
             if diagram or svg is not None:
                 sinks.append(rows.append)
             started = time.perf_counter()
@@ -116,19 +117,6 @@ def register(app: typer.Typer) -> None:
         if rows:
             _draw(rows, setup.names(), diagram, svg, sys.stderr if as_json else sys.stdout)
         return 1 if figures["undelivered"] else 0
-
-
-def _topology(path: str, unchecked: bool) -> "TopologyFile":
-    from antecede.cli.organisation import read_topology, usable_topology
-
-    return read_topology(path) if unchecked else usable_topology(path)
-
-
-def _metadata(setup: "Setup", file: "TopologyFile | None") -> "Metadata":
-    from antecede.trace import Metadata
-
-    topology = None if file is None else json.loads(file.canonical())
-    return Metadata(order=", ".join(map(str, setup.used())), topology=topology)
 
 
 def _all(sinks: "list[Callable[[Event], None]]") -> "Callable[[Event], None]":

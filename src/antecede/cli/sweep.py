@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -105,7 +106,7 @@ def register(app: typer.Typer) -> None:
             failures.append(failure)
             print_error(f"cell failed: {failure.error}; repeat it with: {failure.command}")
 
-        with results(out or _directory(study)) as kept:
+        with results(out or (f"sweep-{Path(study).stem}" if study else "sweep")) as kept:
             left = [cell for cell in cells if cell.key not in kept.rows]
             if left:
                 from antecede.pipeline.sessions import session
@@ -155,12 +156,6 @@ def studied(cell: "Cell") -> dict[str, Any]:
             found[f"{kind}_held"] = report[kind]["held"]
             found[f"{kind}_latency"] = report[kind]["latency_seconds"]
     return found
-
-
-def _directory(study: str | None) -> str:
-    from pathlib import Path
-
-    return f"sweep-{Path(study).stem}" if study else "sweep"
 
 
 def _numbers(text: str) -> tuple[int, ...]:

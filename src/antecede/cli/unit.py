@@ -63,25 +63,21 @@ def register(app: typer.Typer) -> None:
             TEMPLATE: _service(words, data.rstrip("/"), user, reload),
             TARGET: _target([name for name in file.servers if name in server or not server]),
         }
-        written = _written(units, output)
+        if output is not None:
+            try:
+                Path(output).mkdir(parents=True, exist_ok=True)
+                for name, text in units.items():
+                    (Path(output) / name).write_text(text, encoding="utf-8")
+            except OSError as error:
+                raise UsageError(f"--output {output}: {error.strerror}") from None
         if as_json:
-            print(json.dumps({"units": [{"name": name, "text": text} for name, text in units.items()], **written}))
+            listed = [{"name": name, "text": text} for name, text in units.items()]
+            print(json.dumps({"units": listed, "directory": output}))
         elif output is None:
             print("\n".join(f"# {name}\n{text}" for name, text in units.items()), end="")
         else:
             print(f"wrote {', '.join(str(Path(output) / name) for name in units)}", file=sys.stderr)
         return 0
-
-
-def _written(units: dict[str, str], output: str | None) -> dict[str, str | None]:
-    if output is not None:
-        try:
-            Path(output).mkdir(parents=True, exist_ok=True)
-            for name, text in units.items():
-                (Path(output) / name).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"--output {output}: {error.strerror}") from None
-    return {"directory": output}
 
 
 def _command(given: str | None) -> str:

@@ -58,10 +58,10 @@ def feed(end: asyncio.BufferedProtocol, data: bytes) -> None:
         data = data[len(part) :]
 
 
-def resident_mib() -> int:
-    """Return the memory of this process now; 0 if the operating system does not report it."""
+def resident_mib(pid: int | str = "self") -> int:
+    """Return the memory of a process now, by default of this one; 0 if the operating system does not report it."""
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 20
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() >> 20
     except OSError:
         return 0
 

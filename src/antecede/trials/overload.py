@@ -14,7 +14,6 @@ every other one waits or is dead with a reason.
 import asyncio
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import time
@@ -31,6 +30,7 @@ from antecede.live.client.line import connect
 from antecede.live.client.operator import request
 from antecede.topology import parse_topology
 from antecede.trials.crowd import Answer, Ask, Count, Counted, Item
+from antecede.trials.nowhere import resident_mib
 from antecede.walks.processes import Processes, environment, free_ports
 
 TOPOLOGY = """
@@ -223,7 +223,7 @@ class Trial:
             for server, process in self._processes.running.items():
                 if process.poll() is not None:
                     raise ClosedError(f"{server} ended with {process.returncode}: {self._processes.log(server)[-500:]}")
-                self._memory[server].append((elapsed, _resident_mib(process.pid)))
+                self._memory[server].append((elapsed, resident_mib(process.pid)))
             self._tell(f"{elapsed:.0f} of {self._settings.seconds:.0f} s, {len(self._times)} probes")
             await asyncio.sleep(0.5)
 
@@ -287,13 +287,6 @@ class Trial:
         if "error" in document:
             raise ClosedError(f"a program of the trial: {document['error']}")
         return document
-
-
-def _resident_mib(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
-    except OSError:
-        return 0
 
 
 _publishers = 2
