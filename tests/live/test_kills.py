@@ -7,10 +7,9 @@ and ``antecede trial objects`` for calls of replicated objects.
 import asyncio
 from pathlib import Path
 
-from antecede.trials.kills import Kills
 from antecede.trials.objects import ObjectKills
 from antecede.trials.powercuts import PowerCuts
-from antecede.trials.rounds import Outcome, Round
+from antecede.trials.rounds import Kills, Outcome, Round
 
 
 def _run(kind: type[Round], folder: Path, seed: int, count: int, counted: str) -> Outcome:

@@ -12,10 +12,9 @@ from antecede.messages import Packet
 from antecede.orders.pruned import Pruned
 from antecede.server import projection
 from antecede.server.sessions import Sessions
-from antecede.trials.kills import Kills
 from antecede.trials.lies import trial
 from antecede.trials.powercuts import PowerCuts
-from antecede.trials.rounds import Outcome, Round
+from antecede.trials.rounds import Kills, Outcome, Round
 
 _no_sync = """
 from antecede.store.segments import Segments

@@ -16,7 +16,8 @@ from typing import Any
 from antecede import Call, ReplicatedObject, ServerRuntime, connect, operation
 from antecede.bench.children import act, cpu_seconds, figures, say, until_told
 from antecede.live.process import settle_memory
-from antecede.topology import parse_topology
+from antecede.topology import Address, TopologyFile, parse_topology
+from antecede.topology.file import DomainEntry, ObjectHome
 
 SERVERS = ("s1", "s2", "s3")
 _entry = "x" * 100
@@ -68,17 +69,9 @@ class Table(ReplicatedObject):
 
 def topology_text(ports: list[int]) -> str:
     """Three servers, one domain, and two tables on all of them."""
-    servers = ", ".join(f'"{name}"' for name in SERVERS)
-    return "\n".join(
-        [
-            "[servers]",
-            *(f'{name} = "tcp://127.0.0.1:{port}"' for name, port in zip(SERVERS, ports, strict=True)),
-            "[domains]",
-            f'A = {{ servers = [{servers}], order = "objects" }}',
-            "[agents]",
-            *(f'{name} = {{ servers = [{servers}], class = "{__name__}:Table" }}' for name in ("table", "other")),
-        ]
-    )
+    addresses = {name: Address("127.0.0.1", port) for name, port in zip(SERVERS, ports, strict=True)}
+    tables = tuple(ObjectHome(name, SERVERS, f"{__name__}:Table") for name in ("table", "other"))
+    return TopologyFile(addresses, (DomainEntry("A", SERVERS, "objects"),), objects=tables).text()
 
 
 async def server(topology: str, name: str, data: str | None = None) -> None:

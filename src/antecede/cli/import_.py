@@ -12,7 +12,7 @@ import typer
 from antecede.cli.mapped import mapped_lines
 from antecede.cli.options import JSON
 from antecede.cli.progress import status
-from antecede.cli.wording import counted
+from antecede.cli.wording import assumed_rows, counted, shown_text
 from antecede.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def register(app: typer.Typer) -> None:
         with _old_trace_named(None if preview else to), status("reading") as say:
 
             def tell(text: str) -> None:
-                say(_shown(text))
+                say(shown_text(text))
 
             given = {"send": send, "deliver": deliver, "index": index, "others": others, "time": clock}
             given |= {"file_pattern": file_pattern, "separator": separator}
@@ -168,7 +168,7 @@ def _old_trace_named(to: str | None) -> Iterator[None]:
     except (TraceError, UsageError) as error:
         if to is None or not os.path.exists(to):
             raise
-        raise type(error)(f"{error}; {_shown(to)} was not written and still has its earlier content") from None
+        raise type(error)(f"{error}; {shown_text(to)} was not written and still has its earlier content") from None
 
 
 def _mapping(
@@ -197,7 +197,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
     lines = []
     for file in report["files"]:
         by = f" by the pattern {file['pattern']}" if file["pattern"] else ""
-        lines.append(f"{_shown(file['file'])}: read as {file['format']}{by}, {counted(file['events'], 'event')}")
+        lines.append(f"{shown_text(file['file'])}: read as {file['format']}{by}, {counted(file['events'], 'event')}")
     lines.append(
         f"{counted(report['events'], 'event')} of {counted(report['processes'], 'process|processes')}, "
         f"{counted(report['messages'], 'message')}"
@@ -205,22 +205,20 @@ def _lines(report: dict[str, Any]) -> list[str]:
     for key, said in _remarks.items():
         if report[key]:
             lines.append(f"  {counted(report[key], said)}")
-    lines += [f"    {_shown(where)}" for where in report["unreadable_first"]]
-    if report["assumed"]:
-        rows = counted(sum(report["assumed"].values()), "row at an assumed position|rows at assumed positions")
-        lines.append(f"  {rows}: a delivery that is late only because of such rows is undecided")
+    lines += [f"    {shown_text(where)}" for where in report["unreadable_first"]]
+    lines += assumed_rows(report)
     if report["skipped"]:
         lines.append(f"  {counted(len(report['skipped']), 'file')} left out:")
-        lines += [f"    {_shown(why)}" for why in report["skipped"]]
+        lines += [f"    {shown_text(why)}" for why in report["skipped"]]
     read = {file["format"] for file in report["files"]}
     lines += [f"  {said}" for formats, said in _caveats.items() if read.intersection(formats)]
     for trace in report["executions"] or ():
-        where = f", written to {_shown(trace['to'])}" if trace["to"] else ""
-        lines.append(f"  execution {_shown(trace['execution'])}: {counted(trace['messages'], 'message')}{where}")
+        where = f", written to {shown_text(trace['to'])}" if trace["to"] else ""
+        lines.append(f"  execution {shown_text(trace['execution'])}: {counted(trace['messages'], 'message')}{where}")
     if report["to"] is None:
         lines.append(f"{counted(report['rows'], 'row')}, not written: give --to")
     else:
-        where = counted(len(report["executions"]), "trace") if report["executions"] else _shown(report["to"])
+        where = counted(len(report["executions"]), "trace") if report["executions"] else shown_text(report["to"])
         lines.append(f"{counted(report['rows'], 'row')} written to {where}")
     return lines
 
@@ -251,8 +249,3 @@ _caveats = {
     ("zipkin", "otlp", "jaeger", "spans"): "a service counts as one process, in the order of its wall clock",
 }
 """The limits of a verdict on such a trace."""
-
-
-def _shown(text: str) -> str:
-    """Return text from outside in a form that is safe on a terminal."""
-    return text if text.isprintable() else repr(text)

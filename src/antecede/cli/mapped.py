@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from antecede.cli.wording import counted, shown_name
+from antecede.cli.wording import assumed_rows, counted, shown_name, shown_text
 
 _reasons = {
     "no_match": "line matches no pattern: skipped|lines match no pattern: skipped",
@@ -18,7 +18,9 @@ _reasons = {
 
 def mapped_lines(report: dict[str, Any], preview: bool) -> list[str]:
     """Return the report as lines for a person."""
-    lines = [f"{_shown(f['file'])}: read as {f['format']}, {counted(f['events'], 'event')}" for f in report["files"]]
+    lines = [
+        f"{shown_text(f['file'])}: read as {f['format']}, {counted(f['events'], 'event')}" for f in report["files"]
+    ]
     lines.append(
         f"{counted(report['records'], 'record')}: {counted(report['sends'], 'send')}, "
         f"{counted(report['deliveries'], 'delivery|deliveries')} ({_matched(report)}), "
@@ -30,13 +32,13 @@ def mapped_lines(report: dict[str, Any], preview: bool) -> list[str]:
         kinds = list(_kinds(report["kinds"]))
         lines += ["kinds:", *kinds] if kinds else []
     elif report["advice"] is not None:
-        lines.append(f"  {_shown(report['advice'])}")
+        lines.append(f"  {shown_text(report['advice'])}")
     if preview:
         lines.append("a preview: nothing written")
     elif report["to"] is None:
         lines.append(f"{counted(report['events'], 'row')}, not written: give --to")
     else:
-        lines.append(f"{counted(report['events'], 'row')} written to {_shown(report['to'])}")
+        lines.append(f"{counted(report['events'], 'row')} written to {shown_text(report['to'])}")
     return lines
 
 
@@ -50,11 +52,12 @@ def _matched(report: dict[str, Any]) -> str:
 def _remarks(report: dict[str, Any]) -> Iterator[str]:
     for reason, count in report["skipped"].items():
         yield f"  {counted(count, _reasons[reason])}"
-        yield from (f"    {_shown(place)}" for place in report["skipped_first"][reason])
+        yield from (f"    {shown_text(place)}" for place in report["skipped_first"][reason])
         if reason == "bad_time":
             yield "    give their format, such as --time '%d/%b/%Y %H:%M:%S.%f'"
     if report["sends"] and report["skipped"].get("no_to") == report["sends"]:
-        yield f"  no send has the field that is mapped to the column to; fields: {_shown(', '.join(report['fields']))}"
+        fields = shown_text(", ".join(report["fields"]))
+        yield f"  no send has the field that is mapped to the column to; fields: {fields}"
     yield from _lost(report)
     if report["sent_again"]:
         said = "id is|ids are"
@@ -64,12 +67,10 @@ def _remarks(report: dict[str, Any]) -> Iterator[str]:
         )
     if report["tied"]:
         yield f"  {counted(report['tied'], 'event has|events have')} the same place as the previous one: in file order"
-    if report["assumed"]:
-        rows = counted(sum(report["assumed"].values()), "row at an assumed position|rows at assumed positions")
-        yield f"  {rows}: a delivery that is late only because of such rows is undecided"
+    yield from assumed_rows(report)
     if report["unreadable"]:
         yield f"  {counted(report['unreadable'], 'line')} could not be read:"
-        yield from (f"    {_shown(place)}" for place in report["unreadable_first"])
+        yield from (f"    {shown_text(place)}" for place in report["unreadable_first"])
 
 
 def _lost(report: dict[str, Any]) -> Iterator[str]:
@@ -77,14 +78,14 @@ def _lost(report: dict[str, Any]) -> Iterator[str]:
     if report["orphans"] and report["matched"]:
         said = "delivery has no send|deliveries have no send"
         yield f"  {counted(report['orphans'], said)}: not checked by verify; is a file missing? The first:"
-        yield from (f"    {_shown(place)}" for place in report["orphans_first"])
+        yield from (f"    {shown_text(place)}" for place in report["orphans_first"])
     if report["not_addressed"]:
         said = "delivery is|deliveries are"
         yield (
             f"  {counted(report['not_addressed'], said)} at a process that the send does not name: "
             "not checked by verify. The first:"
         )
-        yield from (f"    {_shown(place)}" for place in report["not_addressed_first"])
+        yield from (f"    {shown_text(place)}" for place in report["not_addressed_first"])
         for name, sends in report["unknown_to"].items():
             yield f"    {counted(sends, 'send names|sends name')} {name!r}, and no record is a delivery there"
     if report["separator"] is not None:
@@ -94,7 +95,7 @@ def _lost(report: dict[str, Any]) -> Iterator[str]:
 def _first(events: list[dict[str, Any]]) -> Iterator[str]:
     rows = [
         (
-            _shown(event["at"]),
+            shown_text(event["at"]),
             shown_name(event["process"]),
             event["kind"],
             "" if event["message"] is None else shown_name(event["message"]),
@@ -113,8 +114,3 @@ def _kinds(kinds: dict[str, dict[str, int]]) -> Iterator[str]:
         for value, count in counts.items():
             label = kind if kind != "local" else "neither"
             yield f"  {label:<7} {counted(count, 'record')}: {shown_name(value) if value else 'no kind'}"
-
-
-def _shown(text: str) -> str:
-    """Return text from outside in a form that is safe on a terminal."""
-    return text if text.isprintable() else repr(text)

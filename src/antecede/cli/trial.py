@@ -69,7 +69,7 @@ def register(app: typer.Typer) -> None:
 
         Exit 0: no errors. 1: errors; the folder of that round is kept.
         """
-        from antecede.trials.kills import Kills
+        from antecede.trials.rounds import Kills
 
         return _play(_on(Kills, topology, options), "kills", "kills", kills, round_, options)
 

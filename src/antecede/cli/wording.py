@@ -14,6 +14,11 @@ def shown_name(text: str) -> str:
     return text if text.isprintable() and text else repr(text)
 
 
+def shown_text(text: str) -> str:
+    """Return text from outside in a form that is safe on a terminal."""
+    return text if text.isprintable() else repr(text)
+
+
 def letter_name(one: Mapping[str, Any]) -> str:
     """Return a letter of a running server for people: ``Said "answer to q5?" (s1…2)``. The letter has its ``id``, its
     ``type`` and, since version 0.2, its ``label``."""
@@ -69,6 +74,14 @@ def rounded(value: float) -> str:
     """Format a measured figure with three significant digits, or with all digits before its point; never as a power."""
     places = max(0, 2 - floor(log10(abs(value)))) if value else 0
     return f"{value:,.{places}f}"
+
+
+def assumed_rows(report: Mapping[str, Any]) -> list[str]:
+    """Return a line about the rows of an imported trace whose positions are assumed, if there are any."""
+    if not report["assumed"]:
+        return []
+    rows = counted(sum(report["assumed"].values()), "row at an assumed position|rows at assumed positions")
+    return [f"  {rows}: a delivery that is late only because of such rows is undecided"]
 
 
 def nothing_valid(report: Mapping[str, Any], paths: list[str], sought: str = "delivery") -> str:

@@ -17,7 +17,8 @@ from antecede.errors import AntecedeError
 from antecede.live.client.changing import RunningServers
 from antecede.server.changing import Outcome as ChangeOutcome
 from antecede.server.changing import Wish, carry_out
-from antecede.topology import TopologyFile, parse_topology, plan_change
+from antecede.topology import Address, TopologyFile, plan_change
+from antecede.topology.file import AgentHome, DomainEntry
 from antecede.trials.rounds import Round
 from antecede.walks.load import Load
 from antecede.walks.processes import free_ports
@@ -32,17 +33,14 @@ class Journey:
         self._ports = dict(zip(self.base, free_ports(servers), strict=True))
 
     def _topology(self, domains: dict[str, list[str]], homes: dict[int, str], extra: str = "") -> TopologyFile:
-        kind = f"{Walker.__module__}:{Walker.__qualname__}"
         names = [*self.base, extra] if extra else self.base
         agents = {name_of_walker(place): homes.get(place, server) for place, server in enumerate(self.base)}
         if extra:
             agents[f"agent-{extra}"] = extra
-        lines = ["[servers]", *(f'{name} = "tcp://127.0.0.1:{self._ports[name]}"' for name in names), "[domains]"]
-        for name, members in domains.items():
-            listed = ", ".join(f'"{member}"' for member in members)
-            lines.append(f'{name} = {{ servers = [{listed}], order = "matrix" }}')
-        lines += ["[agents]", *(f'{name} = {{ server = "{at}", class = "{kind}" }}' for name, at in agents.items())]
-        return parse_topology("\n".join(lines))
+        addresses = {name: Address("127.0.0.1", self._ports[name]) for name in names}
+        entries = tuple(DomainEntry(name, tuple(members), "matrix") for name, members in domains.items())
+        kind = f"{Walker.__module__}:{Walker.__qualname__}"
+        return TopologyFile(addresses, entries, tuple(AgentHome(name, at, kind) for name, at in agents.items()))
 
     @property
     def flat(self) -> TopologyFile:

@@ -1,9 +1,9 @@
 """The parties of an overload trial: agents, and programs that run as separate processes.
 
-``python -m antecede.trials.crowd publish|strangers …`` prints one JSON document at its end. A publisher offers messages
-at a fixed rate, whether they are accepted or not, and knows the sum of the numbers of those that were. Strangers
-connect from many loopback addresses, send nothing, nonsense or half a hello, wait until they are disconnected, and come
-again.
+``python -m antecede.trials.crowd publish|strangers SETTINGS`` (JSON) prints one JSON document at its end. A publisher
+offers messages at a fixed rate, whether they are accepted or not, and knows the sum of the numbers of those that were.
+Strangers connect from many loopback addresses, send nothing, nonsense or half a hello, wait until they are
+disconnected, and come again.
 """
 
 import asyncio
@@ -12,6 +12,8 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
@@ -164,16 +166,11 @@ async def _stranger(place: int, address: str, end: float, seen: Counter[str]) ->
 
 def main(arguments: list[str]) -> int:
     """Run one of the programs."""
-    what, *given = arguments
+    what, settings = arguments
     # The load of a real system comes from other machines. Here it must not take the processor from the servers.
     os.nice(_nice)
     try:
-        if what == "publish":
-            address, name, to, rate, seconds = given
-            document = asyncio.run(publish(address, name, to, float(rate), float(seconds)))
-        else:
-            addresses, count, seconds = given
-            document = asyncio.run(strangers(addresses.split(","), int(count), float(seconds)))
+        document = asyncio.run(_programs[what](**json.loads(settings)))
     except AntecedeError as error:
         print(json.dumps({"error": str(error)}))
         return 1
@@ -181,6 +178,10 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+_programs: dict[str, Callable[..., Coroutine[Any, Any, dict[str, float]]]] = {
+    "publish": publish,
+    "strangers": strangers,
+}
 _nice = 10
 _work_seconds = 0.0001
 _fill_bytes = 100

@@ -21,7 +21,6 @@ be proportional to the frame's length.
 import asyncio
 import logging
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count, islice
@@ -45,9 +44,8 @@ from antecede.server.inquiries import CODE
 from antecede.server.items import Published
 from antecede.server.projection import project
 from antecede.topology import parse_topology
-from antecede.trials.listening import Ear, listening
 from antecede.trials.mutations import Liar
-from antecede.trials.nowhere import Nowhere, feed, resident_mib
+from antecede.trials.nowhere import Ear, Nowhere, feed, listening, resident_mib
 
 ORDERS = (
     *("none", "fifo", "matrix", "updates", "pruned", "direct", "buffer", "buffer:pipelined=true"),
@@ -106,9 +104,10 @@ this one."""
 class Victim:
     """One server, the two machines that are its peers, and valid conversations with it."""
 
-    def __init__(self, order: str, seed: int) -> None:
+    def __init__(self, order: str, seed: int, outcome: Lies) -> None:
+        """``outcome``: where the results of all servers are counted."""
         self.random = Random(f"{order} {seed}")
-        self.order = order
+        self._outcome = outcome
         text = f"""
             guarantee = "none"
             [servers]
@@ -137,13 +136,7 @@ class Victim:
         self.peer = AgentServer("s2", self.plan, 77)
         self.honest = AgentServer("s3", self.plan, 78)
         self.liar = Liar(self.random)
-        self.peer_publishes = 0
         self.told = 0
-        self.kinds: Counter[str] = Counter()
-        self.stall = self.cpu = 0.0
-        self.calls = 0
-        self.calls_per_byte = 0.0
-        self.closed = 0
         self.unsaid: list[str] = []
 
     def _keep(self, record: bytes, **given: Any) -> int:
@@ -164,7 +157,6 @@ class Victim:
         """Return the frames of a peer for some publishes of its clients."""
         outgoing: list[Outgoing] = []
         for _ in range(count):
-            self.peer_publishes += 1
             to = (("echo",), ("far",), ("echo", "far"))[int(self.random.random() * 3)]
             if machine is self.honest:
                 to = ("echo",)
@@ -188,7 +180,7 @@ class Victim:
     def _conversation(self) -> list[list[wire.Part]]:
         draw = self.random.random()
         kind = next(name for name, upto in _shares.items() if draw < upto)
-        self.kinds[kind] += 1
+        self._outcome.kinds[kind] = self._outcome.kinds.get(kind, 0) + 1
         return cast("list[list[wire.Part]]", getattr(self, f"_of_{kind}")())
 
     def _of_strangers(self) -> list[list[wire.Part]]:
@@ -267,17 +259,20 @@ class Victim:
         finally:
             if counted:
                 sys.setprofile(None)
+        outcome = self._outcome
         if counted:
-            self.calls = max(self.calls, calls)
-            self.calls_per_byte = max(self.calls_per_byte, calls / (len(data) + grace_bytes))
+            outcome.calls = max(outcome.calls, calls)
+            work = round(calls / (len(data) + grace_bytes), 1)
+            outcome.calls_per_byte = max(outcome.calls_per_byte, work)
         else:
             # Counting itself takes time.
-            self.cpu = max(self.cpu, thread_time() - cpu)
-            self.stall = max(self.stall, perf_counter() - began)
+            outcome.cpu_ms = max(outcome.cpu_ms, round((thread_time() - cpu) * 1000, 1))
+            outcome.stall_ms = max(outcome.stall_ms, round((perf_counter() - began) * 1000, 1))
         self.told += 1
+        outcome.lies += 1
         connection.connection_lost(None)
         if transport.closed:
-            self.closed += 1
+            outcome.closed += 1
             # A server that asks about a change of the topology gets its answer, and nothing is logged.
             known = not connection.reason or connection.code == CODE or ear.heard(connection.reason)
             if not known and len(self.unsaid) < _shown_max:
@@ -388,7 +383,7 @@ async def trial(
     with listening() as ear:
         while outcome.lies < lies and not outcome.found:
             order = orders[outcome.servers % len(orders)]
-            victim = Victim(order, seed + outcome.servers)
+            victim = Victim(order, seed + outcome.servers, outcome)
             try:
                 for _ in range(min(life, lies - outcome.lies)):
                     await victim.lie(ear)
@@ -396,14 +391,6 @@ async def trial(
             except Exception as error:
                 logging.getLogger("antecede.trials").exception("an exception escaped")
                 outcome.found.append(f"{order}, lie {victim.told}: {type(error).__name__}: {error}")
-            outcome.lies += victim.told
-            outcome.closed += victim.closed
-            outcome.stall_ms = max(outcome.stall_ms, round(victim.stall * 1000, 1))
-            outcome.cpu_ms = max(outcome.cpu_ms, round(victim.cpu * 1000, 1))
-            outcome.calls = max(outcome.calls, victim.calls)
-            outcome.calls_per_byte = max(outcome.calls_per_byte, round(victim.calls_per_byte, 1))
-            for kind, count in victim.kinds.items():
-                outcome.kinds[kind] = outcome.kinds.get(kind, 0) + count
             outcome.records += len(victim.records)
             outcome.servers += 1
             told(outcome.lies)

@@ -1,10 +1,15 @@
-"""The other end of a connection without a network: it accepts written data up to a bound, and answers nothing. Also
-measures this process's memory, to see what such connections leave."""
+"""The surroundings of a server without a network: the other ends of its connections, which accept written data up to a
+bound and answer nothing, its log messages, and its memory."""
 
 import asyncio
+import logging
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from antecede import limits
 
 
 class Nowhere(asyncio.Transport):
@@ -64,6 +69,41 @@ def resident_mib(pid: int | str = "self") -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() >> 20
     except OSError:
         return 0
+
+
+class Ear(logging.Handler):
+    """Keeps the reasons in log messages, and exceptions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reasons: set[str] = set()
+        self.exceptions: list[str] = []
+
+    def heard(self, reason: str) -> bool:
+        """Return whether a message had this reason; the log cuts long texts, and names links in other fields."""
+        shown = reason[: limits.log_text_chars_max] + "…"
+        stopped = reason.partition(" is stopped: ")[2] or reason
+        return not self.reasons.isdisjoint({reason, shown, stopped})
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.reasons.add(str(getattr(record, "fields", {}).get("reason", "")))
+        if record.exc_info:
+            self.exceptions.append(self.format(record))
+
+
+@contextmanager
+def listening() -> Iterator[Ear]:
+    """Capture the log messages of servers, and hide them from other handlers."""
+    logger = logging.getLogger("antecede")
+    before = (logger.handlers, logger.propagate, logger.level)
+    ear = Ear()
+    logger.handlers, logger.propagate = [ear], False
+    logger.setLevel(logging.INFO)
+    try:
+        yield ear
+    finally:
+        logger.handlers, logger.propagate = before[0], before[1]
+        logger.setLevel(before[2])
 
 
 _heard_bytes_max = 1 << 20

@@ -26,7 +26,8 @@ from antecede.recording.gathering import gathered
 from antecede.server import AgentServer
 from antecede.server.recovery import recover
 from antecede.store import open_store
-from antecede.topology import TopologyFile, parse_topology
+from antecede.topology import Address, TopologyFile
+from antecede.topology.file import DomainEntry, ObjectHome
 from antecede.trace import verify
 from antecede.walks.processes import Processes, free_ports
 
@@ -198,20 +199,10 @@ class ObjectKills:
 
 
 def _topology() -> TopologyFile:
-    ports = dict(zip(_servers, free_ports(len(_servers)), strict=True))
-    quoted = {name: ", ".join(f'"{server}"' for server in servers) for name, servers in _homes.items()}
-    return parse_topology(
-        "\n".join(
-            [
-                "[servers]",
-                *(f'{name} = "tcp://127.0.0.1:{port}"' for name, port in ports.items()),
-                "[domains]",
-                f'A = {{ servers = [{quoted["table"]}], order = "objects" }}',
-                "[agents]",
-                *(f'{name} = {{ servers = [{on}], class = "{__name__}:Table" }}' for name, on in quoted.items()),
-            ]
-        )
-    )
+    ports = free_ports(len(_servers))
+    addresses = {name: Address("127.0.0.1", port) for name, port in zip(_servers, ports, strict=True)}
+    tables = tuple(ObjectHome(name, servers, f"{__name__}:Table") for name, servers in _homes.items())
+    return TopologyFile(addresses, (DomainEntry("A", _servers, "objects"),), objects=tables)
 
 
 _kinds: Final = ("add", "add", "jot", "tell", "put", "move")

@@ -134,13 +134,11 @@ class Trial:
             self._tell("measuring the capacity")
             result.capacity = await self._capacity(one)
             before = await one.ask("sink", Count(), expect=Counted, timeout=_drain_seconds)
-            others = self._start("strangers", ",".join(self._addresses.values()), settings.strangers, settings.seconds)
+            addresses = list(self._addresses.values())
+            others = self._start("strangers", addresses=addresses, count=settings.strangers, seconds=settings.seconds)
             begin = time.monotonic()
             rate = settings.factor * result.capacity / _publishers
-            children = [
-                self._start("publish", self._addresses["s1"], f"publisher{number}", "sink", rate, settings.seconds)
-                for number in range(_publishers)
-            ]
+            children = [self._publish(f"publisher{number}", rate, settings.seconds) for number in range(_publishers)]
             tasks = [asyncio.create_task(self._probe(bus, to)) for bus in (one, two) for to in ("echo1", "echo2")]
             tasks += [
                 asyncio.create_task(self._feed(two, "news", _news_rate)),
@@ -167,7 +165,7 @@ class Trial:
 
     async def _capacity(self, bus: Bus) -> float:
         """Offer more than the sink can handle for a while; return how much it handles per second."""
-        child = self._start("publish", self._addresses["s1"], "warm", "sink", _capacity_rate, _capacity_seconds + 1)
+        child = self._publish("warm", _capacity_rate, _capacity_seconds + 1)
         await asyncio.sleep(1)
         seen = []
         for _ in range(2):
@@ -270,9 +268,13 @@ class Trial:
         if result.p99_ms > settings.p99_ms:
             result.found.append(f"p99 of the probes is {result.p99_ms} ms: at most {settings.p99_ms:g}")
 
-    def _start(self, *arguments: object) -> "subprocess.Popen[str]":
+    def _publish(self, name: str, rate: float, seconds: float) -> "subprocess.Popen[str]":
+        address = self._addresses["s1"]
+        return self._start("publish", address=address, name=name, to="sink", rate=rate, seconds=seconds)
+
+    def _start(self, program: str, **settings: object) -> "subprocess.Popen[str]":
         child = subprocess.Popen(
-            [sys.executable, "-m", "antecede.trials.crowd", *map(str, arguments)],
+            [sys.executable, "-m", "antecede.trials.crowd", program, json.dumps(settings)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,

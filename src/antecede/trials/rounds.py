@@ -1,6 +1,7 @@
 """One round of a trial: servers under load, faults one after the other, a quiet time, a verdict.
 
-Subclasses define the faults. A round's folder is kept if there were errors, so that it can be examined.
+Subclasses define the faults; :class:`Kills` is the simplest one. A round's folder is kept if there were errors, so that
+it can be examined.
 """
 
 import asyncio
@@ -178,5 +179,16 @@ class Round:
         return figures
 
 
+class Kills(Round):
+    """Kill -9 under load: random servers, routers too, at random moments, several at a time, also while they recover.
+
+    A few of the victims are stopped gracefully instead: a snapshot is written, and clients are refused for a moment.
+    """
+
+    async def strike(self, victim: str) -> None:
+        await self.end(victim, self.random.random() < _graceful)
+
+
 _down_seconds = 0.6
 _between_seconds = 0.7
+_graceful = 0.1
