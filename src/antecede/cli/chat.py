@@ -12,7 +12,6 @@ from antecede.errors import UsageError
 
 if TYPE_CHECKING:
     from antecede.chat.story import Story
-    from antecede.cli.live import Access
 
 
 def register(app: typer.Typer) -> None:
@@ -47,10 +46,17 @@ def register(app: typer.Typer) -> None:
             raise UsageError("expected --name NAME: your name in the chat")
         if trace is not None or as_json:
             raise UsageError("--trace and --json are for the story; servers record with antecede up --trace")
-        from antecede.cli.live import Access
+        from antecede.chat.client import Chat
+        from antecede.cli.live import Access, address_of, command_line
 
-        access = Access(topology, "client", *keys)
-        return asyncio.run(_talk(topology, name, server, room, access))
+        access, address = Access(topology, "client", *keys), address_of(topology, server)
+
+        async def main() -> int:
+            async with command_line(address, access, name, 10.0) as bus:
+                await Chat(bus, room, lambda text: print(text, flush=True)).run()
+            return 0
+
+        return asyncio.run(main())
 
 
 def _tell(orders: str, folder: str | None, as_json: bool) -> int:
@@ -107,13 +113,3 @@ def _write(story: "Story", folder: str) -> str:
         raise UsageError(f"{folder}: cannot be written: {error.strerror}") from None
     write_trace(path, story.trace)
     return str(path)
-
-
-async def _talk(topology: str, name: str, server: str | None, room: str, access: "Access") -> int:
-    from antecede.chat.client import Chat
-    from antecede.cli.live import address_of, command_line
-
-    address = address_of(topology, server)
-    async with command_line(address, access, name, 10.0) as bus:
-        await Chat(bus, room, lambda text: print(text, flush=True)).run()
-    return 0

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -15,9 +15,7 @@ from antecede.cli.progress import status
 from antecede.cli.terminal import show
 from antecede.cli.wording import counted, exit_code, set_aside, shown_name, warn_of_unread
 from antecede.errors import DiagramError
-
-if TYPE_CHECKING:
-    from antecede.trace.titles import Titles
+from antecede.trace.titles import Titles, messages_in, named
 
 
 def register(app: typer.Typer) -> None:
@@ -60,7 +58,6 @@ def register(app: typer.Typer) -> None:
         from antecede.trace.conflicts import read_conflicts
         from antecede.trace.explain import Asked
         from antecede.trace.origins import with_origins
-        from antecede.trace.titles import messages_in, named
 
         asked = Asked(order, message, first, read_conflicts(conflicts) if conflicts is not None else None)
         asked.check()
@@ -106,7 +103,7 @@ def _show(report: dict[str, Any], each: bool) -> None:
     from antecede.diagram.explained import of_explanation
 
     show(_heading(report))
-    at, titles = _Places(report), _titles(report)
+    at, titles = _Places(report), Titles(report["named"])
     for number, explanation in enumerate(report["explanations"], 1):
         print()
         overtaken = "chain" in explanation
@@ -158,13 +155,7 @@ class _Places:
         return f"index {index}" if source is None else f"index {index}, {shown_name(source)}"
 
 
-def _titles(report: dict[str, Any]) -> "Titles":
-    from antecede.trace.titles import Titles
-
-    return Titles(report["named"])
-
-
-def _overtaking(number: int, said: dict[str, Any], at: _Places, titles: "Titles") -> Iterator[str]:
+def _overtaking(number: int, said: dict[str, Any], at: _Places, titles: Titles) -> Iterator[str]:
     from antecede.trace.story import clauses, is_told
 
     def title(message: str) -> str:
@@ -208,7 +199,7 @@ def _significant_link(
     yield f"       {then} sends {message} ({at(link['from'], link['send_index'])}){arrival}"
 
 
-def _circle(said: dict[str, Any], report: dict[str, Any], at: _Places, titles: "Titles") -> Iterator[str]:
+def _circle(said: dict[str, Any], report: dict[str, Any], at: _Places, titles: Titles) -> Iterator[str]:
     def title(message: str) -> str:
         return shown_name(titles(message))
 
@@ -226,5 +217,5 @@ def _write(report: dict[str, Any], path: str) -> None:
     if not report["explanations"]:
         print(f"antecede: nothing to draw, {path} is not written", file=sys.stderr)
         return
-    titles = _titles(report)
+    titles = Titles(report["named"])
     write_svgs([of_explanation(explanation, titles) for explanation in report["explanations"]], path)

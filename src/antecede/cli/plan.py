@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +22,6 @@ from antecede.errors import TopologyError, TraceError, UsageError
 
 if TYPE_CHECKING:
     from antecede.pipeline.planning.problem import Pins
-    from antecede.pipeline.planning.search import Run
     from antecede.pipeline.planning.traffic import Traffic
     from antecede.topology import TopologyFile
     from antecede.trace.schema import Metadata
@@ -126,7 +125,15 @@ def register(app: typer.Typer) -> None:
             pinned = _pins(pins, traffic) if pins is not None else Pins()
             settings = Settings(order or _usual_order(known), model, bounds, pinned, allow_disconnected, seed, sample)
             before = None if known is None else [domain.servers for domain in known.domains]
-            with _session(master, spark_conf) as restarts:
+            with ExitStack() as stack:
+                restarts = None
+                if master is not None:
+                    from antecede.pipeline.planning.search import on_spark
+                    from antecede.pipeline.sessions import session
+
+                    # The restarts of the search run on Spark, not in this process.
+                    running = stack.enter_context(session(master, spark_conf, lean=True))
+                    restarts = on_spark(running.context)
                 report = make_plan(traffic, settings, before, restarts, step, say)
         tell(report, as_json, _lines)
         if not report["feasible"]:
@@ -249,19 +256,6 @@ def _pins(path: str, traffic: "Traffic") -> "Pins":
         if len(set(group)) < 2:
             raise UsageError(f"{path}: a group of {len(set(group))}: expected two servers or more")
     return found
-
-
-@contextmanager
-def _session(master: str | None, conf: dict[str, str]) -> "Iterator[Run | None]":
-    """Return how to run restarts: on Spark if a master was given, else in this process."""
-    if master is None:
-        yield None
-        return
-    from antecede.pipeline.planning.search import on_spark
-    from antecede.pipeline.sessions import session
-
-    with session(master, conf, lean=True) as running:
-        yield on_spark(running.context)
 
 
 def _deliver(

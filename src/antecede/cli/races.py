@@ -11,11 +11,11 @@ from antecede.cli.progress import status
 from antecede.cli.terminal import tell
 from antecede.cli.wording import counted, exit_code, set_aside, shown_name
 from antecede.errors import OrderError, TopologyError, UsageError
+from antecede.trace.titles import Titles, messages_in, named
 
 if TYPE_CHECKING:
-    from antecede.trace.races import Declare, Declared
+    from antecede.trace.races import Declared
     from antecede.trace.schema import Metadata
-    from antecede.trace.titles import Titles
 
 
 def register(app: typer.Typer) -> None:
@@ -51,7 +51,6 @@ def register(app: typer.Typer) -> None:
         """
         from antecede.trace.race_search import Wanted
         from antecede.trace.races import assumed
-        from antecede.trace.titles import messages_in, named
 
         limit = None if within is None else _nanoseconds(within)
         wanted = Wanted(first, limit, every)
@@ -61,28 +60,17 @@ def register(app: typer.Typer) -> None:
         with trace_inputs(trace) as paths:
             chosen = chosen_engine(engine, master, conf, paths)
             with status("reading the trace and looking for races") as say:
-                report = _report(chosen, paths, declare, wanted, master, settings, say)
+                if chosen == "spark":
+                    from antecede.pipeline.races import races_files
+
+                    report = races_files(paths, declare, wanted, master=master, conf=settings, say=say)
+                else:
+                    from antecede.trace.races import races as races_here
+
+                    report = races_here(paths, declare, wanted)
                 report["named"] = named(messages_in(report["races"]), paths)
             tell(report, as_json, _lines)
             return exit_code(report, report["deliveries"], "searched", paths)
-
-
-def _report(
-    engine: str,
-    paths: list[str],
-    declare: "Declare",
-    wanted: Any,
-    master: str | None,
-    settings: dict[str, str],
-    say: Any,
-) -> dict[str, Any]:
-    if engine == "spark":
-        from antecede.pipeline.races import races_files
-
-        return races_files(paths, declare, wanted, master=master, conf=settings, say=say)
-    from antecede.trace.races import races
-
-    return races(paths, declare, wanted)
 
 
 def _nanoseconds(seconds: float) -> int:
@@ -135,8 +123,6 @@ _sources = {
 
 
 def _lines(report: dict[str, Any]) -> Iterator[str]:
-    from antecede.trace.titles import Titles
-
     titles = Titles(report["named"])
     guarantee = report["guarantee"]
     yield f"guarantee: {guarantee} ({_sources[report['declared_by']]})"
@@ -166,7 +152,7 @@ def _clock(report: dict[str, Any]) -> str:
     return f"clocks: times are multiples of {_duration(resolution)}{untimed}"
 
 
-def _race(number: int, race: dict[str, Any], titles: "Titles") -> Iterator[str]:
+def _race(number: int, race: dict[str, Any], titles: Titles) -> Iterator[str]:
     first, second = (shown_name(titles(race[key])) for key in ("first", "second"))
     at, source = shown_name(race["at"]), shown_name(race["from"])
     slack = race["slack_seconds"]

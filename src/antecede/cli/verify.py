@@ -18,7 +18,7 @@ from antecede.cli.terminal import tell
 from antecede.cli.wording import counted, exit_code, shown_name, silent_names, unread
 from antecede.crashes import discard_output, print_error
 from antecede.errors import TraceError, UsageError
-from antecede.trace.conflicts import Conflicts, read_conflicts
+from antecede.trace.conflicts import read_conflicts
 from antecede.trace.cut import Cut
 from antecede.trace.quarantine import DELIVERIES, unreadable_rows
 from antecede.trace.sources import shown, trace_files
@@ -105,7 +105,13 @@ def register(app: typer.Typer) -> None:
                         causal=causal, conflicts=table, everywhere=everywhere, say=say,
                     )  # fmt: skip
                 else:
-                    report = _judge_here(paths, asked, quarantine, late, cut, table, everywhere)
+                    from antecede.pipeline import missing
+                    from antecede.trace import verify as verify_here
+
+                    keeps = cut.keeps if cut else None
+                    report = verify_here(paths, asked, quarantine, late, keeps, table, everywhere)
+                    if late is not None and not {"numba", "numpy", "pyarrow"} & set(missing()):
+                        import_module("antecede.pipeline.judge.aside").late_to_parquet(late)
             if cut:
                 report["cut"] = {"since": cut.since, "until": cut.until, "processes": cut.processes}
             report["named"] = named(_evident(report), paths)
@@ -192,24 +198,6 @@ def _rows_of(path: str) -> int | None:
         return int(parquet.read_metadata(path).num_rows)
     except (OSError, ValueError) as error:
         raise TraceError(f"{shown(path)}: not a readable Parquet file: {str(error).splitlines()[0][:200]}") from None
-
-
-def _judge_here(
-    paths: list[str],
-    orders: tuple[str, ...],
-    quarantine: str | None,
-    late: str | None,
-    cut: Cut,
-    table: Conflicts | None,
-    everywhere: bool,
-) -> dict[str, Any]:
-    from antecede.pipeline import missing
-    from antecede.trace import verify
-
-    report = verify(paths, orders, quarantine, late, cut.keeps if cut else None, table, everywhere)
-    if late is not None and not {"numba", "numpy", "pyarrow"} & set(missing()):
-        import_module("antecede.pipeline.judge.aside").late_to_parquet(late)
-    return report
 
 
 def _exit_code(report: dict[str, Any], strict: bool, lenient: bool, paths: list[str]) -> int:
