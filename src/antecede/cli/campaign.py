@@ -5,20 +5,22 @@ the command that replays it; ``--show`` draws it.
 """
 
 import json
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import ExitStack
+from time import perf_counter
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 from antecede.cli.options import JSON
+from antecede.cli.progress import line
 from antecede.errors import UsageError
 
 _chunk = 250
 Given = TypeVar("Given")
-Found = TypeVar("Found")
-_kinds = ("undelivered", "needless")
+_others = ("undelivered", "needless", "schedules", "deliveries", "failed")
+"""Counts that are not violations of an order."""
 
 
 def register(app: typer.Typer) -> None:
@@ -70,8 +72,8 @@ def _line(order: object, *columns: object) -> str:
 def _lines(row: dict[str, Any]) -> list[str]:
     numbers = [row[name] for name in ("schedules", "deliveries", "violations", "undelivered")]
     needless = "–" if row["needless"] is None else row["needless"]
-    line = _line(row["order"], *numbers, needless, round(row["per_second"]))
-    return [line, *(f"  {failure}" for failure in row["failures"])]
+    figures = _line(row["order"], *numbers, needless, round(row["per_second"]))
+    return [figures, *(f"  {failure}" for failure in row["failures"])]
 
 
 def _show(orders: list[str], seeds: range, faults: bool | None) -> int:
@@ -91,27 +93,18 @@ def _show(orders: list[str], seeds: range, faults: bool | None) -> int:
 
 
 def _campaign(order: str, seeds: range, faults: bool | None, jobs: int) -> dict[str, Any]:
-    from time import perf_counter
-
     from antecede.orders import parse
     from antecede.simulator.campaign import TIGHT
 
-    began = perf_counter()
-    counts: Counter[str] = Counter()
-    failures: list[str] = []
-    done = 0
+    def tell(counts: Counter[str]) -> None:
+        line(f"{order}: {counts['schedules']} of {len(seeds)} schedules")
+
     parts = [(order, part, faults) for part in parts_of(seeds, _chunk)]
-    for played, found, lines in in_parts(_play_part, parts, jobs):
-        counts.update(found)
-        failures += lines[: 5 - len(failures)]
-        done += played
-        if sys.stderr.isatty():
-            print(f"\r{order}: {done} of {len(seeds)} schedules", end="\r", file=sys.stderr, flush=True)
-    seconds = perf_counter() - began
-    other = sum(count for kind, count in counts.items() if kind not in (*_kinds, "deliveries", "failed"))
+    counts, failures, seconds = tally(_play_part, parts, jobs, tell)
+    other = sum(count for kind, count in counts.items() if kind not in _others)
     return {
         "order": order,
-        "schedules": done,
+        "schedules": counts["schedules"],
         "first_seed": seeds.start,
         "deliveries": counts["deliveries"],
         "violations": other,
@@ -120,28 +113,36 @@ def _campaign(order: str, seeds: range, faults: bool | None, jobs: int) -> dict[
         "failed": counts["failed"],
         "failures": failures,
         "seconds": seconds,
-        "per_second": done / seconds,
+        "per_second": counts["schedules"] / seconds,
     }
 
 
-Part = tuple[int, Counter[str], list[str]]
-"""Schedules played, the number of them with each kind of finding, and the first findings."""
+Part = tuple[Counter[str], list[str]]
+"""The counts of some schedules, and the first findings."""
+
+
+def tally(
+    play: Callable[[Given], Part], parts: list[Given], jobs: int, tell: Callable[[Counter[str]], None]
+) -> tuple[Counter[str], list[str], float]:
+    """Play the parts of a campaign, in several processes if asked to; return the counts, the first findings and the
+    seconds. ``tell`` is called with the counts so far."""
+    from concurrent.futures import ProcessPoolExecutor
+
+    began = perf_counter()
+    counts: Counter[str] = Counter()
+    failures: list[str] = []
+    with ExitStack() as stack:
+        played = map if jobs == 1 else stack.enter_context(ProcessPoolExecutor(jobs)).map
+        for found, lines in played(play, parts):
+            counts.update(found)
+            failures += lines[: 5 - len(failures)]
+            tell(counts)
+    return counts, failures, perf_counter() - began
 
 
 def parts_of(seeds: range, size: int) -> list[range]:
     """Cut a range of seeds into parts for the processes of a campaign."""
     return [seeds[at : at + size] for at in range(0, len(seeds), size)]
-
-
-def in_parts(play: Callable[[Given], Found], parts: list[Given], jobs: int) -> Iterator[Found]:
-    """Play the parts of a campaign, in several processes if asked to."""
-    if jobs == 1:
-        yield from map(play, parts)
-        return
-    from concurrent.futures import ProcessPoolExecutor
-
-    with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(play, parts)
 
 
 def _play_part(part: tuple[str, range, bool | None]) -> Part:
@@ -150,7 +151,7 @@ def _play_part(part: tuple[str, range, bool | None]) -> Part:
 
     order, seeds, faults = part
     spec = parse(order)
-    counts: Counter[str] = Counter()
+    counts = Counter(schedules=len(seeds))
     lines = []
     for seed in seeds:
         outcome = play(spec, seed, faults=faults)
@@ -159,4 +160,4 @@ def _play_part(part: tuple[str, range, bool | None]) -> Part:
             counts["failed"] += 1
             counts.update(outcome.kinds())
             lines.append(str(outcome))
-    return len(seeds), counts, lines[:5]
+    return counts, lines[:5]

@@ -17,7 +17,9 @@ from antecede.cli.wording import counted, shown_name
 from antecede.errors import UsageError
 
 
-class _Filters(NamedTuple):
+class Filters(NamedTuple):
+    """The dead letters that are meant."""
+
     agent: str = typer.Option("", "--agent", metavar="NAME", help="Only letters to this agent or client.")
     type_: str = typer.Option("", "--type", metavar="NAME", help="Only notifications of this type.")
     reason: str = typer.Option("", "--reason", metavar="TEXT", help="Only letters whose reason contains this text.")
@@ -25,8 +27,21 @@ class _Filters(NamedTuple):
         None, "--older", metavar="SECONDS", help="Only letters that died at least this long ago."
     )
 
+    @property
+    def any(self) -> bool:
+        """Whether they leave anything out."""
+        return bool(self.agent or self.type_ or self.reason or self.older is not None)
 
-_filters = _Filters()
+    def arguments(self) -> tuple[str, str, str, str]:
+        """Return the last arguments of requests for pages, as of now."""
+        now = time.time()
+        if self.older is not None and not 0 <= self.older <= now:
+            raise UsageError(f"--older {self.older}: expected a number of seconds, not negative")
+        before = "0" if self.older is None else str(int((now - self.older) * 1000))
+        return self.agent, self.type_, self.reason, before
+
+
+_filters = Filters()
 
 
 def register(app: typer.Typer) -> None:
@@ -38,15 +53,15 @@ def register(app: typer.Typer) -> None:
         where: str = WHERE,
         first: int = typer.Option(0, "--first", metavar="N", help="At most this number of letters; 0: all."),
         after: str = typer.Option("", "--after", metavar="PLACE", help="Continue after this place: SERVER:NUMBER."),
-        filters: _Filters = _filters,
+        filters: Filters = _filters,
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> None:
         """List the dead letters of all servers that answer, oldest first. Each has a place, such as s1:17, after which
         the next page begins: --first 100 --after s1:17."""
-        from antecede.cli.dead_pages import Filter, listed
+        from antecede.cli.dead_pages import listed
 
-        letters = listed(where, keys, Filter(*filters, time.time()), first, after)
+        letters = listed(where, keys, filters, first, after)
         if as_json:
             _print_list(letters)
             return
@@ -114,20 +129,19 @@ def _many(group: typer.Typer, name: str, does: str) -> None:
         where: str = WHERE,
         letter: str | None = typer.Argument(None, metavar="ID", help="A dead letter's id, as listed."),
         every: bool = typer.Option(False, "--all", help="All that fit the filters; without filters, all."),
-        filters: _Filters = _filters,
+        filters: Filters = _filters,
         keys: Keys = KEYS,
     ) -> None:
-        from antecede.cli.dead_pages import Filter, many, one_letter
+        from antecede.cli.dead_pages import many, one_letter
 
-        chosen = Filter(*filters, time.time())
-        if (letter is not None) == (every or chosen.any):
+        if (letter is not None) == (every or filters.any):
             raise UsageError("expected the ID of one dead letter, or --all, or filters")
         if letter is not None:
             document = one_letter(where, keys, f"dead-{name}", letter)
         else:
-            document = many(where, keys, name, chosen)
+            document = many(where, keys, name, filters)
             if not document["buried" if name == "bury" else "replayed"] and not document["skipped"]:
-                fit = "that fit the filters" if chosen.any else ""
+                fit = "that fit the filters" if filters.any else ""
                 print(f"nothing to {name}: there are no dead letters {fit}".rstrip(), file=sys.stderr)
         print(json.dumps(document, indent=2))
 

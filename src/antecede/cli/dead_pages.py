@@ -10,37 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import msgspec
-
+from antecede.cli.dead import Filters
 from antecede.cli.live import Access, addresses, ask_server
 from antecede.cli.options import Keys
 from antecede.cli.progress import bar
 from antecede.errors import AntecedeError, ClosedError, MissingError, OverloadError, RefusedError, UsageError
 from antecede.limits import dead_page_letters_max
 from antecede.topology import Address
-
-
-class Filter(msgspec.Struct, frozen=True):
-    """The dead letters that are meant."""
-
-    agent: str
-    type: str
-    reason: str
-    older_seconds: float | None
-    now: float
-
-    @property
-    def any(self) -> bool:
-        """Whether it leaves anything out."""
-        return bool(self.agent or self.type or self.reason or self.older_seconds is not None)
-
-    def arguments(self) -> tuple[str, str, str, str]:
-        """Return the last arguments of a request for a page."""
-        if self.older_seconds is None:
-            return self.agent, self.type, self.reason, "0"
-        if not 0 <= self.older_seconds <= self.now:
-            raise UsageError(f"--older {self.older_seconds}: expected a number of seconds, not negative")
-        return self.agent, self.type, self.reason, str(int((self.now - self.older_seconds) * 1000))
 
 
 class Servers:
@@ -107,12 +83,13 @@ class Servers:
         return server if server in self.addresses else next(iter(self.addresses))
 
 
-def listed(where: str, keys: Keys, chosen: Filter, first: int, after: str) -> Iterator[dict[str, Any]]:
+def listed(where: str, keys: Keys, filters: Filters, first: int, after: str) -> Iterator[dict[str, Any]]:
     """Yield dead letters, server by server, oldest first; at most ``first`` (0: all), after the place ``after``."""
     servers = Servers(where, keys)
     place = _place(after, servers.addresses)
     if first < 0:
         raise UsageError(f"--first {first}: expected a number, not negative")
+    arguments = filters.arguments()
     shown = 0
     for name in servers.addresses:
         number = 0
@@ -124,7 +101,7 @@ def listed(where: str, keys: Keys, chosen: Filter, first: int, after: str) -> It
         def request(page: Any, number: int = number) -> tuple[str, ...]:
             upto = number if page is None else page["upto"]
             most = min(first or dead_page_letters_max, dead_page_letters_max)
-            return "dead-page", str(upto), "0", str(most), *chosen.arguments()
+            return "dead-page", str(upto), "0", str(most), *arguments
 
         for page in servers.pages(name, request):
             for letter in page["letters"]:
@@ -161,18 +138,19 @@ def one_letter(where: str, keys: Keys, command: str, letter: str) -> Any:
     raise UsageError(f"no server has a dead letter {letter!r}{also}")
 
 
-def many(where: str, keys: Keys, action: str, chosen: Filter) -> dict[str, Any]:
+def many(where: str, keys: Keys, action: str, filters: Filters) -> dict[str, Any]:
     """Replay or bury all dead letters that fit, on all servers that answer. Letters that die meanwhile are left."""
     servers = Servers(where, keys)
     done = f"{action}ed" if action == "replay" else "buried"
     document: dict[str, Any] = {done: 0, "skipped": 0, "servers": {}}
+    arguments = filters.arguments()
     with bar(f"{action} dead letters") as (say, tell):
         for name in servers.addresses:
             state, total = {"last": 0, done: 0, "skipped": 0}, 0
 
             def request(page: Any, state: dict[str, int] = state) -> tuple[str, ...]:
                 upto = 0 if page is None else page["upto"]
-                return f"dead-{action}-page", str(upto), str(state["last"]), "0", *chosen.arguments()
+                return f"dead-{action}-page", str(upto), str(state["last"]), "0", *arguments
 
             for page in servers.pages(name, request, patient=True):
                 if not state["last"]:

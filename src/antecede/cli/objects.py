@@ -3,16 +3,14 @@
 import asyncio
 import itertools
 import json
-import sys
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from antecede.cli.campaign import in_parts, parts_of
+from antecede.cli.campaign import parts_of, tally
 from antecede.cli.options import CLIENT, JSON, KEYS, WHERE, Keys
-from antecede.cli.progress import bar
+from antecede.cli.progress import bar, line
 from antecede.errors import UsageError
 
 if TYPE_CHECKING:
@@ -174,8 +172,8 @@ def register(app: typer.Typer) -> None:
                 rows.append(row)
                 if not as_json:
                     print(_study_line(row), flush=True)
-                elif sys.stderr.isatty():
-                    print(f"density {density}: {order}", end="\r", file=sys.stderr, flush=True)
+                else:
+                    line(f"density {density}: {order}")
         if as_json:
             document = {"processes": processes, "messages": messages, "workload": plan.workload, "study": rows}
             print(json.dumps(document, indent=2))
@@ -192,16 +190,11 @@ def register(app: typer.Typer) -> None:
 
         Exit 0: no error was found. 1: a message was out of order, lost or blocked, or an operation was not atomic.
         """
-        began = time.perf_counter()
-        counts: Counter[str] = Counter()
-        failures: list[str] = []
-        for found, lines in in_parts(_play_part, parts_of(range(seed, seed + runs), _chunk), jobs):
-            counts.update(found)
-            failures += lines[: 5 - len(failures)]
-            if sys.stderr.isatty():
-                print(f"{counts['runs']} of {runs} runs", end="\r", file=sys.stderr, flush=True)
-        report = {**counts, "failed": counts["failed"], "failures": failures}
-        report["seconds"] = round(time.perf_counter() - began, 3)
+        parts = parts_of(range(seed, seed + runs), _chunk)
+        counts, failures, seconds = tally(
+            _play_part, parts, jobs, lambda counts: line(f"{counts['runs']} of {runs} runs")
+        )
+        report = {**counts, "failed": counts["failed"], "failures": failures, "seconds": round(seconds, 3)}
         lines = [f"{name.replace('_', ' '):16} {value}" for name, value in report.items()]
         print(json.dumps(report, indent=2) if as_json else "\n".join(lines))
         return 1 if counts["failed"] else 0

@@ -2,7 +2,7 @@
 
 Work that knows its steps reports them (:func:`bar`). Work that must not stop for that only counts, and its counter is
 read now and then (:func:`watched`). Work in several phases says what it does, and may give a counter of the present
-phase (:func:`status`).
+phase (:func:`status`). Work in many short pieces shows a line after each (:func:`line`).
 """
 
 import sys
@@ -60,6 +60,12 @@ def watched(text: str, total: int, done: Callable[[], int]) -> Iterator[None]:
         return
     with bar(text) as (_, tell), _repeated(lambda: tell(min(done(), total), total)):
         yield
+
+
+def line(text: str) -> None:
+    """Show a text on a terminal instead of the previous one."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="\r", file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from antecede.cli.options import JSON
+from antecede.cli.progress import line
 
 if TYPE_CHECKING:
     from antecede.trials.overload import Result as OverloadResult
@@ -174,7 +175,7 @@ def register(app: typer.Typer) -> None:
         from antecede.trials.lies import ORDERS, trial
 
         def tell(lies: int) -> None:
-            _tell(f"{lies:,} of {frames:,} frames")
+            line(f"{lies:,} of {frames:,} frames")
 
         outcome = asyncio.run(trial(seed, frames, ORDERS if order is None else (order,), life, tell))
         mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
@@ -210,8 +211,8 @@ def register(app: typer.Typer) -> None:
         from antecede.trials.overload import Settings, Trial
 
         place = Path(folder or tempfile.mkdtemp(prefix="antecede-overload-"))
-        result = asyncio.run(Trial(place, Settings(seconds, factor, strangers, memory, p99), _tell).run())
-        _tell("")
+        result = asyncio.run(Trial(place, Settings(seconds, factor, strangers, memory, p99), line).run())
+        line("")
         code = _conclude({"trial": "overload", **msgspec.to_builtins(result)}, _overload_text(result), as_json)
         if not code and folder is None:
             shutil.rmtree(place)
@@ -257,14 +258,14 @@ def _simulate(kind: str, play: Callable[[int], Any], figures: Sequence[str], mos
     kept, jobs = Report(options.report, kind), options.jobs
     with ProcessPoolExecutor(jobs) as pool:
         while (done := kept.total(figures[0])) < most and not kept.found:
-            _tell(f"{done:,} of {most:,} {figures[0]}")
+            line(f"{done:,} of {most:,} {figures[0]}")
             first = kept.next_seed(options.seed)
             # A schedule counts at least once.
             last = first + min(_chunk * jobs, most - done)
             seeds = [range(first + job, last, jobs) for job in range(jobs)]
             parts = list(pool.map(partial(_part, play, figures), seeds))
             counts = {figure: sum(part[0][figure] for part in parts) for figure in figures}
-            kept.add({"seed": last - 1, **counts, "found": [line for _, lines in parts for line in lines]})
+            kept.add({"seed": last - 1, **counts, "found": [one for _, found in parts for one in found]})
     return _conclude_campaign(kept, options.as_json, figures)
 
 
@@ -308,7 +309,7 @@ def _play(
     kept = Report(options.report, kind)
     place = Path(options.folder or tempfile.mkdtemp(prefix="antecede-trial-"))
     while (done := kept.total(counted)) < target and not kept.found:
-        _tell(f"{done} of {target} {counted}")
+        line(f"{done} of {target} {counted}")
         seed = kept.next_seed(options.seed)
         outcome = asyncio.run(played(seed, min(most, target - done)))
         kept.add({"seed": seed, **outcome.faults, **msgspec.structs.asdict(outcome.figures)})
@@ -330,14 +331,8 @@ def _conclude(document: dict[str, Any], text: str, as_json: bool) -> int:
         print(json.dumps(document, indent=2))
     else:
         print(f"{text}{len(found)} errors")
-        print("".join(f"  {line}\n" for line in found[:20]), end="")
+        print("".join(f"  {one}\n" for one in found[:20]), end="")
     return 1 if found else 0
-
-
-def _tell(text: str) -> None:
-    """Show how far a trial is, on a terminal."""
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="\r", file=sys.stderr, flush=True)
 
 
 def _overload_text(result: "OverloadResult") -> str:
