@@ -154,6 +154,7 @@ def _show_overtaking(console: Any, run: dict[str, Any]) -> None:
     from antecede.diagram import from_events
     from antecede.trace import match
     from antecede.trace.chain import overtaking_chain
+    from antecede.trace.explain import overtaking, rows_of
 
     late = min(run["verdict"].causal, key=lambda late: (late.source == late.to, late.deliver_index, late.to))
     chain = overtaking_chain(match(run["rows"]), late)
@@ -162,24 +163,7 @@ def _show_overtaking(console: Any, run: dict[str, Any]) -> None:
         f"\n[bold]The first overtaking[/] under {run['name']}: {late.message} from {late.source} to {late.to}"
     )
     console.print(f"is overtaken by {words}.\n")
-    messages = {late.message, *(link.message for link in chain)}
-    places = {(late.message, late.to), *((link.message, link.to) for link in chain)}
-    rows = [
-        row
-        for row in run["rows"]
-        if row.message in messages
-        and ((row.kind == "send") or (row.kind == "deliver" and (row.message, row.process) in places))
-    ]
+    rows = rows_of(overtaking(late, chain))
     involved = sorted({row.process for row in rows})
-    drawing = from_events(_addressed(rows, places), processes=involved, late={(late.message, late.to)})
+    drawing = from_events(rows, processes=involved, late={(late.message, late.to)})
     print_diagram(drawing, sys.stdout)
-
-
-def _addressed(rows: list[Any], places: set[tuple[str, str]]) -> list[Any]:
-    """Return the same rows, with only those destinations that the picture shows."""
-    from msgspec.structs import replace
-
-    return [
-        replace(row, to=tuple(name for name in row.to if (row.message, name) in places)) if row.kind == "send" else row
-        for row in rows
-    ]
