@@ -15,11 +15,6 @@ def print_diagram(diagram: Diagram, stream: IO[str]) -> None:
     print(diagram.text(columns(), unicode="utf" in encoding, colour=coloured(stream)), file=stream)
 
 
-def write_svg(diagram: Diagram, path: str | Path) -> None:
-    """Draw one diagram into a file."""
-    write_svgs([diagram], path)
-
-
 def write_svgs(diagrams: Sequence[Diagram], path: str | Path) -> None:
     """Draw several diagrams into one file, one below the other."""
     from antecede.diagram.svg import draw_stack

@@ -132,7 +132,11 @@ def register(app: typer.Typer) -> None:
                     raise UsageError("--delimiter and --execution are for logs with vector clocks, not for mappings")
                 chosen = _mapping(mapping, pairs, given | {"format": form if form != "auto" else None}, pattern)
                 if save_mapping is not None:
-                    _save(chosen, save_mapping)
+                    from antecede.trace.foreign.mapping import Plan
+
+                    # A mapping that cannot be used is not saved.
+                    Plan(chosen)
+                    _foreign().write_mapping(chosen, save_mapping)
                 report = _foreign().convert_mapped(source, chosen, to, preview, tell)
                 lines = mapped_lines(report, preview)
             else:
@@ -183,14 +187,6 @@ def _mapping(
         changes["map"] = kept.map | _foreign().pairs_of(pairs)
     changed: Mapping = msgspec.structs.replace(kept, **changes)
     return changed
-
-
-def _save(mapping: "Mapping", path: str) -> None:
-    from antecede.trace.foreign.mapping import Plan
-
-    # A mapping that cannot be used is not saved.
-    Plan(mapping)
-    _foreign().write_mapping(mapping, path)
 
 
 def _lines(report: dict[str, Any]) -> list[str]:

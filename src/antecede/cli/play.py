@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from antecede.cli.drawing import print_diagram, write_svg
+from antecede.cli.drawing import print_diagram, write_svgs
 from antecede.cli.options import JSON
 from antecede.cli.wording import counted
 from antecede.errors import AntecedeError, ScenarioError, UsageError
@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
             metadata = Metadata(order=results[0].order, recorded_by="antecede play")
             write_trace(trace, results[0].world.record.events, metadata)
         if results and svg:
-            write_svg(results[0].world.record.diagram(_title(results[0])), svg)
+            write_svgs([results[0].world.record.diagram(_title(results[0]))], svg)
         if as_json:
             print(json.dumps(_document(scenario, specs, plays, raw), indent=2))
         else:

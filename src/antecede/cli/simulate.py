@@ -147,7 +147,7 @@ def _show(figures: dict[str, Any]) -> None:
 
 
 def _draw(rows: list[Any], names: list[str], diagram: bool, svg: str | None, stream: Any) -> None:
-    from antecede.cli.drawing import print_diagram, write_svg
+    from antecede.cli.drawing import print_diagram, write_svgs
     from antecede.diagram import from_events
     from antecede.trace import judge
 
@@ -156,4 +156,4 @@ def _draw(rows: list[Any], names: list[str], diagram: bool, svg: str | None, str
     if diagram:
         print_diagram(drawing, stream)
     if svg is not None:
-        write_svg(drawing, svg)
+        write_svgs([drawing], svg)
