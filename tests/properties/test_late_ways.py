@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antecede.trace import Event, match, pending, streaming
+from antecede.trace.lanes import Arrays, Lanes
 from antecede.trace.matched import Matched
 from antecede.trace.oracle import judge
 
 pytest.importorskip("numpy")
-
-from antecede.trace import arrays
 
 
 def _trace(seed: int, processes: int, messages: int) -> list[Event]:
@@ -40,8 +39,8 @@ def _trace(seed: int, processes: int, messages: int) -> list[Event]:
 @given(st.integers(0, 10**9), st.integers(1, 9), st.integers(0, 40))
 def test_every_way_finds_the_same(seed: int, processes: int, messages: int) -> None:
     trace = match(_trace(seed, processes, messages))
-    wanted = streaming.late_deliveries(trace)
-    assert arrays.late_deliveries(trace) == wanted
+    wanted = streaming.late_deliveries(trace, Lanes)
+    assert streaming.late_deliveries(trace, Arrays) == wanted
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pending, "_senders_min", 0)
         # Bits are swept often, and there are never too many.
@@ -72,23 +71,22 @@ def test_many_processes(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = judge(trace, ("fifo", "causal"))
     assert wanted.causal
     if way == "pending":
-        monkeypatch.setattr(arrays, "late_deliveries", None)
         monkeypatch.setattr(streaming, "late_deliveries", None)
     else:
         monkeypatch.setattr(pending, "_most_pending", lambda walk, awaited: 10**9)
         if way == "arrays":
-            assert arrays.useful_for(trace)
-            monkeypatch.setattr(streaming, "late_deliveries", None)
+            monkeypatch.setattr(streaming, "Lanes", None)
         else:
-            monkeypatch.setattr(arrays, "find_spec", lambda name: None)
-            monkeypatch.setattr(arrays, "late_deliveries", None)
+            monkeypatch.setattr(streaming, "find_spec", lambda name: None)
+            monkeypatch.setattr(streaming, "Arrays", None)
     assert streaming.judge_large(trace, ("fifo", "causal"), every_overtaker=True).causal == wanted.causal
 
 
-def test_few_processes_need_neither() -> None:
+def test_few_processes_need_neither(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = match(_trace(5, 8, 40))
-    assert not arrays.useful_for(trace)
     assert pending.late_deliveries(trace) is None
+    monkeypatch.setattr(streaming, "Arrays", None)
+    assert streaming.judge_large(trace, ("causal",), every_overtaker=True).causal == judge(trace, ("causal",)).causal
 
 
 def test_bits_are_used_again() -> None:

@@ -14,16 +14,16 @@ one can still be among those that are shown.
 """
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from heapq import heappush, heapreplace
+from heapq import heappush, heappushpop
 
 import msgspec
 
 from antecede.errors import UsageError
 from antecede.trace.lanes import Lanes
 from antecede.trace.matched import Matched
-from antecede.trace.schema import ARRIVE, DELIVER, SEND, Event
+from antecede.trace.schema import ARRIVE, DELIVER, Event
+from antecede.trace.streaming import Vectors
 
 _second = 10**9
 _never, _always = -(2**66), 2**66
@@ -193,10 +193,8 @@ class _Pass:
 
     def __init__(self, trace: Matched, fifo: bool, wanted: Wanted, found: Found) -> None:
         self._trace, self._fifo, self._wanted, self._found = trace, fifo, wanted, found
-        self._awaited = Counter(event.message for line in trace.lines for event in line if event.kind == DELIVER)
-        senders = sorted({trace.sends[message or ""][0] for message in self._awaited})
-        self._lane_of = {process: lane for lane, process in enumerate(senders)}
-        self._lanes = Lanes(len(senders))
+        self._vectors = Vectors(trace, Lanes)
+        self._lane_of, self._lanes = self._vectors.lane_of, self._vectors.lanes
         self._receivers = [_Receiver(self._lanes.full()) for _ in trace.lines]
         self._kept = _Kept(found, wanted)
         timed = {event.time is not None for line in trace.lines for event in line if event.kind == DELIVER}
@@ -205,39 +203,19 @@ class _Pass:
         self._timed = True in timed
 
     def run(self) -> Found:
-        trace, lanes, lane_of, awaited = self._trace, self._lanes, self._lane_of, self._awaited
-        known, own, returned = ([0] * len(trace.lines) for _ in range(3))
-        carried: dict[str, int] = {}
-        for process, position, event in trace.in_causal_order():
-            message = event.message or ""
-            if event.kind == SEND and awaited[message]:
-                known[process] = lanes.raised(known[process], lane_of[process], position + 1 - own[process])
-                own[process] = position + 1
-                carried[message] = known[process]
-            elif event.kind == ARRIVE:
-                self._receivers[process].arrivals.setdefault(message, event.time)
+        for process, position, event, vector, late in self._vectors.walk():
+            if event.kind == ARRIVE:
+                self._receivers[process].arrivals.setdefault(event.message or "", event.time)
             elif event.kind == DELIVER:
-                source, sent = trace.sends[message]
-                vector = carried[message]
-                reach = _Reach(lanes.entries(vector), lane_of)
-                self._deliver(process, position, event, vector, reach)
-                reached = returned[process] if source == process else lanes.entry(known[process], lane_of[source])
-                if reached > sent:
-                    self._found.late += 1
-                elif source == process:
-                    returned[process] = sent + 1
-                else:
-                    known[process] = lanes.maximum(known[process], vector)
-                    returned[process] = max(returned[process], reach.of(process))
-                awaited[message] -= 1
-                if not awaited[message]:
-                    del carried[message]
+                self._deliver(process, position, event, vector)
+                self._found.late += late
         self._found.races = self._kept.ascending()
         return self._found
 
-    def _deliver(self, process: int, position: int, event: Event, vector: int, reach: _Reach) -> None:
+    def _deliver(self, process: int, position: int, event: Event, vector: int) -> None:
         """Find the races whose second message is delivered here."""
         here, kept, lanes = self._receivers[process], self._kept, self._lanes
+        reach = _Reach(lanes.entries(vector), self._lane_of)
         source, sent = self._trace.sends[event.message or ""]
         clock = here.clock(event, source, self._fifo)
         begin = reach.of(process)
@@ -256,7 +234,7 @@ class _Pass:
                     slack = clock.slack_of(here.clocks[number])
                     kept.add(process, position, here.positions[number], slack, not count)
         if sent + 1 < earliest:
-            here.firsts = lanes.raised(here.firsts, lane, sent + 1 - earliest)
+            here.firsts = lanes.replaced(here.firsts, lane, sent + 1)
         here.delivered(position, source, sent, clock)
 
 
@@ -265,7 +243,8 @@ class _Kept:
 
     def __init__(self, found: Found, wanted: Wanted) -> None:
         self._found, self._wanted = found, wanted
-        self._heap: list[_Backwards] = []
+        self._heap: list[tuple[int, int, int, int, int]] = []
+        """The fields of each race, negated, so that the largest race is on top."""
 
     def add(self, at: int, second: int, first: int, slack: int | None, count: bool) -> None:
         """Keep a race if it is among the first, and count it unless it was already counted."""
@@ -274,41 +253,27 @@ class _Kept:
             return
         self._found.pairs += count
         self._found.untimed += count and slack is None
-        heap = self._heap
-        if len(heap) < self._wanted.first:
-            heappush(heap, _Backwards(Race(slack is None, slack or 0, at, second, first)))
-        elif heap and (slack is None, slack or 0) <= (heap[0].race.untimed, heap[0].race.slack):
-            race = Race(slack is None, slack or 0, at, second, first)
-            if race < heap[0].race:
-                heapreplace(heap, _Backwards(race))
+        race = -(slack is None), -(slack or 0), -at, -second, -first
+        if len(self._heap) < self._wanted.first:
+            heappush(self._heap, race)
+        elif self._heap:
+            heappushpop(self._heap, race)
 
     def since(self, clock: _Clock) -> int:
         """Return the earliest time from which a race with this second message is still among the first."""
-        if len(self._heap) < self._wanted.first or not self._heap or self._heap[0].race.untimed:
+        if len(self._heap) < self._wanted.first or not self._heap or self._heap[0][0]:
             return _never
-        return clock.earliest - self._heap[0].race.slack
+        return clock.earliest + self._heap[0][1]
 
     def open_to(self, at: int, timed: bool) -> bool:
         """Return whether a race at this process can be among the first. Without times, the first processes come first,
         and in each of them its first deliveries."""
         if len(self._heap) < self._wanted.first or timed:
             return bool(self._wanted.first)
-        return bool(self._heap) and at < self._heap[0].race.at
+        return bool(self._heap) and at < -self._heap[0][2]
 
     def ascending(self) -> list[Race]:
-        return sorted(one.race for one in self._heap)
-
-
-class _Backwards:
-    """A race that sorts in reverse, so that a heap has the largest on top."""
-
-    __slots__ = ("race",)
-
-    def __init__(self, race: Race) -> None:
-        self.race = race
-
-    def __lt__(self, other: "_Backwards") -> bool:
-        return other.race < self.race
+        return sorted(Race(bool(untimed), *(-field for field in rest)) for untimed, *rest in self._heap)
 
 
 def _times(trace: Matched) -> Iterator[int]:

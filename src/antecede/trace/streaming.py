@@ -1,17 +1,16 @@
 """The oracle's verdicts on large traces: one pass in causal order, with a vector for each process.
 
-Let V_q be process q's vector: for each sender p, how many of p's events are in q's past. A send increases the sender's
-own entry and the message carries the vector; a delivery takes the maximum. **A delivery of m, sent by p, at q ≠ p is
-late iff V_q already covers send(m)** just before it: q can know of p's events through deliveries only, so this is the
-definition in :mod:`antecede.trace.oracle`. A message that q sent to itself is always covered by V_q; it is compared
-with the largest own entry that deliveries brought back.
+Let V_q be process q's vector: for each sender p, how many of p's events q has learned of through deliveries, also for q
+itself. A message carries the vector of its sender, in which the sender's own entry is the position of the send. A
+delivery takes the maximum. **A delivery of m, sent by p, at q is late iff V_q already covers send(m)** just before it:
+this is the definition in :mod:`antecede.trace.oracle`.
 
-A late delivery adds nothing new, so its maximum is skipped. A carried vector is dropped with the message's last
-delivery, a process's vector with its last event. The walk (:mod:`antecede.trace.matched`) determines how many exist at
-once.
+A send changes no vector, so messages share that of their sender. A late delivery adds nothing new, so its maximum is
+skipped. A carried vector is dropped with the message's last delivery, a process's vector with its last event. The walk
+(:mod:`antecede.trace.matched`) determines how many exist at once.
 
 With many processes there are faster ways to the same answer: sets of pending messages, if these are few
-(:mod:`antecede.trace.pending`), and arrays, if numpy is installed (:mod:`antecede.trace.arrays`).
+(:mod:`antecede.trace.pending`), and vectors as arrays, if numpy is installed (:mod:`antecede.trace.lanes`).
 
 **Overtakers** are searched afterwards, only for the messages that were late: a second pass carries sets of those
 messages only, as the oracle does with all. The first delivery that brings a message's bit to q is the answer.
@@ -20,10 +19,12 @@ messages only, as the oracle does with all. The first delivery that brings a mes
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from typing import Any, Generic, TypeVar
 
-from antecede.trace import arrays, pending
+from antecede.trace import pending
 from antecede.trace.assumed import certain
-from antecede.trace.lanes import Lanes
+from antecede.trace.lanes import Arrays, Lanes
 from antecede.trace.matched import Matched
 from antecede.trace.oracle import judge_merges
 from antecede.trace.schema import DELIVER, SEND, Event
@@ -31,6 +32,12 @@ from antecede.trace.verdicts import Late, Verdict
 
 _asked_at_once = 8_192
 """Late messages whose overtakers are searched in one pass: one bit each, in every carried set."""
+
+_arrays_min = 64
+"""Below this number of processes a packed integer is as fast as an array."""
+
+
+Kind = TypeVar("Kind", Lanes, Arrays)
 
 
 def judge_large(trace: Matched, orders: Sequence[str], every_overtaker: bool = False) -> Verdict:
@@ -60,49 +67,52 @@ def _all_late(trace: Matched) -> list[Event]:
     found = pending.late_deliveries(trace)
     if found is not None:
         return found
-    return arrays.late_deliveries(trace) if arrays.useful_for(trace) else late_deliveries(trace)
+    many = len(trace.lines) >= _arrays_min and find_spec("numpy") is not None
+    return late_deliveries(trace, Arrays) if many else late_deliveries(trace, Lanes)
 
 
-def late_deliveries(trace: Matched) -> list[Event]:
-    """The deliveries that violate causal order, in the order of the walk."""
-    sends = trace.sends
-    awaited = Counter(event.message for line in trace.lines for event in line if event.kind == DELIVER)
-    senders = sorted({sends[message or ""][0] for message in awaited})
-    lane_of = {process: lane for lane, process in enumerate(senders)}
-    lanes = Lanes(len(senders))
-    ends = [len(line) - 1 for line in trace.lines]
-    known = [0] * len(trace.lines)
-    own = [0] * len(trace.lines)
-    """The own entry of each process's vector."""
-    returned = [0] * len(trace.lines)
-    """The largest own entry that deliveries brought back."""
-    carried: dict[str, int] = {}
-    late: list[Event] = []
-    for process, position, event in trace.in_causal_order():
-        message = event.message or ""
-        if event.kind == SEND:
-            if awaited[message]:
-                known[process] = lanes.raised(known[process], lane_of[process], position + 1 - own[process])
-                own[process] = position + 1
-                carried[message] = known[process]
-        elif event.kind == DELIVER:
-            source, sent = sends[message]
-            reached = returned[process] if source == process else lanes.entry(known[process], lane_of[source])
-            if reached > sent:
-                late.append(event)
-            elif source == process:
-                returned[process] = sent + 1
+def late_deliveries(trace: Matched, kind: type[Kind]) -> list[Event]:
+    """Return the deliveries that violate causal order, in the order of the walk."""
+    return [event for _, _, event, _, late in Vectors(trace, kind).walk() if late]
+
+
+class Vectors(Generic[Kind]):
+    """The vectors of a trace, for one walk; only processes whose messages are delivered have an entry, their *lane*."""
+
+    def __init__(self, trace: Matched, kind: type[Kind]) -> None:
+        self._trace = trace
+        self._awaited = Counter(event.message for line in trace.lines for event in line if event.kind == DELIVER)
+        senders = sorted({trace.sends[message or ""][0] for message in self._awaited})
+        self.lane_of = {process: lane for lane, process in enumerate(senders)}
+        self.lanes: Kind = kind(len(senders))
+
+    def walk(self) -> Iterator[tuple[int, int, Event, Any, bool]]:
+        """Yield process, position and event in causal order; for a delivery also the vector of its message, and whether
+        it is late."""
+        trace, awaited, lane_of = self._trace, self._awaited, self.lane_of
+        lanes: Kind = self.lanes
+        ends = [len(line) - 1 for line in trace.lines]
+        known: list[Any] = [lanes.zero] * len(trace.lines)
+        carried: dict[str, Any] = {}
+        for process, position, event in trace.in_causal_order():
+            message = event.message or ""
+            if event.kind == DELIVER:
+                source, sent = trace.sends[message]
+                mine, lane = known[process], lane_of[source]
+                vector = lanes.replaced(carried[message], lane, sent + 1)
+                late = lanes.entry(mine, lane) > sent
+                yield process, position, event, vector, late
+                if not late:
+                    known[process] = lanes.maximum(mine, vector)
+                awaited[message] -= 1
+                if not awaited[message]:
+                    del carried[message]
             else:
-                vector = carried[message]
-                known[process] = lanes.maximum(known[process], vector)
-                if process in lane_of:
-                    returned[process] = max(returned[process], lanes.entry(vector, lane_of[process]))
-            awaited[message] -= 1
-            if not awaited[message]:
-                del carried[message]
-        if position == ends[process]:
-            known[process] = 0
-    return late
+                yield process, position, event, None, False
+                if event.kind == SEND and awaited[message]:
+                    carried[message] = known[process]
+            if position == ends[process]:
+                known[process] = lanes.zero
 
 
 def _overtakers(trace: Matched, late: list[Late]) -> list[Late]:
@@ -150,38 +160,19 @@ def _overtakers(trace: Matched, late: list[Late]) -> list[Late]:
 def _fifo(trace: Matched) -> list[Late]:
     late: list[Late] = []
     for line, origins in zip(trace.lines, trace.origins, strict=True):
-        newest: dict[int, int] = {}
-        overtaken = []
+        # For each sender, the sends that were newer than all delivered before, and their places here. The first of them
+        # after the send of m overtook m.
+        newest: dict[int, list[tuple[int, int]]] = {}
         for position, origin in enumerate(origins):
             if origin is not None:
                 source, sent = origin
-                if newest.get(source, -1) > sent:
-                    overtaken.append(position)
+                own = newest.setdefault(source, [])
+                if own and own[-1][0] > sent:
+                    place = own[bisect_right(own, (sent, position))][1]
+                    late.append(_late(trace, line[position], line[place].message or ""))
                 else:
-                    newest[source] = sent
-        if overtaken:
-            late += _fifo_overtakers(trace, line, origins, overtaken)
+                    own.append((sent, position))
     return sorted(late)
-
-
-def _fifo_overtakers(
-    trace: Matched, line: list[Event], origins: list[tuple[int, int] | None], overtaken: list[int]
-) -> Iterator[Late]:
-    """The late deliveries of one line, each with the first message that overtook it."""
-    # Keep, for each sender, the deliveries that were newer than all before them. The first of these with a later
-    # message than m overtook m.
-    newest: dict[int, tuple[list[int], list[int]]] = {}
-    late = set(overtaken)
-    for position, origin in enumerate(origins):
-        if origin is None:
-            continue
-        source, sent = origin
-        sends, places = newest.setdefault(source, ([], []))
-        if position in late:
-            yield _late(trace, line[position], line[places[bisect_right(sends, sent)]].message or "")
-        else:
-            sends.append(sent)
-            places.append(position)
 
 
 def _late(trace: Matched, event: Event, overtaken_by: str = "") -> Late:
