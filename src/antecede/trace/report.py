@@ -29,6 +29,20 @@ from antecede.trace.verdicts import ORDERS, Late, Verdict, known_orders
 Path_ = str | os.PathLike[str]
 
 
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Pause Python's garbage collector: millions of tuples are made here, none of them in a cycle, and it would examine
+    all."""
+    paused = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if paused:
+            gc.enable()
+
+
+@_without_collector()
 def verify(
     paths: Sequence[Path_],
     orders: Sequence[str] = ("fifo", "causal"),
@@ -46,32 +60,6 @@ def verify(
     judged by its guarantee (:mod:`antecede.trace.epochs`), unless the orders are to be judged ``everywhere``.
     """
     asked = known_orders(orders)
-    with _without_collector():
-        return _verify(paths, asked, quarantine, late, keep, conflicts, everywhere)
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Pause Python's garbage collector: millions of tuples are made here, none of them in a cycle, and it would examine
-    all."""
-    paused = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if paused:
-            gc.enable()
-
-
-def _verify(
-    paths: Sequence[Path_],
-    asked: Sequence[str],
-    quarantine: Path_ | None,
-    late: Path_ | None,
-    keep: Callable[[Event], bool] | None,
-    conflicts: Conflicts | None,
-    everywhere: bool,
-) -> dict[str, Any]:
     started = time.perf_counter()
     orders = tuple(order for order in (*ORDERS, "significant") if order in asked)
     used = NEEDED_BY_INSTANCES if "significant" in orders else ()
