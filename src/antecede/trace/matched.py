@@ -20,6 +20,7 @@ import msgspec
 
 from antecede.errors import TraceError
 from antecede.trace.schema import DELIVER, HOP, SEND, Event
+from antecede.trace.verdicts import Late
 
 _by_index = attrgetter("index")
 
@@ -38,6 +39,12 @@ class Matched(msgspec.Struct, frozen=True):
         """The send event of a message."""
         process, position = self.sends[message]
         return self.lines[process][position]
+
+    def late(self, delivery: Event, overtaken_by: str = "", rule: str = "") -> Late:
+        """The finding that a delivery is late."""
+        message = delivery.message or ""
+        send = self.sent(message)
+        return Late(delivery.index, delivery.process, message, send.process, send.index, overtaken_by, rule)
 
     def undelivered(self) -> int:
         """Return the number of undelivered pairs of a message and a destination; unknown destinations do not count."""

@@ -78,7 +78,7 @@ def _causal(trace: Matched) -> list[Late]:
                 bit = bits[message]
                 if brought & bit:
                     first = next(e.message for e in line if e.kind == DELIVER and carried[e.message or ""] & bit)
-                    late.append(_late(trace, event, first))
+                    late.append(trace.late(event, first or ""))
                 brought |= carried[message]
     return sorted(late)
 
@@ -91,7 +91,7 @@ def _fifo(trace: Matched) -> list[Late]:
             if event.kind == DELIVER:
                 source, sent = trace.sends[event.message or ""]
                 if sent < newest.get(source, -1):
-                    late.append(_late(trace, event, fifo_overtaker(trace, line, source, sent)))
+                    late.append(trace.late(event, fifo_overtaker(trace, line, source, sent)))
                 else:
                     newest[source] = sent
     return sorted(late)
@@ -105,13 +105,6 @@ def fifo_overtaker(trace: Matched, line: list[Event], source: int, sent: int) ->
             if other == source and position > sent:
                 return event.message or ""
     raise AssertionError("a late delivery was overtaken by nothing")
-
-
-def _late(trace: Matched, event: Event, overtaken_by: str | None) -> Late:
-    assert event.message is not None
-    assert overtaken_by is not None
-    send = trace.sent(event.message)
-    return Late(event.index, event.process, event.message, send.process, send.index, overtaken_by)
 
 
 def judge_merges(trace: Matched, verdict: Verdict) -> None:

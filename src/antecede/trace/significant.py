@@ -74,7 +74,7 @@ def judge_significant(trace: Matched, conflicts: Conflicts, every_overtaker: boo
     late = _late_places(trace, instances, cells)
     crossed = _crossed(trace, instances, cells, late)
     found = sorted(
-        [(_late(trace, place, "", ""), place) for place in late]
+        [(_late(trace, place), place) for place in late]
         + [(_late(trace, place, other, "agreement"), place) for place, other in crossed.items()]
     )
     asked = [place for one, place in (found if every_overtaker else found[:1]) if not one.rule]
@@ -253,7 +253,6 @@ def _requests(trace: Matched, instances: Instances, cells: Cells) -> Iterator[_R
                     yield _Request(process, position, cell, event.message or "")
 
 
-def _late(trace: Matched, place: Place, overtaken_by: str, rule: str) -> Late:
-    event = trace.lines[place[0]][place[1]]
-    send = trace.sent(event.message or "")
-    return Late(event.index, event.process, event.message or "", send.process, send.index, overtaken_by, rule)
+def _late(trace: Matched, place: Place, overtaken_by: str = "", rule: str = "") -> Late:
+    process, position = place
+    return trace.late(trace.lines[process][position], overtaken_by, rule)

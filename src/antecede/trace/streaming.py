@@ -22,6 +22,8 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any, Generic, TypeVar
 
+from msgspec.structs import replace
+
 from antecede.trace import pending
 from antecede.trace.assumed import certain
 from antecede.trace.lanes import Arrays, Lanes
@@ -51,7 +53,7 @@ def judge_large(trace: Matched, orders: Sequence[str], every_overtaker: bool = F
         verdict.fifo = _fifo(sure)
         verdict.fifo_undecided = 0 if sure is trace else len(_fifo(trace)) - len(verdict.fifo)
     if "causal" in orders:
-        late = sorted(_late(sure, event) for event in _all_late(sure))
+        late = sorted(map(sure.late, _all_late(sure)))
         verdict.causal_undecided = 0 if sure is trace else len(_all_late(trace)) - len(late)
         asked = late if every_overtaker else late[:1]
         for start in range(0, len(asked), _asked_at_once):
@@ -144,17 +146,7 @@ def _overtakers(trace: Matched, late: list[Late]) -> list[Late]:
                 overtaken ^= lowest
             if len(answers) == len(late):
                 break
-    return [
-        Late(
-            delivery.deliver_index,
-            delivery.to,
-            delivery.message,
-            delivery.source,
-            delivery.send_index,
-            answers[delivery.to, bits[delivery.message]],
-        )
-        for delivery in late
-    ]
+    return [replace(delivery, overtaken_by=answers[delivery.to, bits[delivery.message]]) for delivery in late]
 
 
 def _fifo(trace: Matched) -> list[Late]:
@@ -169,13 +161,7 @@ def _fifo(trace: Matched) -> list[Late]:
                 own = newest.setdefault(source, [])
                 if own and own[-1][0] > sent:
                     place = own[bisect_right(own, (sent, position))][1]
-                    late.append(_late(trace, line[position], line[place].message or ""))
+                    late.append(trace.late(line[position], line[place].message or ""))
                 else:
                     own.append((sent, position))
     return sorted(late)
-
-
-def _late(trace: Matched, event: Event, overtaken_by: str = "") -> Late:
-    assert event.message is not None
-    send = trace.sent(event.message)
-    return Late(event.index, event.process, event.message, send.process, send.index, overtaken_by)
