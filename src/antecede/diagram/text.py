@@ -20,46 +20,27 @@ from rich.cells import cell_len, set_cell_size
 
 from antecede.diagram.computation import Diagram, Flight, Point
 
-_unicode = {
-    "line": "│",
-    "holding": "║",
-    "dash": "─",
-    "cross": "┼",
-    "cross holding": "╫",
-    "from right": "├",
-    "from left": "┤",
-    "right": "▶",
-    "left": "◀",
-    "self": "◀",
-    "send": "■",
-    "local": "·",
-    "deliver": "●",
-    "late": "◉",
-    "hold": "○",
-    "repeat": "×",
-    "drop": "×",
-    "cut": "…",
+_signs = {
+    "line": ("│", "|"),
+    "holding": ("║", "H"),
+    "dash": ("─", "-"),
+    "cross": ("┼", "|"),
+    "cross holding": ("╫", "H"),
+    "from right": ("├", "|"),
+    "from left": ("┤", "|"),
+    "right": ("▶", ">"),
+    "left": ("◀", "<"),
+    "self": ("◀", "<"),
+    "send": ("■", "S"),
+    "local": ("·", "."),
+    "deliver": ("●", "*"),
+    "late": ("◉", "!"),
+    "hold": ("○", "o"),
+    "repeat": ("×", "x"),
+    "drop": ("×", "x"),
+    "cut": ("…", "~"),
 }
-_ascii = {
-    "line": "|",
-    "holding": "H",
-    "dash": "-",
-    "cross": "|",
-    "cross holding": "H",
-    "from right": "|",
-    "from left": "|",
-    "right": ">",
-    "left": "<",
-    "self": "<",
-    "send": "S",
-    "local": ".",
-    "deliver": "*",
-    "late": "!",
-    "hold": "o",
-    "repeat": "x",
-    "drop": "x",
-    "cut": "~",
-}
+"""Each sign in Unicode, and in ASCII."""
 _meanings = {
     "send": "sent",
     "hold": "arrived, held",
@@ -96,7 +77,7 @@ class _Canvas:
     """The positions of the lines, and the row that is being drawn."""
 
     def __init__(self, diagram: Diagram, width: int, unicode: bool) -> None:
-        self.signs = _unicode if unicode else _ascii
+        self.signs = {name: forms[0] if unicode else forms[1] for name, forms in _signs.items()}
         self.unicode = unicode
         self.diagram = diagram
         count = len(diagram.processes)
