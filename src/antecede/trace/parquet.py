@@ -51,17 +51,22 @@ def check_installed() -> None:
     _pyarrow()
 
 
+def opened_file(file: IO[bytes] | str, where: str) -> tuple[Any, Any, Any]:
+    """Return pyarrow, an open Parquet file and its schema."""
+    pa = _pyarrow()
+    try:
+        opened = pa.parquet.ParquetFile(file)
+        return pa, opened, opened.schema_arrow
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise TraceError(f"{where}: not a readable Parquet file: {one_line(error)}") from None
+
+
 def read(file: IO[bytes], where: str, keep_raw: bool = True) -> tuple[Metadata | None, Iterator[Item]]:
     """The metadata of a Parquet file, if it has any, and its rows, numbered from 1.
 
     A row has no text; ``keep_raw`` adds it as JSON.
     """
-    pa = _pyarrow()
-    try:
-        opened = pa.parquet.ParquetFile(file)
-        schema = opened.schema_arrow
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise TraceError(f"{where}: not a readable Parquet file: {_line(error)}") from None
+    pa, opened, schema = opened_file(file, where)
     twice = [name for name in COLUMNS if schema.names.count(name) > 1]
     if twice:
         raise TraceError(f"{where}: column {twice[0]} is given twice")
@@ -79,7 +84,7 @@ def _rows(pa: Any, opened: Any, schema: Any, where: str, keep_raw: bool) -> Iter
         try:
             batch = next(batches, None)
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise TraceError(f"{where}: row {number + 1}: damaged Parquet file: {_line(error)}") from None
+            raise TraceError(f"{where}: row {number + 1}: damaged Parquet file: {one_line(error)}") from None
         if batch is None:
             return
         for item in items_in(batch, folded, number + 1, keep_raw):
@@ -183,23 +188,18 @@ def _names(pa: Any, column: Any) -> list[Any]:
     return [None if code is None else names[code] for code in encoded.indices.to_pylist()]
 
 
-def _texts(pa: Any, column: Any) -> list[str | None]:
-    _require(pa.types.is_string(column.type))
-    texts: list[str | None] = column.to_pylist()
-    return texts
+def _typed(kind: str) -> Callable[[Any, Any], list[Any]]:
+    """Return a reader for columns of one type, by the name of its test in ``pyarrow.types``."""
+
+    def read(pa: Any, column: Any) -> list[Any]:
+        _require(getattr(pa.types, kind)(column.type))
+        values: list[Any] = column.to_pylist()
+        return values
+
+    return read
 
 
-def _numbers(pa: Any, column: Any) -> list[int]:
-    _require(pa.types.is_int64(column.type))
-    numbers: list[int] = column.to_pylist()
-    return numbers
-
-
-def _flags(pa: Any, column: Any) -> list[bool | None]:
-    _require(pa.types.is_boolean(column.type))
-    flags: list[bool | None] = column.to_pylist()
-    return flags
-
+_texts, _numbers, _flags = map(_typed, ("is_string", "is_int64", "is_boolean"))
 
 _usual: dict[str, Callable[[Any, Any], list[Any]]] = {
     "stamp_bytes": _numbers,
@@ -263,7 +263,7 @@ def _dicts(pa: Any, batch: Any) -> list[Any]:
             try:
                 rows += known.slice(i, 1).to_pylist()
             except failures as error:
-                rows.append(Fault("unreadable_line", f"a value cannot be read: {_line(error)}"))
+                rows.append(Fault("unreadable_line", f"a value cannot be read: {one_line(error)}"))
     for i, name in enumerate(names):
         if name not in COLUMNS:
             try:
@@ -305,7 +305,8 @@ def _raw(row: dict[str, Any]) -> bytes:
     return text[: limits.raw_text_bytes_max]
 
 
-def _line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+    """Return the first line of an error of pyarrow."""
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 

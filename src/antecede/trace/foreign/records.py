@@ -13,7 +13,6 @@ A line may have ``foreign_line_bytes_max`` bytes, a line of JSON ``trace_line_by
 import csv
 import re
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,6 +22,7 @@ from antecede.errors import TraceError, UsageError
 from antecede.trace.foreign.files import ForeignFile
 from antecede.trace.foreign.guard import Guard
 from antecede.trace.foreign.mapping import Plan
+from antecede.trace.parquet import one_line, opened_file
 
 _delimiters = ",;\t|"
 _errors = (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError, OverflowError)
@@ -156,7 +156,7 @@ def _parquet(file: ForeignFile) -> Iterator[Record]:
 
 def parquet_rows(file: ForeignFile) -> Iterator[tuple[int, dict[str, Any]]]:
     """Return the rows of a Parquet file, numbered from 1, with nanoseconds for timestamps."""
-    pa, opened = _opened(file)
+    pa, opened, _ = _opened(file)
     number = 0
     try:
         for batch in opened.iter_batches(batch_size=_batch_rows):
@@ -164,29 +164,18 @@ def parquet_rows(file: ForeignFile) -> Iterator[tuple[int, dict[str, Any]]]:
                 number += 1
                 yield number, fields
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        raise TraceError(f"{file.name}: row {number + 1}: cannot be read as Parquet: {_line(error)}") from None
+        raise TraceError(f"{file.name}: row {number + 1}: cannot be read as Parquet: {one_line(error)}") from None
 
 
 def parquet_columns(file: ForeignFile) -> list[str]:
     """The names of a Parquet file's columns."""
-    return list(_opened(file)[1].schema_arrow.names)
+    return list(_opened(file)[2].names)
 
 
-def _opened(file: ForeignFile) -> tuple[Any, Any]:
-    try:
-        pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError:
-        raise TraceError("Parquet needs pyarrow: install antecede[spark]") from None
+def _opened(file: ForeignFile) -> tuple[Any, Any, Any]:
     if file.path is None:
         raise TraceError(f"{file.name}: Parquet cannot be read from a pipe; give a file")
-    try:
-        return pa, pq.ParquetFile(file.path)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise TraceError(f"{file.name}: not a readable Parquet file: {_line(error)}") from None
-
-
-def _line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+    return opened_file(file.path, file.name)
 
 
 def _plain(pa: Any, batch: Any) -> Any:
