@@ -6,7 +6,7 @@ Metadata go into the Parquet file itself, or beside a JSON Lines file as ``FILE.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -117,9 +117,16 @@ class TraceWriter:
 _line_endings = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
 
 
-def write_trace(path: str | os.PathLike[str], events: Iterable[Event], metadata: Metadata | None = None) -> int:
-    """Write a whole trace; return the number of its events."""
+def write_trace(
+    path: str | os.PathLike[str],
+    events: Iterable[Event],
+    metadata: Metadata | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> int:
+    """Write a whole trace; return the number of its events. ``say`` is called with the progress."""
     with TraceWriter(path, metadata) as trace:
         for event in events:
             trace.write(event)
+            if trace.events % 100_000 == 0:
+                say(f"{trace.events:,} rows written")
     return trace.events

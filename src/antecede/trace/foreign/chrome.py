@@ -16,11 +16,9 @@ import msgspec
 
 from antecede import limits
 from antecede.errors import TraceError
-from antecede.trace.foreign.files import ForeignFile
+from antecede.trace.foreign.files import JSON_ERRORS, ForeignFile
 from antecede.trace.foreign.times import nanoseconds
 from antecede.trace.foreign.weave import Moment, Woven, mark_ties
-
-_errors = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 class _Document(msgspec.Struct, frozen=True):
@@ -65,12 +63,12 @@ class Flows:
                 listed = msgspec.json.decode(data, type=list[msgspec.Raw])
             else:
                 listed = msgspec.json.decode(data, type=_Document).trace_events
-        except _errors as error:
+        except JSON_ERRORS as error:
             raise TraceError(f"{file.name}: not a document of trace events: {error}") from None
         for number, raw in enumerate(listed, 1):
             try:
                 self._take(msgspec.json.decode(raw, type=_Event), file, number)
-            except _errors as error:
+            except JSON_ERRORS as error:
                 file.unreadable(None, f"event {number}: {error}")
 
     def _take(self, event: _Event, file: ForeignFile, number: int) -> None:

@@ -25,7 +25,7 @@ from antecede.trace.foreign.spans import Spans
 from antecede.trace.foreign.temporal import History
 from antecede.trace.foreign.weave import Woven
 from antecede.trace.schema import Metadata
-from antecede.trace.writer import TraceWriter
+from antecede.trace.writer import write_trace
 
 _span_readers = {"zipkin": span_json.zipkin, "otlp": span_json.otlp, "jaeger": span_json.jaeger}
 _collectors: dict[str, Callable[[], "Collector"]] = {
@@ -36,6 +36,9 @@ _collectors: dict[str, Callable[[], "Collector"]] = {
     "temporal": History,
     "cloudevents": CloudEvents,
 }
+
+_figures = ("unlogged", "merges", "early_children", "early_messages", "without_parent", "duplicates")
+"""Figures that only some collectors have."""
 
 _columns_shown = 12
 
@@ -188,13 +191,7 @@ def _write(
         return sum(1 for _ in woven.events())
     formats = sorted({str(file["format"]) for file in files})
     recorded_by = f"antecede {__version__} import of {', '.join(formats)}"
-    metadata = Metadata(recorded_by=recorded_by, assumed=woven.assumed() or None)
-    with TraceWriter(to, metadata) as trace:
-        for event in woven.events():
-            trace.write(event)
-            if trace.events % 100_000 == 0:
-                say(f"{trace.events:,} rows written")
-    return trace.events
+    return write_trace(to, woven.events(), Metadata(recorded_by=recorded_by, assumed=woven.assumed() or None), say)
 
 
 def _about(execution: str, woven: Woven, rows: int, to: str | os.PathLike[str] | None) -> dict[str, Any]:
@@ -219,8 +216,6 @@ def _report(
     unreadable: Unreadable,
     to: str | os.PathLike[str] | None,
 ) -> dict[str, Any]:
-    spans = collector if isinstance(collector, Spans) else None
-    linked = collector if isinstance(collector, Spans | CloudEvents) else None
     assumed: Counter[str] = Counter()
     for trace in traces:
         assumed.update(trace["assumed"])
@@ -242,10 +237,5 @@ def _report(
         "assumed": dict(assumed),
         "before_send": total("before_send"),
         "cycle": total("cycle"),
-        "unlogged": collector.unlogged if isinstance(collector, Logs) else None,
-        "merges": collector.merges if isinstance(collector, Editing) else None,
-        "early_children": spans.early_children if spans else None,
-        "early_messages": linked.early_messages if linked else None,
-        "without_parent": linked.without_parent if linked else None,
-        "duplicates": linked.duplicates if linked else None,
+        **{figure: getattr(collector, figure, None) for figure in _figures},
     }

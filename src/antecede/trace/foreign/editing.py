@@ -17,7 +17,7 @@ import msgspec
 
 from antecede import limits
 from antecede.errors import TraceError
-from antecede.trace.foreign.files import ForeignFile
+from antecede.trace.foreign.files import JSON_ERRORS, ForeignFile
 from antecede.trace.foreign.weave import Moment, Woven
 from antecede.trace.schema import INT64_MAX
 
@@ -77,7 +77,7 @@ class Editing:
             raise TraceError(f"{file.name}: expected only one editing recording per import")
         try:
             listed = msgspec.json.decode(file.document(), type=_Document).txns
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        except JSON_ERRORS as error:
             raise TraceError(f"{file.name}: not an editing recording: {error}") from None
         if len(listed) > limits.foreign_events_max:
             raise TraceError(f"{file.name}: more transactions than one import can hold")
@@ -85,7 +85,7 @@ class Editing:
         for number, raw in enumerate(listed):
             try:
                 said = msgspec.json.decode(raw, type=_Transaction)
-            except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            except JSON_ERRORS as error:
                 file.unreadable(None, f"transaction {number}: {error}")
                 continue
             if any(parent not in done for parent in said.parents):

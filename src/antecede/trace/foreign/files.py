@@ -13,7 +13,9 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import BinaryIO
+from typing import BinaryIO, Final
+
+import msgspec
 
 from antecede import limits
 from antecede.errors import TraceError, UsageError
@@ -25,6 +27,8 @@ _head_bytes = 256 * 1024
 _first_shown = 5
 _endings = (".log", ".txt", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
 _metadata_ending = ".meta.json"
+JSON_ERRORS: Final = (msgspec.MsgspecError, RecursionError, ValueError, OverflowError)
+"""The errors of text that is not JSON, or not of the expected types."""
 _torn = (EOFError, gzip.BadGzipFile, zlib.error)
 
 

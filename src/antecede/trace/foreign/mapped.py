@@ -34,7 +34,7 @@ from antecede.trace.foreign.mapping import Mapping, Plan, Value, field, text_of
 from antecede.trace.foreign.records import Record, form_of, records_of
 from antecede.trace.foreign.times import nanoseconds
 from antecede.trace.schema import DELIVER, LOCAL, SEND, Event, Metadata
-from antecede.trace.writer import TraceWriter
+from antecede.trace.writer import write_trace
 
 _kinds = {"send.": SEND, "deliver.": DELIVER, "": LOCAL}
 _shown_max = 5
@@ -248,18 +248,10 @@ def convert_mapped(
     if not preview and report["advice"] is not None and not (report["sends"] and report["deliveries"]):
         raise TraceError(f"{files[0]['file']}: {report['advice']}")
     if to is not None and not preview:
-        _write(mapped, to, say)
+        recorded_by = f"antecede {__version__} import by a mapping"
+        write_trace(to, mapped.rows(), Metadata(recorded_by=recorded_by, assumed=mapped.assumed() or None), say)
         report["to"] = os.fsdecode(to)
     return report | {"seconds": round(time.perf_counter() - started, 3)}
-
-
-def _write(mapped: Mapped, to: str | os.PathLike[str], say: Callable[[str], None]) -> None:
-    recorded_by = f"antecede {__version__} import by a mapping"
-    with TraceWriter(to, Metadata(recorded_by=recorded_by, assumed=mapped.assumed() or None)) as trace:
-        for event in mapped.rows():
-            trace.write(event)
-            if trace.events % 100_000 == 0:
-                say(f"{trace.events:,} rows written")
 
 
 def _report(mapped: Mapped, files: list[dict[str, Any]], unreadable: Unreadable, tied: int) -> dict[str, Any]:

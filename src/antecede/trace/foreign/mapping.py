@@ -25,6 +25,7 @@ import msgspec
 from antecede import limits
 from antecede.documents import read_text
 from antecede.errors import TraceError, UsageError
+from antecede.trace.foreign.patterns import compiled
 from antecede.trace.foreign.times import UNITS
 from antecede.trace.schema import COLUMNS
 from antecede.trace.sources import shown
@@ -269,8 +270,4 @@ def _one_of(option: str, value: str, known: tuple[str, ...]) -> None:
 
 
 def _pattern(option: str, text: str | None) -> re.Pattern[str]:
-    try:
-        # Both ways to name a group are in use: (?P<host>…) in Python, (?<host>…) elsewhere.
-        return re.compile(re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", text or ""))
-    except (re.error, OverflowError, RecursionError) as error:
-        raise UsageError(f"{option}: not a regular expression: {error}") from None
+    return compiled(text or "", option, re.NOFLAG)

@@ -109,10 +109,11 @@ class Pattern:
         return found if found is not None and found.start() <= len(first) else None
 
 
-def compiled(text: str, option: str) -> re.Pattern[str]:
+def compiled(text: str, option: str, flags: re.RegexFlag = re.MULTILINE) -> re.Pattern[str]:
     """Compile a regular expression in the syntax of Python or of JavaScript; ``option`` names it in the error."""
     try:
-        return re.compile(re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", text), re.MULTILINE)
+        # Both ways to name a group are in use: (?P<host>…) in Python, (?<host>…) elsewhere.
+        return re.compile(re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", text), flags)
     except (re.error, OverflowError, RecursionError) as error:
         raise UsageError(f"{option}: not a regular expression: {error}") from None
 

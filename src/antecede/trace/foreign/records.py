@@ -19,13 +19,12 @@ import msgspec
 
 from antecede import limits
 from antecede.errors import TraceError, UsageError
-from antecede.trace.foreign.files import ForeignFile
+from antecede.trace.foreign.files import JSON_ERRORS, ForeignFile
 from antecede.trace.foreign.guard import Guard
 from antecede.trace.foreign.mapping import Plan
 from antecede.trace.parquet import one_line, opened_file
 
 _delimiters = ",;\t|"
-_errors = (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError, OverflowError)
 _batch_rows = 8_192
 _json_begins = re.compile(rb'\s*(?:\{\s*(?:["}]|$)|\[\s*(?:[\[{"\]]|$))')
 _time_of_day = re.compile(r"\d\d:\d\d")
@@ -63,7 +62,7 @@ def _is_json(head: bytes) -> bool:
         return True
     try:
         return type(msgspec.json.decode(head.lstrip().partition(b"\n")[0])) in (dict, list)
-    except _errors:
+    except JSON_ERRORS:
         return False
 
 
@@ -99,7 +98,7 @@ def json_records(file: ForeignFile) -> Iterator[Record]:
         if line.strip():
             try:
                 fields = msgspec.json.decode(line)
-            except _errors as error:
+            except JSON_ERRORS as error:
                 file.unreadable(number, f"not JSON: {error}")
                 continue
             if type(fields) is dict:
@@ -111,7 +110,7 @@ def json_records(file: ForeignFile) -> Iterator[Record]:
 def _document(file: ForeignFile) -> Iterator[Record]:
     try:
         document = msgspec.json.decode(file.document())
-    except _errors as error:
+    except JSON_ERRORS as error:
         raise TraceError(f"{file.name}: not a JSON document: {error}; for lines of text give --pattern") from None
     if isinstance(document, dict):
         lists = [value for value in document.values() if isinstance(value, list)]
@@ -210,7 +209,7 @@ def _text(file: ForeignFile, patterns: list[re.Pattern[str]], guard: Guard) -> I
         if "json" in fields:
             try:
                 inner = msgspec.json.decode(fields.pop("json"))
-            except _errors as error:
+            except JSON_ERRORS as error:
                 file.unreadable(number, f"the group json is not JSON: {error}")
                 continue
             fields = (inner if isinstance(inner, dict) else {"json": inner}) | fields

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from antecede import limits
-from antecede.trace.foreign.files import ForeignFile
+from antecede.trace.foreign.files import JSON_ERRORS, ForeignFile
 from antecede.trace.foreign.spans import Span
 from antecede.trace.schema import INT64_MAX
 
@@ -34,8 +34,6 @@ Found = Span | str
 
 Place = tuple[str | None, str | None]
 """The process of a span, and the instance that it names."""
-
-_errors = (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError, OverflowError)
 
 
 class _Camel(msgspec.Struct, frozen=True, rename="camel"):
@@ -158,7 +156,7 @@ def zipkin(document: bytes | Raw, instances: bool) -> Iterator[Found]:
 def _zipkin_span(raw: bytes | Raw, instances: bool) -> Found:
     try:
         said = msgspec.json.decode(raw, type=_Zipkin)
-    except _errors as error:
+    except JSON_ERRORS as error:
         return str(error)
     place = said.local_endpoint or _Endpoint()
     if said.timestamp is None:
@@ -180,7 +178,7 @@ def otlp(document: bytes, instances: bool) -> Iterator[Found]:
     for raw in _resource_spans(document):
         try:
             group = msgspec.json.decode(raw, type=_ResourceSpans)
-        except _errors as error:
+        except JSON_ERRORS as error:
             yield str(error)
             continue
         said = {attribute.key: attribute.text() for attribute in group.resource.attributes}
@@ -209,7 +207,7 @@ def _otlp_span(raw: Raw, place: Place) -> Found:
     try:
         said = msgspec.json.decode(raw, type=_OtlpSpan)
         start, end = int(said.start_time_unix_nano), int(said.end_time_unix_nano)
-    except _errors as error:
+    except JSON_ERRORS as error:
         return str(error)
     kind = said.kind
     if isinstance(kind, int):
@@ -230,7 +228,7 @@ def jaeger(document: bytes, instances: bool) -> Iterator[Found]:
     for raw in traces:
         try:
             trace = msgspec.json.decode(raw, type=_JaegerTrace)
-        except _errors as error:
+        except JSON_ERRORS as error:
             yield str(error)
             continue
         places = {}
@@ -245,7 +243,7 @@ def jaeger(document: bytes, instances: bool) -> Iterator[Found]:
 def _jaeger_span(raw: Raw, places: dict[str, Place]) -> Found:
     try:
         said = msgspec.json.decode(raw, type=_JaegerSpan)
-    except _errors as error:
+    except JSON_ERRORS as error:
         return str(error)
     parent = said.parent_span_id
     links = []
@@ -310,7 +308,7 @@ def spans_of(file: ForeignFile, read: Callable[[bytes, bool], Iterator[Found]], 
                     yield found
                 else:
                     file.unreadable(line, f"span {number}: {found}")
-        except _errors as error:
+        except JSON_ERRORS as error:
             file.unreadable(line, str(error))
 
 
@@ -333,6 +331,6 @@ def _documents(file: ForeignFile) -> Iterator[tuple[int | None, bytes]]:
 def _is_json(text: bytes) -> bool:
     try:
         msgspec.json.decode(text, type=Raw)
-    except _errors:
+    except JSON_ERRORS:
         return False
     return True

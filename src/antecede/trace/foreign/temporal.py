@@ -23,7 +23,7 @@ import msgspec
 
 from antecede import limits
 from antecede.errors import TraceError
-from antecede.trace.foreign.files import ForeignFile
+from antecede.trace.foreign.files import JSON_ERRORS, ForeignFile
 from antecede.trace.foreign.mapping import text_of
 from antecede.trace.foreign.times import nanoseconds
 from antecede.trace.foreign.weave import SEND_POSITION, TIED_START, Moment, Woven, mark_ties
@@ -31,7 +31,6 @@ from antecede.trace.foreign.weave import SEND_POSITION, TIED_START, Moment, Wove
 RETRIED: Final = "retried"
 """Only the last of several starts is recorded."""
 
-_errors = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _ends = ("Completed", "Failed", "Canceled")
 
 
@@ -69,7 +68,7 @@ class History:
         """Read one history."""
         try:
             document = msgspec.json.decode(file.document())
-        except _errors as error:
+        except JSON_ERRORS as error:
             raise TraceError(f"{file.name}: not a JSON document: {error}") from None
         listed = document.get("events") if isinstance(document, dict) else document
         if not isinstance(listed, list):
