@@ -21,6 +21,7 @@ from antecede.trace import jsonl, parquet
 from antecede.trace.schema import Event, Fault, Metadata, Nulled, metadata_of
 
 _endings = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json", ".json.gz", ".parquet")
+_wanted = f"files ending in {', '.join(_endings)}, nor a server's data directory"
 _metadata_name = "antecede.json"
 _metadata_ending = ".meta.json"
 _metadata_bytes_max = 64 * 1024 * 1024
@@ -158,48 +159,58 @@ def events_in(path: str) -> Iterator[Event]:
 
 
 def _files(paths: Sequence[str | os.PathLike[str]], metadata: list[Metadata]) -> Iterator[str]:
+    def below(directory: str) -> list[str]:
+        _read_metadata(os.path.join(directory, _metadata_name), metadata)
+        return files_below(directory, is_trace_name, f"no trace in this directory: neither {_wanted}")
+
     seen: set[str] = set()
+    for _, file, real in expanded(paths, below, _is_metadata):
+        if real not in seen:
+            seen.add(real)
+            yield file
+
+
+def expanded(
+    paths: Sequence[str | os.PathLike[str]],
+    below: Callable[[str], list[str]],
+    ignored: Callable[[str], bool] = lambda name: False,
+) -> Iterator[tuple[str, str, str]]:
+    """Yield each path with a file that it names, and the real path of that file; ``-`` is kept.
+
+    ``below`` returns the files of a directory. A pattern does not match the names that are ``ignored``.
+    """
     for given in paths:
         path = os.fspath(given)
         if "\0" in path:
             raise TraceError(f"{path!r} is not a path")
-        for file in _expand(path, metadata):
-            real = "-" if file == "-" else os.path.realpath(file)
-            if real not in seen:
-                seen.add(real)
-                yield file
+        for file in _expanded(path, below, ignored):
+            yield path, file, "-" if file == "-" else os.path.realpath(file)
 
 
-def _expand(path: str, metadata: list[Metadata]) -> list[str]:
-    if path == "-" or os.path.isfile(path):
-        return [path]
+def _expanded(path: str, below: Callable[[str], list[str]], ignored: Callable[[str], bool]) -> list[str]:
     if os.path.isdir(path):
-        return _below(path, metadata)
-    if os.path.exists(path):
-        # A pipe or a device: it can be read if it can be opened.
+        return below(path)
+    # A pipe or a device can be read if it can be opened.
+    if path == "-" or os.path.exists(path):
         return [path]
     if not glob.has_magic(path):
         raise TraceError(f"{shown(path)}: no such file or directory")
     found = []
     for match in sorted(glob.glob(path, recursive=True)):
         if os.path.isdir(match):
-            found += _below(match, metadata)
-        elif not _is_metadata(os.path.basename(match)):
+            found += below(match)
+        elif not ignored(os.path.basename(match)):
             found.append(match)
     if not found:
         raise TraceError(f"{shown(path)}: no file matches")
     return found
 
 
-def _below(directory: str, metadata: list[Metadata]) -> list[str]:
-    _read_metadata(os.path.join(directory, _metadata_name), metadata)
-    found = [os.path.join(folder, name) for folder, _, names in folders_of(directory) for name in names]
-    found = [path for path in found if is_trace_name(os.path.basename(path))]
+def files_below(directory: str, wanted: Callable[[str], bool], otherwise: str) -> list[str]:
+    """Return the files of a directory and its folders whose names are wanted; ``otherwise`` is the error if none is."""
+    found = [os.path.join(folder, name) for folder, _, names in folders_of(directory) for name in names if wanted(name)]
     if not found:
-        raise TraceError(
-            f"{shown(directory)}: no trace in this directory: neither files ending in "
-            f"{', '.join(_endings)}, nor a server's data directory"
-        )
+        raise TraceError(f"{shown(directory)}: {otherwise}")
     return sorted(found)
 
 

@@ -5,7 +5,6 @@ document longer than ``foreign_document_bytes_max`` is refused, so memory is bou
 torn, everything before the tear is read, and the tear is one unreadable line.
 """
 
-import glob
 import gzip
 import io
 import os
@@ -19,7 +18,7 @@ import msgspec
 
 from antecede import limits
 from antecede.errors import TraceError, UsageError
-from antecede.trace.sources import folders_of, shown
+from antecede.trace.sources import expanded, files_below, shown
 
 _gzip_magic = b"\x1f\x8b"
 _byte_order_mark = b"\xef\xbb\xbf"
@@ -163,41 +162,18 @@ def files_of(paths: Sequence[str | os.PathLike[str]], to: str | os.PathLike[str]
     """
     found: dict[str, str] = {}
     written = [] if to is None else [os.path.realpath(os.fsdecode(to) + ending) for ending in ("", _metadata_ending)]
-    for given in paths:
-        path = os.fspath(given)
-        if "\0" in path:
-            raise TraceError(f"{path!r} is not a path")
-        for file in _expand(path):
-            real = "-" if file == "-" else os.path.realpath(file)
-            if real not in written:
-                found.setdefault(real, file)
-            elif file == path:
-                raise UsageError(f"{shown(path)} is a source and would be overwritten: give --to another name")
+    for path, file, real in expanded(paths, _below):
+        if real not in written:
+            found.setdefault(real, file)
+        elif file == path:
+            raise UsageError(f"{shown(path)} is a source and would be overwritten: give --to another name")
     if not found:
         raise TraceError(f"{shown(os.fspath(paths[0]))}: no file here but the trace of an earlier import")
     return list(found.values())
 
 
-def _expand(path: str) -> list[str]:
-    if os.path.isdir(path):
-        return _below(path)
-    if path == "-" or os.path.exists(path):
-        return [path]
-    if not glob.has_magic(path):
-        raise TraceError(f"{shown(path)}: no such file or directory")
-    found = [file for match in sorted(glob.glob(path, recursive=True)) for file in _expand(match)]
-    if not found:
-        raise TraceError(f"{shown(path)}: no file matches")
-    return found
-
-
 def _below(directory: str) -> list[str]:
-    found = [
-        os.path.join(folder, name)
-        for folder, _, names in folders_of(directory)
-        for name in names
-        if name.lower().removesuffix(".gz").endswith(_endings)
-    ]
-    if not found:
-        raise TraceError(f"{shown(directory)}: no file ending in {', '.join(_endings)} in this directory")
-    return sorted(found)
+    def wanted(name: str) -> bool:
+        return name.lower().removesuffix(".gz").endswith(_endings)
+
+    return files_below(directory, wanted, f"no file ending in {', '.join(_endings)} in this directory")
