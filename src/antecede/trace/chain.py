@@ -20,6 +20,7 @@ So there is one answer, for every sequence of the search.
 from array import array
 from bisect import bisect_left
 from operator import attrgetter
+from typing import Any, cast
 
 import msgspec
 
@@ -30,7 +31,7 @@ from antecede.trace.verdicts import Late
 _index = attrgetter("index")
 
 
-class Link(msgspec.Struct, frozen=True):
+class Link(msgspec.Struct, frozen=True, rename={"source": "from"}):
     """One message of a chain: where it was sent and where it was delivered."""
 
     message: str
@@ -39,14 +40,8 @@ class Link(msgspec.Struct, frozen=True):
     to: str
     deliver_index: int
 
-    def as_json(self) -> dict[str, str | int]:
-        return {
-            "message": self.message,
-            "from": self.source,
-            "send_index": self.send_index,
-            "to": self.to,
-            "deliver_index": self.deliver_index,
-        }
+    def as_json(self) -> dict[str, Any]:
+        return cast("dict[str, Any]", msgspec.to_builtins(self))
 
 
 class _Step(msgspec.Struct, frozen=True, gc=False):

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from antecede import __version__
 from antecede.errors import TraceError
 from antecede.trace.clocks import check_clocks, check_lamport
@@ -73,7 +75,7 @@ def verify(
         judged = judge_significant(sifted.trace, conflicts, every_overtaker=late is not None)
         verdict.significant, verdict.unlisted = judged.late, judged.unlisted
     if quarantine is not None:
-        _write_lines(quarantine, "quarantine.jsonl", (row.as_json() for row in _set_aside(loaded, sifted)))
+        _write_lines(quarantine, "quarantine.jsonl", map(msgspec.structs.asdict, _set_aside(loaded, sifted)))
     if late is not None:
         _write_lines(late, "late.jsonl", _late_rows(verdict))
     tally = None if epochs is None else _by_epoch(verdict, sifted.trace, epochs)

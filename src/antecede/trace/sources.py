@@ -37,9 +37,6 @@ class SetAside(msgspec.Struct, frozen=True):
     detail: str
     raw: str
 
-    def as_json(self) -> dict[str, str | int]:
-        return {"file": self.file, "line": self.line, "reason": self.reason, "detail": self.detail, "raw": self.raw}
-
 
 class Loaded:
     """Everything that was read: events in reading order, and the rows that are not events."""
