@@ -9,11 +9,9 @@ An instance has a separate cell if it has an ancestor or descendant at its own o
 conflict. Instances without an operation have no cell, and conflict with nothing.
 """
 
-from collections.abc import Sequence
-
 from antecede import limits
 from antecede.errors import UsageError
-from antecede.trace.conflicts import Conflicts, Pairs
+from antecede.trace.conflicts import Conflicts
 from antecede.trace.instances import Instance, Instances
 
 NO_CELL = -1
@@ -22,14 +20,16 @@ NO_CELL = -1
 class Cells:
     """The cells of all objects."""
 
-    def __init__(self, names: Sequence[str], instances: Instances, conflicts: Conflicts) -> None:
+    def __init__(self, instances: Instances, conflicts: Conflicts) -> None:
+        self.instances, self.trace = instances, instances.trace
+        self.conflicts = conflicts.over(instances.operations())
         self._numbers: dict[tuple[int, str], int] = {}
         self.rivals: list[frozenset[int]] = []
         """For each cell, the cells that conflict with it."""
         self.request_rivals: list[frozenset[int]] = []
         """For each cell, the cells that conflict with it for requests, including those of ancestors and descendants."""
         for process, own in enumerate(instances.by_name):
-            self._divide(process, own, instances, conflicts.at(names[process]), names[process])
+            self._divide(process, own)
 
     def of(self, instance: Instance | None) -> int:
         """The cell of an instance, or ``NO_CELL``."""
@@ -40,10 +40,12 @@ class Cells:
         cell = self.of(one)
         return cell != NO_CELL and self.of(other) in (self.request_rivals if requests else self.rivals)[cell]
 
-    def _divide(self, process: int, own: dict[str, Instance], instances: Instances, pairs: Pairs, where: str) -> None:
+    def _divide(self, process: int, own: dict[str, Instance]) -> None:
+        where = self.trace.names[process]
+        pairs = self.conflicts.at(where)
         kin: dict[str, set[str]] = {}
         for name, instance in own.items():
-            for other in instances.ancestors_among(name, own):
+            for other in self.instances.ancestors_among(name, own):
                 if own[other].operation in pairs.get(instance.operation or "", ()):
                     kin.setdefault(name, set()).add(other)
                     kin.setdefault(other, set()).add(name)

@@ -51,7 +51,7 @@ class Instances:
     """All instances of a trace."""
 
     def __init__(self, trace: Matched) -> None:
-        self._trace = trace
+        self.trace = trace
         self.by_name: list[dict[str, Instance]] = [{} for _ in trace.lines]
         self._parents: dict[str, str] = {}
         self.judged = 0
@@ -105,7 +105,7 @@ class Instances:
         return None if self._type(event) in (REQUEST, COMMIT, ABORT) else RESPONSE
 
     def _type(self, event: Event) -> str | None:
-        return event.type if event.type is not None else self._trace.sent(event.message or "").type
+        return event.type if event.type is not None else self.trace.sent(event.message or "").type
 
     def ancestors_among(self, name: str, names: Collection[str]) -> list[str]:
         """Return which of some instances are ancestors of one."""

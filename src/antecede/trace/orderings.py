@@ -39,10 +39,10 @@ def orderings(trace: Matched, conflicts: Conflicts) -> dict[str, Any] | None:
     instances = Instances(trace)
     if not instances.judged:
         return None
-    cells = Cells(trace.names, instances, conflicts.over(instances.operations()))
+    cells = Cells(instances, conflicts)
     sends = sorted(trace.sends, key=trace.sends.__getitem__)
     numbers = {sends[rank]: number for number, rank in enumerate(drawn(len(sends)))}
-    causal, significant = _pasts(trace, instances, cells, numbers)
+    causal, significant = _pasts(cells, numbers)
     total = needed = 0
     for process, line in enumerate(trace.lines):
         received = []
@@ -67,16 +67,14 @@ def figures(messages: int, causal: int, significant: int) -> dict[str, Any]:
     return {"messages": messages, "causal": causal, "significant": significant, "spared": causal - significant}
 
 
-def _pasts(
-    trace: Matched, instances: Instances, cells: Cells, numbers: Mapping[str, int]
-) -> tuple[list[int], list[int]]:
+def _pasts(cells: Cells, numbers: Mapping[str, int]) -> tuple[list[int], list[int]]:
     """Return for each compared message those sent in its past, and those that significantly precede it."""
     causal, significant = [0] * len(numbers), [0] * len(numbers)
-    known = [0] * len(trace.lines)
+    known = [0] * len(cells.trace.lines)
     carried: dict[str, int] = {}
-    walk = Significance(trace, instances, cells, numbers, squeeze=False)
+    walk = Significance(cells, numbers, squeeze=False)
     shifted: dict[int, int] = {}
-    for process, position, event in trace.in_causal_order():
+    for process, position, event in cells.trace.in_causal_order():
         message = event.message or ""
         met = walk.take(process, position, event)
         number = numbers.get(message)

@@ -30,8 +30,7 @@ from collections.abc import Collection
 import msgspec
 
 from antecede.trace.cells import NO_CELL, Cells
-from antecede.trace.instances import REQUEST, Instance, Instances
-from antecede.trace.matched import Matched
+from antecede.trace.instances import REQUEST, Instance
 from antecede.trace.schema import DELIVER, SEND, Event
 
 _squeezed_bits = 1_024
@@ -65,19 +64,12 @@ class Significance:
     exists only until its message's last delivery.
     """
 
-    def __init__(
-        self,
-        trace: Matched,
-        instances: Instances,
-        cells: Cells,
-        asked: Collection[str] | None = None,
-        squeeze: bool = True,
-    ) -> None:
-        self._instances = instances
+    def __init__(self, cells: Cells, asked: Collection[str] | None = None, squeeze: bool = True) -> None:
+        self._instances = cells.instances
         self._cells = cells
         self._asked = asked
         self._squeeze = squeeze
-        self._awaited = Counter(event.message for line in trace.lines for event in line if event.kind == DELIVER)
+        self._awaited = Counter(event.message for line in cells.trace.lines for event in line if event.kind == DELIVER)
         self.bits: dict[str, int] = {}
         self._width = 0
         self._running: dict[tuple[int, str], _Running] = {}

@@ -47,8 +47,6 @@ _asked_at_once = 8_192
 Place = tuple[int, int]
 """A process and a position in its line."""
 
-RULES = ("instance", "conflict", "agreement")
-
 
 class Significant(msgspec.Struct):
     """The verdict on significant order."""
@@ -58,29 +56,23 @@ class Significant(msgspec.Struct):
     unlisted: list[str]
     """Operations of the trace that the conflict table does not name, sorted by name."""
 
-    @property
-    def crossed(self) -> int:
-        """The number of deliveries that are late because two objects disagree."""
-        return sum(one.rule == "agreement" for one in self.late)
-
 
 def judge_significant(trace: Matched, conflicts: Conflicts, every_overtaker: bool = False) -> Significant:
     """Judge a trace; ``overtaken_by`` is set for the first late delivery, or for all if requested."""
     instances = Instances(trace)
     if trace.deliveries and not instances.judged:
         raise nothing_to_judge()
-    conflicts = conflicts.over(instances.operations())
-    cells = Cells(trace.names, instances, conflicts)
-    late = _late_places(trace, instances, cells)
-    crossed = _crossed(trace, instances, cells, late)
+    cells = Cells(instances, conflicts)
+    late = _late_places(cells)
+    crossed = _crossed(cells, late)
     found = sorted(
         [(_late(trace, place), place) for place in late]
         + [(_late(trace, place, other, "agreement"), place) for place, other in crossed.items()]
     )
     asked = [place for one, place in (found if every_overtaker else found[:1]) if not one.rule]
-    answers = overtakers(trace, instances, cells, asked)
+    answers = _overtakers(cells, asked)
     every = [_late(trace, place, *answers[place]) if place in answers else one for one, place in found]
-    return Significant(every, unlisted(instances.operations(), conflicts))
+    return Significant(every, unlisted(instances.operations(), cells.conflicts))
 
 
 def nothing_to_judge() -> UsageError:
@@ -93,24 +85,22 @@ def unlisted(used: Iterable[str], conflicts: Conflicts) -> list[str]:
     return sorted(set(used) - conflicts.operations())
 
 
-def _late_places(trace: Matched, instances: Instances, cells: Cells) -> set[Place]:
+def _late_places(cells: Cells) -> set[Place]:
     """The deliveries that break rule (1)."""
     late: set[Place] = set()
-    walk = Significance(trace, instances, cells)
-    for process, position, event in trace.in_causal_order():
+    walk = Significance(cells)
+    for process, position, event in cells.trace.in_causal_order():
         met = walk.take(process, position, event)
         if met is None or not (met.received | met.requests) & met.bit:
             continue
-        if instances.received_as(process, position, event) is not None:
+        if cells.instances.received_as(process, position, event) is not None:
             late.add((process, position))
     return late
 
 
-def broken_rule(
-    trace: Matched, instances: Instances, cells: Cells, process: int, late: int, earlier: int
-) -> str | None:
+def broken_rule(cells: Cells, process: int, late: int, earlier: int) -> str | None:
     """Return which part of (1) forbids these two deliveries at an object in this order, given that m → m′."""
-    line = trace.lines[process]
+    line, instances = cells.trace.lines[process], cells.instances
     one, other = instances.of(process, line[late]), instances.of(process, line[earlier])
     late_as = instances.received_as(process, late, line[late])
     earlier_as = instances.received_as(process, earlier, line[earlier])
@@ -122,24 +112,17 @@ def broken_rule(
     return "conflict" if earlier_as == REQUEST and clash else None
 
 
-def overtakers(
-    trace: Matched, instances: Instances, cells: Cells, places: Sequence[Place]
-) -> dict[Place, tuple[str, str]]:
+def _overtakers(cells: Cells, places: Sequence[Place]) -> dict[Place, tuple[str, str]]:
     """Return for each delivery that breaks rule (1) the first message that it should have come before, and the rule."""
-    found: dict[Place, tuple[str, str]] = {}
-    for start in range(0, len(places), _asked_at_once):
-        found |= _overtakers(trace, instances, cells, places[start : start + _asked_at_once])
-    return found
-
-
-def _overtakers(
-    trace: Matched, instances: Instances, cells: Cells, places: Sequence[Place]
-) -> dict[Place, tuple[str, str]]:
+    if len(places) > _asked_at_once:
+        half = len(places) // 2
+        return _overtakers(cells, places[:half]) | _overtakers(cells, places[half:])
+    trace = cells.trace
     waiting: dict[int, dict[str, int]] = {}
     for process, position in places:
         waiting.setdefault(process, {})[trace.lines[process][position].message or ""] = position
     asked = {message for own in waiting.values() for message in own}
-    walk = Significance(trace, instances, cells, asked, squeeze=False)
+    walk = Significance(cells, asked, squeeze=False)
     found: dict[Place, tuple[str, str]] = {}
     for process, position, event in trace.in_causal_order():
         met = walk.take(process, position, event)
@@ -152,7 +135,7 @@ def _overtakers(
         for message, late in list(own.items()):
             # A message whose send comes later in the walk has no bit yet, and precedes nothing so far.
             if walk.bits.get(message, 0) & met.carried:
-                rule = broken_rule(trace, instances, cells, process, late, position)
+                rule = broken_rule(cells, process, late, position)
                 if rule is not None:
                     found[process, late] = event.message or "", rule
                     del own[message]
@@ -168,7 +151,7 @@ class _Request(msgspec.Struct, frozen=True, gc=False):
     message: str
 
 
-def _crossed(trace: Matched, instances: Instances, cells: Cells, late: set[Place]) -> dict[Place, str]:
+def _crossed(cells: Cells, late: set[Place]) -> dict[Place, str]:
     """Return the deliveries that break rule (2), each with the first message that it should have come before.
 
     Each object is compared with the objects of a later name. The object's deliveries are walked backwards. For each
@@ -177,8 +160,9 @@ def _crossed(trace: Matched, instances: Instances, cells: Cells, late: set[Place
     is late there. If m′ → m, the other object was right to deliver m′ first, and m′ is late *here* by (1). So requests
     that are late here are not among those met; they are examined one by one.
     """
+    trace = cells.trace
     copies: dict[str, list[_Request]] = {}
-    for request in _requests(trace, instances, cells):
+    for request in _requests(cells):
         copies.setdefault(request.message, []).append(request)
     crossed: dict[Place, int] = {}
     unsettled: list[tuple[_Request, _Request, _Request]] = []
@@ -211,7 +195,7 @@ def _crossed(trace: Matched, instances: Instances, cells: Cells, late: set[Place
                     met = earliest.setdefault(there.process, {})
                     key = here.cell, there.cell
                     met[key] = min(met.get(key, there.position), there.position)
-    precedes = _precedes(trace, instances, cells, [(one.message, two.message) for one, two, _ in unsettled])
+    precedes = _precedes(cells, [(one.message, two.message) for one, two, _ in unsettled])
     for other, there, other_there in unsettled:
         if (other.message, there.message) not in precedes:
             _keep_earlier(crossed, there, other_there.position)
@@ -223,9 +207,7 @@ def _keep_earlier(crossed: dict[Place, int], late: _Request, before: int) -> Non
     crossed[place] = min(crossed.get(place, before), before)
 
 
-def _precedes(
-    trace: Matched, instances: Instances, cells: Cells, pairs: Sequence[tuple[str, str]]
-) -> set[tuple[str, str]]:
+def _precedes(cells: Cells, pairs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return those of some pairs of messages in which the first significantly precedes the second."""
     found: set[tuple[str, str]] = set()
     firsts = sorted({first for first, _ in pairs})
@@ -235,8 +217,8 @@ def _precedes(
         for first, second in pairs:
             if first in asked:
                 wanted.setdefault(second, []).append(first)
-        walk = Significance(trace, instances, cells, asked, squeeze=False)
-        for process, position, event in trace.in_causal_order():
+        walk = Significance(cells, asked, squeeze=False)
+        for process, position, event in cells.trace.in_causal_order():
             walk.take(process, position, event)
             if event.kind == SEND and event.message in wanted:
                 carried = walk.carried(event.message)
@@ -244,8 +226,9 @@ def _precedes(
     return found
 
 
-def _requests(trace: Matched, instances: Instances, cells: Cells) -> Iterator[_Request]:
-    for process, line in enumerate(trace.lines):
+def _requests(cells: Cells) -> Iterator[_Request]:
+    instances = cells.instances
+    for process, line in enumerate(cells.trace.lines):
         for position, event in enumerate(line):
             if event.kind == DELIVER and instances.received_as(process, position, event) == REQUEST:
                 cell = cells.of(instances.of(process, event))

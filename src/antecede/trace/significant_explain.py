@@ -102,7 +102,7 @@ class Explainer:
     def __init__(self, trace: Matched, conflicts: Conflicts) -> None:
         self._trace = trace
         self._instances = Instances(trace)
-        self._cells = Cells(trace.names, self._instances, conflicts.over(self._instances.operations()))
+        self._cells = Cells(self._instances, conflicts)
         self._offsets = [0]
         for line in trace.lines:
             self._offsets.append(self._offsets[-1] + len(line))
@@ -126,7 +126,7 @@ class Explainer:
             return self._disagreement(late, process, at, sent)
 
         def rule(early: int) -> str | None:
-            return broken_rule(self._trace, self._instances, self._cells, process, at - begin, early - begin)
+            return broken_rule(self._cells, process, at - begin, early - begin)
 
         found = shortest(self._acts, at, sent, lambda early: rule(early) is not None, range(begin, end))
         return chain_of(found, rule(found.early) or "", at, sent, self._named)
