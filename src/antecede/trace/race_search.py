@@ -100,62 +100,63 @@ class _Receiver:
         """For each lane, the position after the earliest send whose message was delivered here; the largest possible
         value if there is none."""
         self.of: dict[int, list[int]] = {}
-        """For each sender, the numbers of its deliveries; the sender of the last delivery is at the end."""
+        """For each lane, the numbers of the deliveries from there; that of the last delivery is at the end."""
         self.positions: list[int] = []
-        self.senders: list[int] = []
+        self.lanes: list[int] = []
+        """For each delivery, the lane of its sender."""
         self.clocks: list[_Clock] = []
         self.arrivals: dict[str, int | None] = {}
         self._sent: list[int] = []
         self._ascending: dict[int, list[int] | None] = {}
-        """For each sender, the positions of its sends, as long as they are ascending."""
+        """For each lane, the positions of its sends, as long as they are ascending."""
         self._latest: list[int] = []
         """For each delivery, the latest time among all deliveries up to it."""
         self._released: dict[int, int | None] = {}
 
-    def clock(self, event: Event, sender: int, fifo: bool) -> _Clock:
+    def clock(self, event: Event, lane: int, fifo: bool) -> _Clock:
         """Return the times of a delivery; under FIFO order a message is free when the last of its predecessors has
         arrived."""
         arrived = self.arrivals.pop(event.message or "", None)
         released = arrived
-        before = self._released.get(sender)
+        before = self._released.get(lane)
         if fifo and arrived is not None and before is not None:
             released = max(before, arrived)
-        self._released[sender] = released
+        self._released[lane] = released
         return _Clock(arrived, event.time, released)
 
-    def delivered(self, position: int, sender: int, sent: int, clock: _Clock) -> None:
+    def delivered(self, position: int, lane: int, sent: int, clock: _Clock) -> None:
         """Remember a delivery."""
-        own = self.of.pop(sender, None)
+        own = self.of.pop(lane, None)
         if own is None:
-            own, self._ascending[sender] = [], []
-        ascending = self._ascending[sender]
+            own, self._ascending[lane] = [], []
+        ascending = self._ascending[lane]
         if ascending is not None:
             if ascending and ascending[-1] >= sent:
-                self._ascending[sender] = None
+                self._ascending[lane] = None
             else:
                 ascending.append(sent)
         own.append(len(self.positions))
-        self.of[sender] = own
+        self.of[lane] = own
         self.positions.append(position)
-        self.senders.append(sender)
+        self.lanes.append(lane)
         self.clocks.append(clock)
         self._sent.append(sent)
         self._latest.append(max(self._latest[-1], clock.latest) if self._latest else clock.latest)
 
-    def every(self, begin: int, reach: "_Reach") -> Iterator[int]:
+    def every(self, begin: int, reach: Sequence[int]) -> Iterator[int]:
         """Yield the deliveries from position ``begin`` of messages sent within ``reach``, newest first."""
         for number in range(len(self.positions) - 1, bisect_left(self.positions, begin) - 1, -1):
-            if self._sent[number] < reach.of(self.senders[number]):
+            if self._sent[number] < reach[self.lanes[number]]:
                 yield number
 
-    def last(self, begin: int, reach: "_Reach", since: int) -> Iterator[int]:
+    def last(self, begin: int, reach: Sequence[int], since: int) -> Iterator[int]:
         """Yield the last of these for each sender, until no later one can have a time as late as ``since``."""
-        for sender in reversed(self.of):
-            own = self.of[sender]
+        for lane in reversed(self.of):
+            own = self.of[lane]
             if self.positions[own[-1]] < begin or self._latest[own[-1]] < since:
                 return
-            limit = reach.of(sender)
-            ascending = self._ascending[sender]
+            limit = reach[lane]
+            ascending = self._ascending[lane]
             if ascending is not None:
                 place = bisect_left(ascending, limit) - 1
                 if place >= 0 and self.positions[own[place]] >= begin:
@@ -167,19 +168,6 @@ class _Receiver:
                 if self._sent[number] < limit:
                     yield number
                     break
-
-
-class _Reach:
-    """The vector that a message carries, by process; only senders have an entry."""
-
-    __slots__ = ("_entries", "_lane_of")
-
-    def __init__(self, entries: Sequence[int], lane_of: dict[int, int]) -> None:
-        self._entries, self._lane_of = entries, lane_of
-
-    def of(self, process: int) -> int:
-        lane = self._lane_of.get(process)
-        return 0 if lane is None else self._entries[lane]
 
 
 def find_races(trace: Matched, guarantee: str, wanted: Wanted) -> Found:
@@ -215,11 +203,12 @@ class _Pass:
     def _deliver(self, process: int, position: int, event: Event, vector: int) -> None:
         """Find the races whose second message is delivered here."""
         here, kept, lanes = self._receivers[process], self._kept, self._lanes
-        reach = _Reach(lanes.entries(vector), self._lane_of)
         source, sent = self._trace.sends[event.message or ""]
-        clock = here.clock(event, source, self._fifo)
-        begin = reach.of(process)
-        lane = self._lane_of[source]
+        lane, own = self._lane_of[source], self._lane_of.get(process)
+        clock = here.clock(event, lane, self._fifo)
+        reach = lanes.entries(vector)
+        """For each lane, how far the past of the send reaches."""
+        begin = 0 if own is None else reach[own]
         earliest = lanes.entry(here.firsts, lane)
         count = self._counts and not begin
         if count:
@@ -230,12 +219,12 @@ class _Pass:
             since = kept.since(clock) if count else _never
             numbers = here.every(begin, reach) if self._wanted.every else here.last(begin, reach, since)
             for number in numbers:
-                if not (self._fifo and here.senders[number] == source):
+                if not (self._fifo and here.lanes[number] == lane):
                     slack = clock.slack_of(here.clocks[number])
                     kept.add(process, position, here.positions[number], slack, not count)
         if sent + 1 < earliest:
             here.firsts = lanes.replaced(here.firsts, lane, sent + 1)
-        here.delivered(position, source, sent, clock)
+        here.delivered(position, lane, sent, clock)
 
 
 class _Kept:

@@ -103,10 +103,11 @@ def assembled(
 
 def _told(trace: Matched, found: list[Race]) -> list[dict[str, Any]]:
     """Return each race by names, with a shortest chain through which the second message depends on the first."""
-    chains = Chains(trace) if found else None
+    if not found:
+        return []
+    chains = Chains(trace)
     told = []
     for race in found:
-        assert chains is not None
         line = trace.lines[race.at]
         first, second = line[race.first], line[race.second]
         sent, after = trace.sent(first.message or ""), trace.sent(second.message or "")
