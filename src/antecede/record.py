@@ -25,10 +25,9 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from hashlib import blake2s
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, cast
 from urllib.parse import quote
 from uuid import UUID
@@ -54,7 +53,7 @@ _given: Final = ("process", "index", "kind", "message", "to")
 """Columns that the functions below write themselves."""
 
 
-class Recorder:
+class Recorder(AbstractContextManager["Recorder"]):
     """Writes the events of one process to one file."""
 
     def __init__(self, path: str | os.PathLike[str], process: str | None = None, *, mode: str = "a") -> None:
@@ -220,16 +219,11 @@ class Recorder:
     def __fspath__(self) -> str:
         return str(self.path)
 
-    def __enter__(self) -> "Recorder":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-class Recording:
+class Recording(AbstractContextManager["Recording"]):
     """A folder with one recorder for each process: ``Recording("traces").process("ann").sent(…)``."""
 
     def __init__(self, folder: str | os.PathLike[str], *, mode: str = "a", parquet: bool = False) -> None:
@@ -264,12 +258,7 @@ class Recording:
     def __fspath__(self) -> str:
         return str(self.folder)
 
-    def __enter__(self) -> "Recording":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -7,9 +7,8 @@ Metadata go into the Parquet file itself, or beside a JSON Lines file as ``FILE.
 
 import os
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Protocol
 
 from antecede.errors import TraceError, UsageError
@@ -40,12 +39,11 @@ class _Lines:
     abandon = close
 
 
-class TraceWriter:
+class TraceWriter(AbstractContextManager["TraceWriter"]):
     """``with TraceWriter(path, metadata) as trace: trace.write(event)``."""
 
     def __init__(self, path: str | os.PathLike[str], metadata: Metadata | None = None) -> None:
         self._path = Path(path)
-        self._metadata = metadata
         name = self._path.name.lower()
         is_parquet = name.endswith(".parquet")
         if not is_parquet and not name.endswith(_line_endings):
@@ -102,12 +100,7 @@ class TraceWriter:
             self._raw.close()
         self._temporary.unlink(missing_ok=True)
 
-    def __enter__(self) -> "TraceWriter":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:
