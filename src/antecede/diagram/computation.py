@@ -89,16 +89,8 @@ class Diagram:
         caption: str = "",
     ) -> None:
         """``title`` is above the drawing, and ``caption`` below it: what it shows, in one sentence."""
-        if len(events) > limits.diagram_events_max:
-            raise DiagramError(
-                f"{len(events)} events: a diagram shows at most {limits.diagram_events_max}; "
-                "without a drawing there is no such limit"
-            )
-        if len(processes) > limits.diagram_processes_max:
-            raise DiagramError(
-                f"{len(processes)} processes: a diagram shows at most {limits.diagram_processes_max}; "
-                "without a drawing there is no such limit"
-            )
+        _check(len(events), "events", limits.diagram_events_max)
+        _check(len(processes), "processes", limits.diagram_processes_max)
         self.processes = [printable(name) for name in processes]
         self.title = printable(title)
         self.caption = printable(caption)
@@ -199,6 +191,13 @@ class Diagram:
         return draw(self)
 
 
+def _check(count: int, things: str, most: int) -> None:
+    if count > most:
+        raise DiagramError(
+            f"{count} {things}: a diagram shows at most {most}; without a drawing there is no such limit"
+        )
+
+
 def from_events(
     rows: Iterable[Row],
     *,
@@ -215,11 +214,7 @@ def from_events(
     destinations. Rows of routers (``hop``) are left out.
     """
     given = [row for row in rows if row.kind in KINDS]
-    if len(given) > limits.diagram_events_max:
-        raise DiagramError(
-            f"{len(given)} events: a diagram shows at most {limits.diagram_events_max}; "
-            "without a drawing there is no such limit"
-        )
+    _check(len(given), "events", limits.diagram_events_max)
     if processes is None:
         named = [row.process for row in given]
         named += [name for row in given if row.kind == "send" for name in sorted(row.to or ())]

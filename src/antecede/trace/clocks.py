@@ -21,6 +21,7 @@ Rows that were set aside and ``hop`` rows are not checked.
 """
 
 from bisect import bisect_right
+from collections import Counter
 from typing import Any
 
 from antecede.trace.lanes import Lanes
@@ -106,11 +107,7 @@ def _walk(trace: Matched, rule: _Exact | _Order) -> int:
     """Return how many events disagree. ``reached`` counts, for each process, the events in the past of the current one;
     ``floor`` is the largest value of each entry in that past."""
     lanes = Lanes(len(trace.lines))
-    awaited: dict[str, int] = {}
-    for line in trace.lines:
-        for event in line:
-            if event.kind == DELIVER:
-                awaited[event.message or ""] = awaited.get(event.message or "", 0) + 1
+    awaited = Counter(event.message for line in trace.lines for event in line if event.kind == DELIVER)
     known = [0] * len(trace.lines)
     own = [0] * len(trace.lines)
     floors: list[dict[str, int]] = [{} for _ in trace.lines]

@@ -248,22 +248,16 @@ def rows_of(explanation: Mapping[str, Any]) -> list[Event]:
     links = [*explanation.get("chain", ())]
     if links:
         links = [explanation, *links]
-    rows = {_row(link["from"], link["send_index"], SEND, link["message"]) for link in links}
-    rows |= {
-        _row(link["to"], link["deliver_index"], DELIVER, link["message"]) for link in links if link["to"] is not None
-    }
+    rows: set[tuple[str, int, str, str]] = {(link["from"], link["send_index"], SEND, link["message"]) for link in links}
+    rows |= {(link["to"], link["deliver_index"], DELIVER, link["message"]) for link in links if link["to"] is not None}
     before = explanation.get("message", "")
     for link in explanation.get("chain", ()):
         after = link.get("after")
         if after:
-            rows.add(_row(link["from"], after["index"], after["kind"], before))
+            rows.add((link["from"], after["index"], after["kind"], before))
         before = link["message"]
-    rows |= {_row(sent["from"], sent["send_index"], SEND, sent["message"]) for sent in explanation.get("messages", ())}
+    rows |= {(sent["from"], sent["send_index"], SEND, sent["message"]) for sent in explanation.get("messages", ())}
     for step in explanation.get("circle", ()):
-        rows.add(_row(step["process"], step["index"], step["kind"], step["message"]))
-        rows.add(_row(step["process"], step["before_index"], step["before_kind"], step["before"]))
+        rows.add((step["process"], step["index"], step["kind"], step["message"]))
+        rows.add((step["process"], step["before_index"], step["before_kind"], step["before"]))
     return [Event(process, index, kind, message) for process, index, kind, message in sorted(rows)]
-
-
-def _row(process: str, index: int, kind: str, message: str) -> tuple[str, int, str, str]:
-    return process, index, kind, message

@@ -7,6 +7,7 @@ report, in the files that have these columns. Ids are shortened in the middle, b
 
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -40,11 +41,7 @@ class Titles:
     def __init__(self, named: Iterable[Mapping[str, Any]] = ()) -> None:
         """``named``: the key ``named`` of a report."""
         self._known = {one["message"]: (one["notification"], one["label"]) for one in named}
-        counts: dict[str, int] = {}
-        for message in self._known:
-            text = self._brief(message)
-            counts[text] = counts.get(text, 0) + 1
-        self._shared = {text for text, count in counts.items() if count > 1}
+        self._shared = {text for text, count in Counter(map(self._brief, self._known)).items() if count > 1}
         """Short names that several messages have."""
 
     def __call__(self, message: str) -> str:
