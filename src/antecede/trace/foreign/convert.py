@@ -170,8 +170,7 @@ def _read(
         collector.read(file)
     elif isinstance(collector, Spans):
         read = _span_readers.get(form)
-        table = span_csv.spans_of_parquet if file.head[:4] == b"PAR1" else span_csv.spans_of
-        for span in table(file) if read is None else span_json.spans_of(file, read, instances):
+        for span in span_csv.spans_of(file) if read is None else span_json.spans_of(file, read, instances):
             collector.add(span)
     else:
         header = header_of(file)

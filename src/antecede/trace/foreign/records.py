@@ -126,12 +126,12 @@ def _table(file: ForeignFile) -> Iterator[Record]:
     lines = file.lines()
     number, header = next(lines, (0, b""))
     mark = max(_delimiters, key=lambda mark: header.count(mark.encode()))
-    names = _cells(header, mark)
+    names = cells_of(header, mark)
     if isinstance(names, str) or len(names) < 2:
         raise TraceError(f"{file.name}:{number}: expected a header that names the columns of a table")
     for number, line in lines:
         if line.strip():
-            cells = _cells(line, mark)
+            cells = cells_of(line, mark)
             if isinstance(cells, str):
                 file.unreadable(number, cells)
             else:
@@ -139,7 +139,7 @@ def _table(file: ForeignFile) -> Iterator[Record]:
                 yield Record(number, row, "")
 
 
-def _cells(line: bytes, mark: str) -> list[str] | str:
+def cells_of(line: bytes, mark: str = ",") -> list[str] | str:
     """Return the cells of one row, or its error. A line is a row: a stray quote must not swallow the rest of the
     file."""
     try:

@@ -13,7 +13,7 @@ from sys import intern
 from antecede import limits
 from antecede.errors import TraceError
 from antecede.trace.foreign.files import ForeignFile
-from antecede.trace.foreign.records import parquet_rows
+from antecede.trace.foreign.records import cells_of, parquet_columns, parquet_rows
 from antecede.trace.foreign.spans import Span
 from antecede.trace.foreign.times import nanoseconds, unit_of
 from antecede.trace.schema import INT64_MAX
@@ -31,6 +31,9 @@ _columns: dict[str, tuple[str, ...]] = {
 _needed = ("trace", "span", "parent", "place", "start")
 _units = {"unixnano": 1, "nanos": 1, "nano": 1, "ns": 1, "micros": 10**3, "us": 10**3, "millis": 10**6, "ms": 10**6}
 _no_parent = ("", "root", "null", "none", "nan", "-")
+
+_Table = tuple[dict[str, tuple[int, int]], Iterator[tuple[int, list[str] | str]]]
+"""The places and units of the columns; and the rows, numbered, each as its cells or an error."""
 
 
 def header_of(line: bytes) -> dict[str, tuple[int, int]] | None:
@@ -68,52 +71,41 @@ def _place(names: list[str], alias: str, timed: bool) -> tuple[int, int] | None:
 
 
 def spans_of(file: ForeignFile) -> Iterator[Span]:
-    """Yield the spans of a table; other lines are recorded as unreadable."""
+    """Yield the spans of a table; other rows are recorded as unreadable."""
+    columns, rows = _parquet(file) if file.head[:4] == b"PAR1" else _csv(file)
+    unit = columns["start"][1]
+    for number, cells in rows:
+        try:
+            if isinstance(cells, str):
+                raise ValueError(cells)
+            get = {column: cells[place].strip() for column, (place, _) in columns.items() if place < len(cells)}
+            span, unit = _read(get, unit, columns)
+        except KeyError:
+            file.unreadable(number, "fewer columns than the header names")
+        except ValueError as error:
+            file.unreadable(number, str(error))
+        else:
+            yield span
+
+
+def _csv(file: ForeignFile) -> _Table:
     lines = file.lines()
-    _, first = next(lines, (0, b""))
-    columns = header_of(first)
+    columns = header_of(next(lines, (0, b""))[1])
     if columns is None:
         wanted = ", ".join(_columns[name][0] for name in _needed)
         raise TraceError(f"{file.name}:1: not a header of spans: expected columns {wanted}")
-    unit = columns["start"][1]
-    for number, line in lines:
-        if not line.strip():
-            continue
-        try:
-            # A line is a row: a quoted line end would let one stray quote swallow the rest of the file.
-            row = next(csv.reader([line.decode("utf-8")], strict=True))
-            get = {column: row[place].strip() for column, (place, _) in columns.items() if place < len(row)}
-            span, unit = _read(get, unit, columns)
-        except (UnicodeDecodeError, csv.Error, ValueError) as error:
-            file.unreadable(number, str(error))
-            continue
-        except (KeyError, StopIteration):
-            file.unreadable(number, "fewer columns than the header names")
-            continue
-        yield span
+    return columns, ((number, cells_of(line)) for number, line in lines if line.strip())
 
 
-def spans_of_parquet(file: ForeignFile) -> Iterator[Span]:
-    """Yield the spans of a Parquet file with such columns; other rows are recorded as unreadable."""
-    columns: dict[str, tuple[int, int]] | None = None
-    unit = 0
-    for number, row in parquet_rows(file):
-        if columns is None:
-            columns = columns_of(list(row))
-            if columns is None:
-                raise TraceError(f"{file.name}: no columns of spans: {', '.join(row)}")
-            unit = columns["start"][1]
-        values = list(row.values())
-        get = {
-            column: "" if values[place] is None else str(values[place]).strip()
-            for column, (place, _) in columns.items()
-        }
-        try:
-            span, unit = _read(get, unit, columns)
-        except ValueError as error:
-            file.unreadable(number, str(error))
-            continue
-        yield span
+def _parquet(file: ForeignFile) -> _Table:
+    names = list(dict.fromkeys(parquet_columns(file)))
+    columns = columns_of(names)
+    if columns is None:
+        raise TraceError(f"{file.name}: no columns of spans: {', '.join(names)}")
+    rows = (
+        (number, ["" if cell is None else str(cell) for cell in row.values()]) for number, row in parquet_rows(file)
+    )
+    return columns, rows
 
 
 def _read(get: dict[str, str], unit: int, columns: dict[str, tuple[int, int]]) -> tuple[Span, int]:
