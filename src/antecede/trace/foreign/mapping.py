@@ -122,16 +122,12 @@ class Value:
     def __init__(self, name: str, text: str) -> None:
         self.text = text
         pieces = _braced.split(text)
-        if len(pieces) == 1:
-            if "{" in text or "}" in text:
-                raise UsageError(f"--map: {name}={text}: a brace without its other half")
-            self.paths = [text]
-            self._between: list[str] | None = None
-            return
-        self.paths, self._between = pieces[1::2], pieces[::2]
-        if any("{" in part or "}" in part for part in self._between):
+        if any("{" in part or "}" in part for part in pieces[::2]):
             raise UsageError(f"--map: {name}={text}: a brace without its other half")
-        if not all(self.paths):
+        is_template = len(pieces) > 1
+        self.paths = pieces[1::2] if is_template else [text]
+        self._between = pieces[::2] if is_template else None
+        if is_template and not all(self.paths):
             raise UsageError(f"--map: {name}={text}: nothing between the braces; expected the path of a field")
 
     def of(self, record: Any) -> Any:
