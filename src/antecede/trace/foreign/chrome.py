@@ -18,7 +18,7 @@ from antecede import limits
 from antecede.errors import TraceError
 from antecede.trace.foreign.files import JSON_ERRORS, ForeignFile
 from antecede.trace.foreign.times import nanoseconds
-from antecede.trace.foreign.weave import Moment, Woven, mark_ties
+from antecede.trace.foreign.weave import Moment, Noted, Woven, mark_ties
 
 
 class _Document(msgspec.Struct, frozen=True):
@@ -34,17 +34,6 @@ class _Event(msgspec.Struct, frozen=True):
     cat: str = ""
     id: int | str | None = None
     args: dict[str, Any] = {}
-
-
-class _Flow(msgspec.Struct, frozen=True, gc=False):
-    event: _Event
-
-    def columns(self) -> dict[str, Any]:
-        return {
-            "flow": str(self.event.id),
-            "phase": self.event.ph,
-            "name": self.event.name[: limits.raw_text_bytes_max],
-        }
 
 
 class Flows:
@@ -97,7 +86,8 @@ class Flows:
         numbers: dict[tuple[str, str, str], int] = {}
         for at, event in sorted(self._found, key=lambda found: found[0]):
             thread = names[event.pid, event.tid]
-            moment = Moment(_Flow(event), at)
+            name = event.name[: limits.raw_text_bytes_max]
+            moment = Moment(Noted({"flow": str(event.id), "phase": event.ph, "name": name}), at)
             lines.setdefault(thread, []).append(moment)
             key = event.cat, event.name, str(event.id)
             before = last.get(key)

@@ -11,7 +11,7 @@ event; one that comes again is counted and skipped. A cause whose id several oth
 counts as missing.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -21,16 +21,9 @@ from antecede.trace.foreign.files import ForeignFile
 from antecede.trace.foreign.mapping import text_of
 from antecede.trace.foreign.records import json_records
 from antecede.trace.foreign.times import nanoseconds
-from antecede.trace.foreign.weave import Moment, Woven
+from antecede.trace.foreign.weave import Moment, Noted, Woven
 
 DELIVERED_BEFORE_EFFECT: Final = "delivered_before_effect"
-
-
-class _Told(msgspec.Struct, frozen=True, gc=False):
-    said: dict[str, str]
-
-    def columns(self) -> dict[str, Any]:
-        return dict(self.said)
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -74,7 +67,7 @@ class CloudEvents:
             for name, column in _kept.items():
                 if (text := text_of(said.get(name))) is not None:
                     kept[column] = text
-            moment = Moment(_Told(kept), nanoseconds(said.get("time")))
+            moment = Moment(Noted(kept), nanoseconds(said.get("time")))
             event = _Event(source, id_, text_of(said.get("causationid")), moment)
             self._found[source, id_] = event
             self._lines.setdefault(source, []).append(event)
@@ -94,7 +87,7 @@ class CloudEvents:
                     known.add(cause.id)
                     message = cause.id if len(self._sources[cause.id]) == 1 else f"{cause.source} {cause.id}"
                     cause.moment.give(message, source)
-                    taken = Moment(_Told({"event": cause.id}), None, assumed=DELIVERED_BEFORE_EFFECT)
+                    taken = Moment(Noted({"event": cause.id}), None, assumed=DELIVERED_BEFORE_EFFECT)
                     taken.take(message)
                     line.append(taken)
                     if (cause.moment.time or 0) > (event.moment.time or cause.moment.time or 0):

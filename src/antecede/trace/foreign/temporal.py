@@ -26,20 +26,12 @@ from antecede.errors import TraceError
 from antecede.trace.foreign.files import JSON_ERRORS, ForeignFile
 from antecede.trace.foreign.mapping import text_of
 from antecede.trace.foreign.times import nanoseconds
-from antecede.trace.foreign.weave import SEND_POSITION, TIED_START, Moment, Woven, mark_ties
+from antecede.trace.foreign.weave import SEND_POSITION, TIED_START, Moment, Noted, Woven, mark_ties
 
 RETRIED: Final = "retried"
 """Only the last of several starts is recorded."""
 
 _ends = ("Completed", "Failed", "Canceled")
-
-
-class _Told(msgspec.Struct, frozen=True, gc=False):
-    kind: str
-    number: str
-
-    def columns(self) -> dict[str, Any]:
-        return {"event": self.kind, "event_id": self.number}
 
 
 class _Run(msgspec.Struct, gc=False):
@@ -93,7 +85,8 @@ class History:
         about = event.get(f"{kind[:1].lower()}{kind[1:]}EventAttributes")
         about = about if isinstance(about, dict) else {}
         asked = text_of(about.get("scheduledEventId")) or ""
-        moment = Moment(_Told(kind, number), at)
+        said = Noted({"event": kind, "event_id": number})
+        moment = Moment(said, at)
         if kind == "ActivityTaskStarted" and asked in run.scheduled:
             worker = run.started[asked] = text_of(about.get("identity")) or "worker"
             message = f"{run.prefix}:{asked}"
@@ -106,7 +99,7 @@ class History:
         run.last = max(run.last, at or 0)
         if kind.removeprefix("ActivityTask") in _ends and asked in run.started:
             message = f"{run.prefix}:{asked}:{kind.removeprefix('ActivityTask')}"
-            sent = Moment(_Told(kind, number), at)
+            sent = Moment(said, at)
             sent.give(message, run.workflow)
             self._work(run.started.pop(asked), sent, run)
             moment.take(message)

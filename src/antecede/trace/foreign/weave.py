@@ -37,6 +37,15 @@ class Recorded(Protocol):
         ...
 
 
+class Noted(msgspec.Struct, frozen=True, gc=False):
+    """Recorded data that is columns already."""
+
+    said: dict[str, Any]
+
+    def columns(self) -> dict[str, Any]:
+        return self.said
+
+
 class Moment(msgspec.Struct, gc=False):
     """An event in a process."""
 
