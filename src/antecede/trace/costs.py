@@ -228,15 +228,9 @@ def drawn(messages: int) -> list[int]:
 def concurrency(trace: Matched) -> tuple[float | None, int]:
     """Return the share of pairs of messages in which neither send happened before the other; and how many were
     compared."""
-    ranks = iter([*drawn(len(trace.sends)), -1])
-    compared, rank, wanted = 0, -1, next(ranks)
-    bits: dict[str, int] = {}
-    for send in _sends(trace):
-        rank += 1
-        if rank == wanted:
-            bits[send.message or ""] = 1 << compared
-            compared += 1
-            wanted = next(ranks)
+    sends = list(_sends(trace))
+    bits = {sends[rank].message or "": 1 << number for number, rank in enumerate(drawn(len(sends)))}
+    compared = len(bits)
     if compared < 2:
         return None, compared
     return 1 - _ordered(trace, bits) / (compared * (compared - 1) // 2), compared

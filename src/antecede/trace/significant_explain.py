@@ -12,7 +12,8 @@ Both engines use this module: they provide the events of a chain, and a function
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import accumulate, chain
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -24,6 +25,8 @@ from antecede.trace.schema import DELIVER, SEND
 from antecede.trace.significant import broken_rule
 from antecede.trace.significant_chain import NOBODY, Acts, Found, shortest
 from antecede.trace.verdicts import Late
+
+Value = TypeVar("Value")
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -103,10 +106,7 @@ class Explainer:
         self._trace = trace
         self._instances = Instances(trace)
         self._cells = Cells(self._instances, conflicts)
-        self._offsets = [0]
-        for line in trace.lines:
-            self._offsets.append(self._offsets[-1] + len(line))
-        self._events = [event for line in trace.lines for event in line]
+        self._offsets, self._events = _ranges(trace.lines)
         self._copies: dict[int, list[int]] = {}
         for flat, event in enumerate(self._events):
             if event.kind == DELIVER:
@@ -200,10 +200,6 @@ class Explainer:
         )
 
 
-def _ranges(lists: list[list[int]]) -> tuple[list[int], list[int]]:
-    """Return lists as one list, with the start of each."""
-    starts, values = [0], []
-    for one in lists:
-        values += one
-        starts.append(len(values))
-    return starts, values
+def _ranges(lists: list[list[Value]]) -> tuple[list[int], list[Value]]:
+    """Return the start of each list, and all lists as one."""
+    return list(accumulate(map(len, lists), initial=0)), list(chain.from_iterable(lists))

@@ -97,7 +97,6 @@ class Woven:
 
     def __init__(self, lines: dict[str, list[Moment]]) -> None:
         self.lines = dict(sorted(lines.items()))
-        self.opening = False
         self.opening = self._needs_opening()
 
     @property
