@@ -27,7 +27,7 @@ clocks goes first, and ``verify`` sets the impossible deliveries aside.
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import gcd
 from typing import Any, Final
 
@@ -149,21 +149,9 @@ def _sequence(
     """For each line, the number of spans offered so far; spans with the same start are offered together."""
     unfinished = [0] * len(lines)
     numbers: dict[int, int] = {}
-    waiting: dict[int, list[tuple[int, int]]] = {}
     ready: list[tuple[int, int, int]] = []
-    blocked: set[tuple[int, int, int]] = set()
-
-    def offer(line: int, at: int) -> None:
-        """Offer a span as the next one, when all its causes have been taken."""
-        span = lines[line][at]
-        turn = span.start, line, at
-        missing = next((cause for cause in needs.get(id(span), ()) if id(cause) not in numbers), None)
-        if missing is None:
-            blocked.discard(turn)
-            heappush(ready, turn)
-        else:
-            blocked.add(turn)
-            waiting.setdefault(id(missing), []).append((line, at))
+    waiting: dict[int, list[tuple[int, int, int]]] = {}
+    """By a cause that was not taken yet, the offered spans that wait for it."""
 
     def open_next(line: int) -> None:
         spans, begin = lines[line], opened[line]
@@ -177,21 +165,28 @@ def _sequence(
                 if parent is not None and parent.service == spans[at].service and parent.start == spans[at].start:
                     needs.setdefault(id(spans[at]), []).append(parent)
         for at in range(begin, end):
-            offer(line, at)
+            heappush(ready, (spans[at].start, line, at))
 
     for line in range(len(lines)):
         open_next(line)
-    while ready or blocked:
-        if not ready:
-            least = min(blocked)
-            blocked.discard(least)
-            heappush(ready, least)
-        _, line, at = heappop(ready)
-        span = lines[line][at]
+    while ready or any(waiting.values()):
+        if ready:
+            turn = heappop(ready)
+            span = lines[turn[1]][turn[2]]
+            missing = next((cause for cause in needs.get(id(span), ()) if id(cause) not in numbers), None)
+            if missing is not None:
+                waiting.setdefault(id(missing), []).append(turn)
+                continue
+        else:
+            # Causes contradict the order of services: the earliest by the clocks goes first.
+            blocked = min((turns for turns in waiting.values() if turns), key=min)
+            turn = min(blocked)
+            blocked.remove(turn)
+            span = lines[turn[1]][turn[2]]
+        line = turn[1]
         numbers[id(span)] = len(numbers)
-        for other, place in waiting.pop(id(span), ()):
-            if (lines[other][place].start, other, place) in blocked:
-                offer(other, place)
+        for woken in waiting.pop(id(span), ()):
+            heappush(ready, woken)
         unfinished[line] -= 1
         if not unfinished[line]:
             open_next(line)
@@ -229,15 +224,11 @@ def _mark(spans: list[Span], line: list[Moment], above: Callable[[Span], Span | 
         for moment in line:
             moment.assumed = SEVERAL_INSTANCES
         return
-    begin = 0
-    for end in range(1, len(spans) + 1):
-        if end < len(spans) and spans[end].start == spans[begin].start:
-            continue
-        tied = [(span, moment) for span, moment in zip(spans[begin:end], line[begin:end], strict=True) if moment.tied]
+    for _, group in groupby(zip(spans, line, strict=True), key=lambda pair: pair[0].start):
+        tied = [(span, moment) for span, moment in group if moment.tied]
         if any(not _descends(two[0], one[0], above) for one, two in pairwise(tied)):
             for _, moment in tied:
                 moment.assumed = TIED_START
-        begin = end
 
 
 def _descends(span: Span, ancestor: Span, above: Callable[[Span], Span | None]) -> bool:
