@@ -6,6 +6,8 @@ delivery. Nothing has a position on paper here; `text` and `svg` add positions.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from graphlib import CycleError, TopologicalSorter
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
@@ -233,42 +235,36 @@ def from_events(
 
 
 def _in_sequence(rows: list[Row]) -> list[Row]:
-    """Sort topologically (Kahn); among the possible next rows, take the one that was given first."""
-    followers: list[list[int]] = [[] for _ in rows]
-    waiting = [0] * len(rows)
-
-    def put(earlier: int, later: int) -> None:
-        followers[earlier].append(later)
-        waiting[later] += 1
-
+    """Sort topologically; among the possible next rows, take the one that was given first."""
+    graph: TopologicalSorter[int] = TopologicalSorter()
     last: dict[str, int] = {}
     sends: dict[str, int] = {}
     for position in sorted(range(len(rows)), key=lambda position: rows[position].index):
         row = rows[position]
-        if row.process in last:
-            put(last[row.process], position)
+        graph.add(position, *([last[row.process]] if row.process in last else ()))
         last[row.process] = position
         if row.kind == "send" and row.message is not None:
             sends.setdefault(row.message, position)
     for position, row in enumerate(rows):
         if row.kind in ("arrive", "deliver") and row.message in sends:
-            put(sends[row.message], position)
-    ready = [position for position, count in enumerate(waiting) if count == 0]
+            graph.add(position, sends[row.message])
+    with suppress(CycleError):
+        graph.prepare()
+    ready = list(graph.get_ready())
     heapify(ready)
-    sequence: list[Row] = []
+    sequence: dict[int, Row] = {}
     while ready:
         position = heappop(ready)
-        sequence.append(rows[position])
-        for follower in followers[position]:
-            waiting[follower] -= 1
-            if waiting[follower] == 0:
-                heappush(ready, follower)
+        sequence[position] = rows[position]
+        graph.done(position)
+        for following in graph.get_ready():
+            heappush(ready, following)
     if len(sequence) < len(rows):
-        stuck = next(rows[position] for position, count in enumerate(waiting) if count)
+        stuck = next(row for position, row in enumerate(rows) if position not in sequence)
         raise DiagramError(
             f"{stuck.process}[{stuck.index}]: the rows contradict each other: a delivery comes before its send"
         )
-    return sequence
+    return list(sequence.values())
 
 
 def printable(text: str) -> str:
