@@ -156,14 +156,11 @@ class Tally:
             self._counts[order][sent][0 if wrong else 1] += 1
         return wrong
 
-    def not_guaranteed(self, order: str) -> int:
-        """Return how many deliveries are late by an order that was not guaranteed to them."""
-        return sum(other for _, other in self._counts[order]) + self._before[order]
-
     def complete(self, report: dict[str, Any]) -> None:
         """Add the epochs to a report whose ``orders`` have the violations only."""
         for order in self._orders:
-            report["orders"][order]["not_guaranteed"] = self.not_guaranteed(order)
+            others = sum(other for _, other in self._counts[order]) + self._before[order]
+            report["orders"][order]["not_guaranteed"] = others
         report["epochs"] = [
             {
                 "change": one.change,

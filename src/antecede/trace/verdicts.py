@@ -3,7 +3,6 @@
 ``holds`` is ``None`` if there was no delivery to judge.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -85,13 +84,14 @@ class Verdict(msgspec.Struct):
         assert order in self.orders, f"{order} was not judged"
         if not self.deliveries:
             return None
-        if order == "fifo":
-            return not self.fifo
-        if order == "causal":
-            return not self.causal
-        if order == "significant":
-            return not self.significant
-        return (self.cycle if order == "total" else self.crown) is None
+        found: dict[str, list[Late] | list[str] | None] = {
+            "fifo": self.fifo,
+            "causal": self.causal,
+            "total": self.cycle,
+            "synchronous": self.crown,
+            "significant": self.significant,
+        }
+        return not found[order]
 
     def as_json(self) -> dict[str, Any]:
         """The ``orders`` object of ``antecede verify --json``."""
@@ -107,15 +107,11 @@ class Verdict(msgspec.Struct):
                 entry["pairwise"] = self.pairwise if self.deliveries else None
                 entry["cycle"] = self.cycle
             elif order == "significant":
-                entry |= significant_entry(self.significant, self.unlisted)
+                late = self.significant
+                entry |= {"late": len(late), "crossed": sum(one.rule == "agreement" for one in late)}
+                entry["first"] = late[0].as_json() | {"rule": late[0].rule} if late else None
+                entry["unlisted"] = self.unlisted
             else:
                 entry["crown"] = self.crown
             report[order] = entry
         return report
-
-
-def significant_entry(late: list[Late], unlisted: list[str]) -> dict[str, Any]:
-    """Return the report's keys for significant order besides ``holds``."""
-    rules = Counter(one.rule for one in late)
-    first = late[0].as_json() | {"rule": late[0].rule} if late else None
-    return {"late": len(late), "crossed": rules["agreement"], "first": first, "unlisted": unlisted}
