@@ -72,9 +72,9 @@ class Recorder(AbstractContextManager["Recorder"]):
         """The reason why no more rows are accepted; empty while they are."""
         self._lines = self.path.with_suffix(".jsonl")
         if self.path.suffix == ".parquet":
-            from antecede.trace.parquet import check_installed
+            from antecede.trace.parquet import pyarrow
 
-            check_installed()
+            pyarrow()
         self._file = self._opened(mode)
         try:
             self._kept = self._packed(mode)

@@ -18,7 +18,7 @@ filled in, so that a minimal trace can be judged too:
   and only the first starts anything.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -108,18 +108,13 @@ class Instances:
         return event.type if event.type is not None else self.trace.sent(event.message or "").type
 
     def ancestors_among(self, name: str, names: Collection[str]) -> list[str]:
-        """Return which of some instances are ancestors of one."""
-        return ancestors_among(name, names, self._parents)
-
-
-def ancestors_among(name: str, names: Collection[str], parents: Mapping[str, str]) -> list[str]:
-    """Return which of these names are ancestors of one name; the chain of parents may be cyclic."""
-    found: list[str] = []
-    seen = {name}
-    climbing = parents.get(name)
-    while climbing is not None and climbing not in seen:
-        seen.add(climbing)
-        if climbing in names:
-            found.append(climbing)
-        climbing = parents.get(climbing)
-    return found
+        """Return which of some instances are ancestors of one; the chain of parents may be cyclic."""
+        found: list[str] = []
+        seen = {name}
+        climbing = self._parents.get(name)
+        while climbing is not None and climbing not in seen:
+            seen.add(climbing)
+            if climbing in names:
+                found.append(climbing)
+            climbing = self._parents.get(climbing)
+        return found

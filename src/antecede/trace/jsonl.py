@@ -15,8 +15,9 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator
+from io import BufferedReader
 from sys import intern
-from typing import IO, Annotated, Any, BinaryIO, Literal, Protocol, cast
+from typing import IO, Annotated, Any, BinaryIO, Literal, cast
 
 import msgspec
 
@@ -140,15 +141,9 @@ def _key_given_twice(line: bytes) -> str | None:
     return None
 
 
-class Peekable(Protocol):
-    """A stream whose next bytes can be read without being consumed, like buffered streams."""
-
-    def peek(self, size: int, /) -> bytes: ...
-
-
 def read(stream: BinaryIO) -> Iterator[Item]:
-    """The items of a stream of bytes, which may be gzipped."""
-    if cast(Peekable, stream).peek(2)[:2] == _gzip_magic:
+    """The items of a buffered stream of bytes, which may be gzipped."""
+    if cast(BufferedReader, stream).peek(2)[:2] == _gzip_magic:
         stream = cast(BinaryIO, gzip.GzipFile(fileobj=stream, mode="rb"))
     number = 0
     bound = limits.trace_line_bytes_max

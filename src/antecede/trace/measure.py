@@ -6,9 +6,9 @@ engine returns. Sums stay whole numbers until the last division, so that two eng
 
 import os
 import time
-from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from antecede import __version__
@@ -57,7 +57,7 @@ def measure(
         "deliveries": trace.deliveries,
         "traffic": traffic_rows(traffic),
         "stamp": stamp_figures(stamps),
-        "delay": delay_figures(delays.values()),
+        "delay": delay_summary(sorted(chain.from_iterable(delays.values()))),
         **held_figures(held),
         "hops": {"mean": hops_mean, "max": hops_max},
         "concurrency": concurrency,
@@ -84,14 +84,6 @@ def stamp_figures(stamps: costs.Stamps) -> dict[str, Any]:
     if not stamps.copies:
         return {"bytes_mean": None, "bytes_max": None, "copies": None}
     return {"bytes_mean": stamps.bytes / stamps.copies, "bytes_max": stamps.most, "copies": stamps.copies}
-
-
-def delay_figures(delays: Iterable["array[int]"]) -> dict[str, Any]:
-    """The report's ``delay``, in seconds."""
-    values = array("q")
-    for some in delays:
-        values.extend(some)
-    return delay_summary(sorted(values))
 
 
 def delay_summary(ascending: Sequence[int]) -> dict[str, Any]:

@@ -38,7 +38,8 @@ _folded = {b"antecede": b"json"}
 _folded_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
-def _pyarrow() -> Any:
+def pyarrow() -> Any:
+    """Return the library; raise an error if Parquet cannot be read or written here."""
     try:
         import_module("pyarrow.parquet")
         return import_module("pyarrow")
@@ -46,14 +47,9 @@ def _pyarrow() -> Any:
         raise TraceError("Parquet needs pyarrow: install antecede[spark]") from None
 
 
-def check_installed() -> None:
-    """Raise an error if Parquet cannot be read or written here."""
-    _pyarrow()
-
-
 def opened_file(file: IO[bytes] | str, where: str) -> tuple[Any, Any, Any]:
     """Return pyarrow, an open Parquet file and its schema."""
-    pa = _pyarrow()
+    pa = pyarrow()
     try:
         opened = pa.parquet.ParquetFile(file)
         return pa, opened, opened.schema_arrow
@@ -95,11 +91,11 @@ def _rows(pa: Any, opened: Any, schema: Any, where: str, keep_raw: bool) -> Iter
 def items_in(batch: Any, folded: Collection[str], first: int, keep_raw: bool) -> Iterator[Item]:
     """The rows of one Arrow batch, numbered from ``first``; ``folded``: columns whose JSON contains other columns."""
     batch = conformed(batch)
-    events = None if keep_raw else _plain_events(_pyarrow(), batch, folded)
+    events = None if keep_raw else _plain_events(pyarrow(), batch, folded)
     if events is not None:
         yield from ((number, b"", event) for number, event in enumerate(events, first))
         return
-    for number, row in enumerate(_dicts(_pyarrow(), batch), first):
+    for number, row in enumerate(_dicts(pyarrow(), batch), first):
         if isinstance(row, Fault):
             yield number, b"", row
             continue
@@ -113,7 +109,7 @@ def conformed(batch: Any) -> Any:
     A timestamp in ``time`` becomes nanoseconds, an integer in ``message`` its digits, an unsigned ``index`` a signed
     one. If a value does not fit, the column is left unchanged, and the row with that value is reported as wrong.
     """
-    pa = _pyarrow()
+    pa = pyarrow()
     other = case_matched(batch.schema.names)
     columns = [_exact(pa, other.get(name, name), batch.column(at)) for at, name in enumerate(batch.schema.names)]
     if not other and all(
@@ -314,7 +310,7 @@ class Rows:
     """Writes events to a Parquet file, a batch at a time."""
 
     def __init__(self, raw: IO[bytes], metadata: Metadata | None) -> None:
-        pa = self._pa = _pyarrow()
+        pa = self._pa = pyarrow()
         text, number = pa.string(), pa.int64()
         kinds: dict[str, Any] = dict.fromkeys(COLUMNS, text)
         kinds |= dict.fromkeys(("index", "time", "lamport", "stamp_bytes", "hop"), number)

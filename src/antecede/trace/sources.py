@@ -11,6 +11,7 @@ import sys
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -137,7 +138,7 @@ def _take(loaded: Loaded, name: str, stream: BinaryIO, keep_raw: bool) -> None:
 
 def _items(name: str, stream: BinaryIO, keep_raw: bool) -> tuple[Metadata | None, Iterator[jsonl.Item]]:
     """Return the metadata inside a file, if there are any, and its rows."""
-    if name.lower().endswith(".parquet") or cast("jsonl.Peekable", stream).peek(4)[:4] == b"PAR1":
+    if name.lower().endswith(".parquet") or cast(BufferedReader, stream).peek(4)[:4] == b"PAR1":
         if not stream.seekable():
             raise TraceError(f"{name}: Parquet cannot be read from a pipe; give a file")
         return parquet.read(stream, name, keep_raw)

@@ -9,19 +9,11 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from antecede.errors import TraceError, UsageError
 from antecede.trace import jsonl, parquet
 from antecede.trace.schema import Event, Metadata, metadata_bytes
-
-
-class _Sink(Protocol):
-    def write(self, event: Event) -> None: ...
-
-    def close(self) -> None: ...
-
-    def abandon(self) -> None: ...
 
 
 class _Lines:
@@ -54,7 +46,7 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
         except OSError as error:
             raise TraceError(f"{self._path}: cannot be written: {error.strerror}") from None
         try:
-            self._sink: _Sink = (
+            self._sink: _Lines | parquet.Rows = (
                 parquet.Rows(self._raw, metadata) if is_parquet else _Lines(self._raw, name.endswith(".gz"))
             )
         except BaseException:
