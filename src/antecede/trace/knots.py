@@ -16,11 +16,13 @@ before the first, beginning with the smallest id. It depends on the trace alone,
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
 
 
 def cycle_in(sequences: Sequence[Sequence[str]]) -> list[str] | None:
     """Return a cycle of the relation *comes before*, or ``None`` if the sequences can be merged."""
-    lines = [_without_stutter(sequence) for sequence in sequences]
+    # The same message twice in a row counts once.
+    lines = [[message for message, _ in groupby(sequence)] for sequence in sequences]
     occurrences = Counter(message for line in lines for message in line)
     cursors = [0] * len(lines)
     at_head: dict[str, list[int]] = {}
@@ -43,10 +45,6 @@ def cycle_in(sequences: Sequence[Sequence[str]]) -> list[str] | None:
             bring_to_head(process)
     remaining = [line[position:] for line, position in zip(lines, cursors, strict=True)]
     return _witness(remaining) if any(remaining) else None
-
-
-def _without_stutter(sequence: Sequence[str]) -> list[str]:
-    return [message for i, message in enumerate(sequence) if i == 0 or message != sequence[i - 1]]
 
 
 def _witness(stuck: list[list[str]]) -> list[str]:

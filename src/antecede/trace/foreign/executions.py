@@ -22,8 +22,8 @@ Line = tuple[int, bytes]
 class Delimiter:
     """The separator of two executions."""
 
-    def __init__(self, text: str, option: str = "--delimiter") -> None:
-        self._compiled = compiled(text, option)
+    def __init__(self, text: str) -> None:
+        self._compiled = compiled(text, "--delimiter")
         self._named = "trace" in self._compiled.groupindex
 
     def parted(self, lines: Iterable[Line]) -> Iterator[tuple[str | None, Iterator[Line]]]:
