@@ -9,13 +9,15 @@ The reasons are tested one after the other, each on the rows that are left, so a
 ====================== ==============================================================================================
 ``duplicate_row``      the same row again: all but the first read. Texts for people and unknown columns don't count.
 ``duplicate_index``    different rows with one process and index: all of them, since any may be the true one.
-``duplicate_send``     an id that is sent more than once: all its sends and all its deliveries. (Its arrivals are then
-without a send, and so orphans.) ``duplicate_delivery`` an id delivered more than once in one process: all but the one
-of the smallest index. ``orphan_delivery``    no send of that id is left, because it is missing or was set aside.
-``orphan_arrival`` the same for an ``arrive`` row. ``not_addressed``      a delivery in a process that its send does not
-name. (An *arrival* there is none: messages take detours by coordinators and routers.) ``before_send``        a message
-to oneself, delivered at a smaller index than it was sent at. ``cycle``              a delivery on a cycle with its
-send, see :mod:`antecede.trace.cycles`.
+``duplicate_send``     an id that is sent more than once: all its sends and all its deliveries. Its arrivals are then
+                       without a send, and so orphans.
+``duplicate_delivery`` an id delivered more than once in one process: all but the one of the smallest index.
+``orphan_delivery``    no send of that id is left, because it is missing or was set aside.
+``orphan_arrival``     the same for an ``arrive`` row.
+``not_addressed``      a delivery in a process that its send does not name. (An *arrival* there is allowed: messages
+                       take detours by coordinators and routers.)
+``before_send``        a message to oneself, delivered at a smaller index than it was sent at.
+``cycle``              a delivery on a cycle with its send, see :mod:`antecede.trace.cycles`.
 ====================== ==============================================================================================
 
 ``index_gap`` sets nothing aside: it counts, over all processes, the indices from 0 to the largest that no row has,
