@@ -7,19 +7,13 @@ seal of its directory.
 
 from collections.abc import Iterable
 
-from antecede.limits import store_segment_bytes, store_segment_bytes_first
-from antecede.store.directory import allocate_segment, named, write_identity
+from antecede.store.directory import allocate_segment, lock_directory, named, write_identity
 from antecede.store.files import Files
-from antecede.store.format import (
-    HEADER_BYTES,
-    LENGTH_BYTES,
-    VOUCHES,
-    Group,
-    Identity,
-    encode_group,
-    segment_name,
-)
-from antecede.store.snapshots import write_snapshot
+from antecede.store.format import LENGTH_BYTES, Identity, segment_name
+from antecede.store.log import LogStore
+from antecede.store.recovery import Judged, Recovered
+from antecede.store.segments import Segments, Sizes
+from antecede.store.walk import Tail
 
 _group_bytes = 1 << 20
 """Records of a group together; one record alone may be longer."""
@@ -32,86 +26,30 @@ def write_directory(
     first: int,
     records: Iterable[bytes],
     state: bytes,
-    segment_bytes: int = store_segment_bytes,
+    sizes: Sizes | None = None,
 ) -> int:
     """Fill an empty data directory: ``records``, the oldest with the number ``first``, and a snapshot of the state
     after the last of them. Return the number of the last record."""
+    sizes = sizes or Sizes()
+    group_bytes = min(_group_bytes, sizes.group_bytes_max)
     with named(directory):
         identity = Identity(incarnation, files.random_bits(64))
-        log = _NewLog(files, directory, identity.seal, first, segment_bytes)
-        try:
-            waiting: list[bytes] = []
-            size = 0
+        with _begun(files, directory, identity, first, sizes) as log:
             for record in records:
-                if waiting and size + len(record) > _group_bytes:
-                    log.write(waiting)
-                    waiting, size = [], 0
-                waiting.append(record)
-                size += len(record) + LENGTH_BYTES
-            log.write(waiting)
-            # The last group has no records and vouches for all others, as after a clean close.
-            log.finish()
-        finally:
-            log.close()
-        write_snapshot(files, directory, identity.seal, log.last, state)
+                if log.pending_bytes + len(record) + LENGTH_BYTES > group_bytes:
+                    log.commit()
+                log.append(record)
+            log.snapshot(state, log.last)
         write_identity(files, directory, identity)
         return log.last
 
 
-class _NewLog:
-    """The segments of a log that is being written."""
-
-    def __init__(self, files: Files, directory: str, seal: int, first: int, segment_bytes: int) -> None:
-        self._files = files
-        self._directory = directory
-        self._seal = seal
-        self._segment_bytes = segment_bytes
-        # Only the very first segment must begin with record 1.
-        self._segment = 0 if first == 1 else 1
-        self._file = -1
-        self._allocated = self._offset = self._group = self._checksum = 0
-        self.last = first - 1
-
-    def write(self, records: list[bytes]) -> None:
-        """Write the next group."""
-        if records:
-            self._write(records)
-
-    def finish(self) -> None:
-        """Make everything durable, and say so."""
-        if self._file >= 0:
-            self._files.fdatasync(self._file)
-        self._write([], VOUCHES)
-        self._files.fsync(self._file)
-
-    def close(self) -> None:
-        """Close the file, in any state."""
-        if self._file >= 0:
-            self._files.close(self._file)
-            self._file = -1
-
-    def _write(self, records: list[bytes], flags: int = 0) -> None:
-        size = sum(map(len, records)) + LENGTH_BYTES * len(records)
-        if self._file < 0 or self._offset + HEADER_BYTES + size > self._allocated:
-            self._turn(HEADER_BYTES + size)
-            flags = VOUCHES
-        number, first, allocated = self._group + 1, self.last + 1, self._allocated
-        group = Group(self._segment, number, first, len(records), size, self._checksum, flags, allocated=allocated)
-        header, body, self._checksum = encode_group(group, self._seal, records)
-        self._files.write(self._file, [header, body], self._offset)
-        self._offset += len(header) + len(body)
-        self._group, self.last = group.number, group.last
-
-    def _turn(self, needed: int) -> None:
-        """Begin the next segment: twice as long as the one before it, up to the full size."""
-        if self._file >= 0:
-            self._files.fdatasync(self._file)
-            self._files.close(self._file)
-            self._file = -1
-        self._segment += 1
-        grown = min(self._segment_bytes, max(store_segment_bytes_first, 2 * self._allocated))
-        # A segment is never shorter than the one before it.
-        self._allocated = max(needed, grown, self._allocated)
-        allocate_segment(self._files, self._directory, self._segment, self._allocated)
-        self._file = self._files.open(f"{self._directory}/{segment_name(self._segment)}", write=True)
-        self._offset = 0
+def _begun(files: Files, directory: str, identity: Identity, first: int, sizes: Sizes) -> LogStore:
+    """Return a log whose first record will have this number."""
+    # Only the very first segment must begin with record 1.
+    number = 1 if first == 1 else 2
+    allocate_segment(files, directory, number, sizes.first_bytes)
+    segments = Segments(files, directory, sizes, {}, number)
+    segments.adopt(files.open(f"{directory}/{segment_name(number)}", write=True), 0, sizes.first_bytes)
+    judged = Judged(identity, Recovered(identity.incarnation), Tail(number, record=first - 1), {}, [number])
+    return LogStore(segments, lock_directory(files, directory), judged, "os", None, None, threaded=False)

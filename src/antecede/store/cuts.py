@@ -7,8 +7,9 @@ are removed; the owner deletes it when its own log contains the truncation.
 
 import msgspec
 
+from antecede.store.directory import write_file
 from antecede.store.files import Files
-from antecede.store.format import TEMPORARY, cut_name, numbered
+from antecede.store.format import cut_name, numbered
 from antecede.store.recovery import Recovered
 from antecede.store.walk import Cut
 
@@ -17,15 +18,7 @@ def note_cut(files: Files, directory: str, recovered: Recovered) -> Recovered:
     """Write a note about the torn write that is about to be removed, if there is one; return all notes as well."""
     cut = recovered.cut
     if cut is not None:
-        path = f"{directory}/{cut_name(cut.group)}"
-        file = files.create(path + TEMPORARY)
-        try:
-            files.write(file, [msgspec.msgpack.encode(cut)], 0)
-            files.fsync(file)
-        finally:
-            files.close(file)
-        files.rename(path + TEMPORARY, path)
-        files.sync_directory(directory)
+        write_file(files, directory, cut_name(cut.group), msgspec.msgpack.encode(cut))
     return msgspec.structs.replace(recovered, cuts=tuple(_notes(files, directory)))
 
 
@@ -40,11 +33,9 @@ def _notes(files: Files, directory: str) -> list[Cut]:
     notes = []
     for group in numbered(files.names(directory), "cut"):
         path = f"{directory}/{cut_name(group)}"
-        file = files.open(path)
         try:
-            notes.append(msgspec.msgpack.decode(files.read(file, 1 << 16, 0), type=Cut))
+            with files.opened(path) as file:
+                notes.append(msgspec.msgpack.decode(files.read(file, 1 << 16, 0), type=Cut))
         except (msgspec.MsgspecError, UnicodeDecodeError):
             notes.append(Cut(path, 0, 0, "the note about it is unreadable", 0, group))
-        finally:
-            files.close(file)
     return notes

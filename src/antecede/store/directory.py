@@ -56,13 +56,10 @@ def read_identity(files: Files, directory: str) -> Identity | None:
     """Return the identity of the directory; None if it has none."""
     path = f"{directory}/{IDENTITY}"
     try:
-        file = files.open(path)
+        with files.opened(path) as file:
+            return decode_identity(files.read(file, 64, 0), path)
     except FileNotFoundError:
         return None
-    try:
-        return decode_identity(files.read(file, 64, 0), path)
-    finally:
-        files.close(file)
 
 
 def create(files: Files, directory: str, segment_bytes: int) -> Identity:
@@ -91,10 +88,15 @@ def adopt(files: Files, directory: str, identity: Identity) -> Identity:
 
 def write_identity(files: Files, directory: str, identity: Identity) -> None:
     """Write the identity, which makes a directory a data directory."""
-    path = f"{directory}/{IDENTITY}"
+    write_file(files, directory, IDENTITY, encode_identity(identity))
+
+
+def write_file(files: Files, directory: str, name: str, content: bytes) -> None:
+    """Write a small file; it gets its name only when all of it is durable."""
+    path = f"{directory}/{name}"
     file = files.create(path + TEMPORARY)
     try:
-        files.write(file, [encode_identity(identity)], 0)
+        files.write(file, [content], 0)
         files.fsync(file)
     finally:
         files.close(file)
@@ -133,13 +135,10 @@ def segment_numbers(files: Files, directory: str) -> list[int]:
 
 
 def _unused(files: Files, path: str) -> bool:
-    file = files.open(path)
-    try:
-        offset = 0
+    offset = 0
+    with files.opened(path) as file:
         while window := files.read(file, 1 << 20, offset):
             if any(window):
                 return False
             offset += len(window)
-    finally:
-        files.close(file)
     return True

@@ -14,7 +14,8 @@ import errno
 import fcntl
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from secrets import randbits
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -46,6 +47,15 @@ class Files:
 
     def close(self, file: int) -> None:
         os.close(file)
+
+    @contextmanager
+    def opened(self, path: str, write: bool = False) -> Iterator[int]:
+        """Open a file for the body of a ``with`` statement."""
+        file = self.open(path, write)
+        try:
+            yield file
+        finally:
+            self.close(file)
 
     def size(self, file: int) -> int:
         return os.fstat(file).st_size

@@ -69,11 +69,8 @@ def _walk(walk: Walk, rows: dict[int, dict[str, Any]], visit: Visit | None) -> N
 
 def _segment(files: Files, directory: str, number: int) -> dict[str, Any]:
     path = f"{directory}/{segment_name(number)}"
-    file = files.open(path)
-    try:
+    with files.opened(path) as file:
         size = files.size(file)
-    finally:
-        files.close(file)
     row = dict.fromkeys(("used_bytes", "groups", "records", "record_bytes"), 0)
     return {"file": os.path.basename(path), "number": number, "bytes": size, **row, "first": None, "last": None}
 

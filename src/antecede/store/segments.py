@@ -95,11 +95,8 @@ class Segments:
         """Continue in a segment that recovery left open."""
         self._file, self.end, self.left = file, end, end - offset
         for number in {*self._starts, self.current}:
-            other = self.files.open(self._path(number))
-            try:
+            with self.files.opened(self._path(number)) as other:
                 self._lengths[number] = self.files.size(other)
-            finally:
-                self.files.close(other)
         self.total_bytes = sum(self._lengths.values())
 
     def room(self) -> int:

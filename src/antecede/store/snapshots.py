@@ -162,8 +162,7 @@ def _write(files: Files, file: int, seal: int, upto: int, parts: Iterable[bytes]
 
 def _read(files: Files, path: str, seal: int, upto: int) -> Iterator[bytes]:
     """Return the parts; check the bounds of each, and the checksum at the end."""
-    file = files.open(path)
-    try:
+    with files.opened(path) as file:
         size = files.size(file)
         head = files.read(file, _head.size, 0)
         if len(head) < _head.size or head[:8] != _magic:
@@ -191,5 +190,3 @@ def _read(files: Files, path: str, seal: int, upto: int) -> Iterator[bytes]:
         checksum = crc32(trailer[:8], checksum)
         if trailer != count.to_bytes(8, "little") + checksum.to_bytes(4, "little"):
             raise CorruptLogError(path, offset, "the snapshot does not match its checksum")
-    finally:
-        files.close(file)

@@ -163,13 +163,12 @@ class Walk:
     def _continues(self, at: int) -> bool:
         """Return whether the next group is at the beginning of that segment."""
         before = self.tail.offset
-        file = self.files.open(self._path(at))
         try:
-            self.tail.offset = 0
-            return not isinstance(self._next(file, at), str)
+            with self.files.opened(self._path(at)) as file:
+                self.tail.offset = 0
+                return not isinstance(self._next(file, at), str)
         finally:
             self.tail.offset = before
-            self.files.close(file)
 
     def _judge(self, at: int, reason: str) -> CorruptLogError | None:
         """Decide whether missing or bad bytes after the last good group mean corruption, a torn write, or simply the
@@ -180,14 +179,11 @@ class Walk:
         begin = self.tail.offset
         held = []
         for later in range(at, len(self.segments)):
-            file = self.files.open(self._path(later))
-            try:
+            with self.files.opened(self._path(later)) as file:
                 bad = decode_header(self.files.read(file, HEADER_BYTES, begin), self.seal)
                 recorded = 1 if isinstance(bad, str) else bad.allocated
                 self._check_length(file, self._path(later), max(self.tail.allocated, recorded))
                 last, witness = self._behind(file, begin, self.segments[later])
-            finally:
-                self.files.close(file)
             held.append(last)
             if witness is not None:
                 offset, group = witness
@@ -262,9 +258,6 @@ def records_after(walk: Walk, after: int, upto: int | None = None) -> Iterator[t
 
 def first_record(files: Files, directory: str, seal: int, segment: int) -> int | None:
     """Return the number of the first record of a segment, from its first group; None if that group is not good."""
-    file = files.open(f"{directory}/{segment_name(segment)}")
-    try:
+    with files.opened(f"{directory}/{segment_name(segment)}") as file:
         found = read_group(files, file, 0, seal)
-    finally:
-        files.close(file)
     return None if isinstance(found, str) or found[0].segment != segment else found[0].first

@@ -120,7 +120,7 @@ def _restored(world: ServerWorld, copies: dict[str, Copied], seed: int) -> list[
         begin = encode_record([Restored(incarnations[name]), *begins[name]])
         first, records = history(found[name], 0, copied.incarnation, begin, False)
         state = renewed(states[name], name, incarnations, "")
-        write_directory(disk, DIRECTORY, incarnations[name], first, records, state, SIZES.segment_bytes)
+        write_directory(disk, DIRECTORY, incarnations[name], first, records, state, SIZES)
         contents[name] = disk.contents()
         archived[name] = _marked_history(copied)
     return _play_on(world, contents, archived, seed)
