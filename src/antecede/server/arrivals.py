@@ -3,29 +3,18 @@
 A link that finds that data was lost stops, until an operator resets its domain. Other errors close the connection.
 """
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from antecede.channel import Channel
 from antecede.errors import LinkError, StampError, WireError
 from antecede.link import Ack, Frame, Hello
-from antecede.server.items import Item, Met
+from antecede.server.items import Met
 from antecede.server.words import FromPeer
 
-
-class Machine(Protocol):
-    """The parts of a server's machine that take what peers send."""
-
-    channel: Channel
-    stopped: dict[tuple[str, str], str]
-    faults: list[tuple[str, str, str]]
-    items: list[Item]
-
-    def collect(self) -> None:
-        """Put what was delivered into mailboxes."""
-        ...
+if TYPE_CHECKING:
+    from antecede.server import AgentServer
 
 
-def take_from_peer(machine: Machine, given: FromPeer, now: float) -> None:
+def take_from_peer(machine: "AgentServer", given: FromPeer, now: float) -> None:
     """Take what a peer sent."""
     domain, peer, content = given.domain, given.peer, given.content
     if machine.stopped and (domain, peer) in machine.stopped:

@@ -21,107 +21,76 @@ earlier topology is never taken, even if a later change brings the same topology
 import hashlib
 import json
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from antecede import limits
 from antecede.channel import Channel
 from antecede.channel.pausing import Pausing, Waiting
-from antecede.engine import Engine
 from antecede.engine.belongings import Belongings, addresses_in, put_in, take_out
 from antecede.errors import OrderError, TopologyError
 from antecede.orders import parse
 from antecede.server.change_items import Abandoned, Committed, Epoch, Learned, Organised, Paused, Received, Staged
-from antecede.server.clock import Clock
 from antecede.server.epochs import weakest_guarantee
 from antecede.server.items import Organising
-from antecede.server.timers import Timers
 from antecede.server.words import OPERATOR, Plan
 from antecede.topology import TopologyFile, parse_topology, plan_change
+
+if TYPE_CHECKING:
+    from antecede.server import AgentServer
 
 OUTSIDE = "the server is not part of the system yet: try again when antecede topology apply has added it"
 LEAVING = "the server is being removed from the topology: try again later"
 
 
-class SavedOrganisation(msgspec.Struct, frozen=True):
-    """The durable state of an :class:`Organisation`; see there for the fields."""
+class SavedOrganisation(msgspec.Struct):
+    """The durable state of an :class:`Organisation`."""
 
     system: str = ""
+    """The identity of the whole system; empty before its first change."""
     change: int = 0
+    """The number of the change that brought the topology in force; 0: it is the first."""
     topology: str = ""
+    """The text of the topology in force; empty: it is not known."""
     since: dict[str, int] = {}
+    """For each domain the number of the change that began it; a domain that is missing was there from the start."""
     staged: Staged | None = None
     left: list[Belongings] = []
+    """The belongings of agents and clients that leave with the staged change."""
     came: list[Belongings] = []
+    """The belongings of those that come with it."""
     history: list[Epoch] = []
+    """The topologies so far, oldest first."""
     adopted: dict[str, str] = {}
+    """Clients of servers that were removed: name → address."""
     removed: bool = False
+    """Whether a change has removed this server."""
     paused: int = 0
+    """The number of the change for which letters wait; 0: none."""
     domains: list[str] = []
+    """Only in snapshots, as the next two: what a running server has in ``Channel.pausing``."""
     agents: list[str] = []
     waiting: list[Waiting] = []
     whole: bool = False
+    """Whether nothing happens on this server, because the change removes it."""
     attempt: str = ""
+    """The attempt for which letters wait, or that is staged; empty: none."""
 
 
-class Machine(Protocol):
-    """The parts of a server's machine that a change is about."""
-
-    name: str
-    epoch: str
-    plan: Plan
-    channel: Channel
-    engine: Engine
-    timers: Timers
-    clients: dict[str, int]
-    stopped: dict[tuple[str, str], str]
-    clock: Clock
-
-    def organise(self, plan: Plan, kept: list[str]) -> None:
-        """Use a plan from now on."""
-        ...
-
-
-class Organisation:
+class Organisation(SavedOrganisation):
     """The topology in force at one server, and the change that is staged."""
 
-    def __init__(self) -> None:
-        self.system = ""
-        """The identity of the whole system; empty before its first change."""
-        self.change = 0
-        """The number of the change that brought the topology in force; 0: it is the first."""
-        self.topology = ""
-        """The text of the topology in force; empty: it is not known."""
-        self.since: dict[str, int] = {}
-        """For each domain the number of the change that began it; a domain that is missing was there from the start."""
-        self.staged: Staged | None = None
-        self.left: list[Belongings] = []
-        """The belongings of agents and clients that leave with the staged change."""
-        self.came: list[Belongings] = []
-        """The belongings of those that come with it."""
-        self.history: list[Epoch] = []
-        """The topologies so far, oldest first."""
-        self.adopted: dict[str, str] = {}
-        """Clients of servers that were removed: name → address."""
-        self.removed = False
-        """Whether a change has removed this server."""
-        self.paused = 0
-        """The number of the change for which letters wait; 0: none."""
-        self.whole = False
-        """Whether nothing happens on this server, because the change removes it."""
-        self.attempt = ""
-        """The attempt for which letters wait, or that is staged; empty: none."""
-        self.outside = False
-        """Whether the other servers do not know this one yet, because the change that adds it was not made."""
-        self.learned = -1
-        """The number of the last change that this server has learned in this life; -1: none."""
-        self.applied = 0
-        """The number of items that were applied in this life: a driver compares it to notice a change."""
+    outside: bool = False
+    """Whether the other servers do not know this one yet, because the change that adds it was not made."""
+    learned: int = -1
+    """The number of the last change that this server has learned in this life; -1: none."""
+    applied: int = 0
+    """The number of items that were applied in this life: a driver compares it to notice a change."""
 
     # Items.
 
-    def apply(self, item: Organising, machine: Machine) -> None:
+    def apply(self, item: Organising, machine: "AgentServer") -> None:
         """Apply an item of the log."""
         self.applied += 1
         if isinstance(item, Organised):
@@ -146,13 +115,13 @@ class Organisation:
         elif item.attempt in ("", self.staged.attempt):
             self._commit(item, self.staged, machine)
 
-    def _note(self, item: Organised, machine: Machine) -> None:
+    def _note(self, item: Organised, machine: "AgentServer") -> None:
         self.topology = item.topology
         self.use(machine)
         file = topology_in(self.topology)
         self.history = [Epoch(self.change, machine.epoch, 0, guarantee=weakest_guarantee(file))]
 
-    def use(self, machine: Machine) -> None:
+    def use(self, machine: "AgentServer") -> None:
         """Let a machine that has done nothing yet use the topology in force."""
         file = topology_in(self.topology)
         if machine.plan.file is None or machine.plan.file.epoch != file.epoch:
@@ -160,7 +129,7 @@ class Organisation:
             machine.organise(plan, unchanged(machine.plan, plan))
         machine.epoch = file.epoch
 
-    def _stage(self, item: Staged, machine: Machine) -> None:
+    def _stage(self, item: Staged, machine: "AgentServer") -> None:
         if self.staged is not None:
             self._put_back(machine)
         self.staged, self.attempt = item, item.attempt
@@ -170,7 +139,7 @@ class Organisation:
         begun = [name for name, since in item.since.items() if since == item.change]
         machine.channel.learn(file.organisation, homes, file.moved, begun)
 
-    def _commit(self, item: Committed, staged: Staged, machine: Machine) -> None:
+    def _commit(self, item: Committed, staged: Staged, machine: "AgentServer") -> None:
         file = topology_in(staged.topology)
         begun = {name for name, since in staged.since.items() if since == staged.change}
         self.removed = machine.name not in file.servers
@@ -195,7 +164,7 @@ class Organisation:
         self.staged, self.left, self.came = None, [], []
         self._end_pause(machine)
 
-    def _learn(self, item: Learned, machine: Machine) -> None:
+    def _learn(self, item: Learned, machine: "AgentServer") -> None:
         if item.change <= self.change:
             return
         file = topology_in(item.topology)
@@ -204,7 +173,7 @@ class Organisation:
         self.system, self.change, self.topology, self.since = item.system, item.change, item.topology, dict(item.since)
         self.history, self.learned = list(item.history)[-limits.changes_kept_max :], self.change
 
-    def _abandon(self, item: Abandoned, machine: Machine) -> None:
+    def _abandon(self, item: Abandoned, machine: "AgentServer") -> None:
         if item.attempt not in ("", self.attempt):
             return
         if self.staged is not None and self.staged.change == item.change:
@@ -212,7 +181,7 @@ class Organisation:
         if self.paused == item.change:
             self._end_pause(machine)
 
-    def _put_back(self, machine: Machine) -> None:
+    def _put_back(self, machine: "AgentServer") -> None:
         for one in self.left:
             _put_in(machine, one)
         self.staged, self.left, self.came = None, [], []
@@ -221,12 +190,12 @@ class Organisation:
         if not self.paused:
             self._end_pause(machine)
 
-    def _freeze(self, machine: Machine, agents: list[str], whole: bool) -> None:
+    def _freeze(self, machine: "AgentServer", agents: list[str], whole: bool) -> None:
         self.whole = whole
         if agents or whole:
             machine.engine.freeze([] if whole else agents)
 
-    def _end_pause(self, machine: Machine) -> None:
+    def _end_pause(self, machine: "AgentServer") -> None:
         self.paused, self.whole, self.attempt = 0, False, ""
         machine.engine.freeze(None)
         if not self.removed:
@@ -292,17 +261,16 @@ class Organisation:
     def dump(self, channel: Channel) -> SavedOrganisation:
         """Return the durable state, with the letters that wait."""
         pausing = channel.pausing or Pausing()
-        pause = (self.paused, sorted(pausing.domains), sorted(pausing.agents), list(pausing.waiting))
-        waits = (*pause, self.whole, self.attempt)
-        head = (self.system, self.change, self.topology, self.since, self.staged, self.left, self.came)
-        return SavedOrganisation(*head, list(self.history), dict(self.adopted), self.removed, *waits)
+        saved = SavedOrganisation(*(getattr(self, name) for name in SavedOrganisation.__struct_fields__))
+        saved.domains, saved.agents = sorted(pausing.domains), sorted(pausing.agents)
+        saved.waiting = list(pausing.waiting)
+        return saved
 
-    def load(self, saved: SavedOrganisation, machine: Machine) -> None:
+    def load(self, saved: SavedOrganisation, machine: "AgentServer") -> None:
         """Load the durable state, and let a new machine use the topology in force."""
-        self.system, self.change, self.topology, self.since = saved.system, saved.change, saved.topology, saved.since
-        self.staged, self.left, self.came = saved.staged, saved.left, saved.came
-        self.history, self.adopted, self.removed = list(saved.history), dict(saved.adopted), saved.removed
-        self.paused, self.attempt = saved.paused, saved.attempt
+        for name in saved.__struct_fields__:
+            setattr(self, name, getattr(saved, name))
+        self.domains, self.agents, self.waiting = [], [], []
         if not self.topology or self.removed:
             return
         self.use(machine)
@@ -352,7 +320,7 @@ def unchanged(old: Plan, new: Plan) -> list[str]:
     return [name for name, order in new.orders.items() if order is old.orders.get(name)]
 
 
-def leaving_from(machine: Machine, file: TopologyFile) -> list[str]:
+def leaving_from(machine: "AgentServer", file: TopologyFile) -> list[str]:
     """Return the agents and clients that leave a server if this topology comes into force."""
     homes = {agent.name: agent.server for agent in file.agents}
     found: list[str] = []
@@ -367,7 +335,7 @@ def leaving_from(machine: Machine, file: TopologyFile) -> list[str]:
     return found
 
 
-def addresses_of(machine: Machine) -> list[str]:
+def addresses_of(machine: "AgentServer") -> list[str]:
     """Return all agents and clients that have anything on a server."""
     found = addresses_in(machine.engine)
     found += [agent for _, agent, _ in machine.timers.waiting.values()]
@@ -376,10 +344,9 @@ def addresses_of(machine: Machine) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def client_address(machine: Any, client: str) -> str:
+def client_address(machine: "AgentServer", client: str) -> str:
     """Return the address of a client of a server; a client that came from a removed server keeps its address."""
-    adopted: dict[str, str] = machine.organisation.adopted
-    return adopted.get(client) or f"{client}@{machine.name}"
+    return machine.organisation.adopted.get(client) or f"{client}@{machine.name}"
 
 
 def explain(old: TopologyFile, new: TopologyFile, most: int = 4) -> str:
@@ -393,7 +360,7 @@ def explain(old: TopologyFile, new: TopologyFile, most: int = 4) -> str:
     return "; ".join(found[:most]) + (f"; and {rest} more" if rest > 0 else "")
 
 
-def _taken_out(machine: Machine, address: str) -> Belongings:
+def _taken_out(machine: "AgentServer", address: str) -> Belongings:
     belongings = take_out(machine.engine, address)
     # Between servers the wall clock counts: the server time of another one may be different.
     ahead = machine.clock.times.ahead_ms
@@ -403,7 +370,7 @@ def _taken_out(machine: Machine, address: str) -> Belongings:
     return msgspec.structs.replace(belongings, timers=timers, published=published)
 
 
-def _put_in(machine: Machine, belongings: Belongings) -> None:
+def _put_in(machine: "AgentServer", belongings: Belongings) -> None:
     put_in(machine.engine, belongings)
     ahead = machine.clock.times.ahead_ms
     machine.timers.put_in(belongings.address, [(when - ahead, letter) for when, letter in belongings.timers])

@@ -6,16 +6,15 @@ that each sees the effects of those before it. A replay of the log applies the s
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from antecede import limits
-from antecede.channel import Channel, Letter
+from antecede.channel import Letter
 from antecede.channel.footprint import plain_bytes
 from antecede.engine import Engine, Reaction, died
 from antecede.engine.dead import Dead
 from antecede.engine.quotas import Excess
 from antecede.server.change_items import Committed, Learned, Organised
-from antecede.server.clock import Clock
 from antecede.server.items import (
     FORMAT_WITH_LISTS,
     Acknowledged,
@@ -30,26 +29,16 @@ from antecede.server.items import (
     Truncated,
     sent_again,
 )
-from antecede.server.organisation import Organisation
 from antecede.server.progress import ENDED_WELL, Interrupted
-from antecede.server.words import Drop, Look, OnBehalf, Plan, Replay, ReplayMany
+from antecede.server.words import Drop, Look, OnBehalf, Replay, ReplayMany
+
+if TYPE_CHECKING:
+    from antecede.server import AgentServer
 
 Request = Replay | ReplayMany | Drop | Look | OnBehalf | Acknowledged
 
 
-class Machine(Protocol):
-    """The parts of a server's machine that requests are about."""
-
-    engine: Engine
-    plan: Plan
-    clock: Clock
-    channel: Channel
-    clients: dict[str, int]
-    name: str
-    organisation: Organisation
-
-
-def _replay(machine: Machine, given: Replay, clock_ms: int) -> Iterator[Item]:
+def _replay(machine: "AgentServer", given: Replay, clock_ms: int) -> Iterator[Item]:
     dead = machine.engine.dead.get(given.key)
     if dead is not None and _may_send_again(machine, dead):
         # Otherwise another operator has already removed the letter.
@@ -57,13 +46,13 @@ def _replay(machine: Machine, given: Replay, clock_ms: int) -> Iterator[Item]:
         yield Buried(given.key)
 
 
-def _may_send_again(machine: Machine, dead: Dead) -> bool:
+def _may_send_again(machine: "AgentServer", dead: Dead) -> bool:
     """Return whether a dead letter may be sent again now. On a server that is being removed it would wait for ever. The
     letters of an agent that moves wait on its old server, and from there the letter of another sender looks forged."""
     return not machine.organisation.closed and not machine.engine.is_frozen(dead.agent)
 
 
-def _replay_many(machine: Machine, given: ReplayMany, clock_ms: int) -> Iterator[Item]:
+def _replay_many(machine: "AgentServer", given: ReplayMany, clock_ms: int) -> Iterator[Item]:
     sent: list[str] = []
     for one in given.letters:
         dead = machine.engine.dead.get(one.key)
@@ -74,7 +63,7 @@ def _replay_many(machine: Machine, given: ReplayMany, clock_ms: int) -> Iterator
         yield BuriedMany(sent)
 
 
-def _drop(machine: Machine, given: Drop, clock_ms: int) -> Iterator[Item]:
+def _drop(machine: "AgentServer", given: Drop, clock_ms: int) -> Iterator[Item]:
     mailbox = machine.engine.mailboxes.get(given.address, ())
     letters = [letter.id for letter in islice(mailbox, given.letters)]
     if letters:
@@ -82,13 +71,13 @@ def _drop(machine: Machine, given: Drop, clock_ms: int) -> Iterator[Item]:
         yield BuriedMany([f"{letter} {given.address}" for letter in letters])
 
 
-def _send_for(machine: Machine, given: OnBehalf, clock_ms: int) -> Iterator[Item]:
+def _send_for(machine: "AgentServer", given: OnBehalf, clock_ms: int) -> Iterator[Item]:
     number = machine.clients.get(given.client, 0) + 1
     if not machine.organisation.closed:
         yield Published(given.client, number, given.to, given.type, given.body, source=given.source)
 
 
-def _commit(machine: Machine, given: Committed | Learned, clock_ms: int) -> Iterator[Item]:
+def _commit(machine: "AgentServer", given: Committed | Learned, clock_ms: int) -> Iterator[Item]:
     """Let a change come into force. From now on, letters that follow from dead ones are held where their agents are."""
     yield given
     holding = machine.plan.holding(machine.name)
@@ -96,7 +85,7 @@ def _commit(machine: Machine, given: Committed | Learned, clock_ms: int) -> Iter
         yield Holding(holding)
 
 
-def _look(machine: Machine, given: Look, clock_ms: int) -> Iterator[Item]:
+def _look(machine: "AgentServer", given: Look, clock_ms: int) -> Iterator[Item]:
     """Let letters expire, and drop the oldest dead letters if there are too many."""
     engine = machine.engine
     quotas, mailboxes = engine.quotas, engine.mailboxes
@@ -120,7 +109,7 @@ def _look(machine: Machine, given: Look, clock_ms: int) -> Iterator[Item]:
         yield BuriedMany(oldest)
 
 
-def _expired(machine: Machine, excess: Excess, letters: Iterable[Letter], clock_ms: int) -> Item:
+def _expired(machine: "AgentServer", excess: Excess, letters: Iterable[Letter], clock_ms: int) -> Item:
     agent, expired = excess.agent, machine.engine.quotas.expired
     check = machine.channel.check
     dead = [died(letter, excess.reason, check, expired=True) for letter in islice(letters, excess.letters)]
@@ -142,7 +131,7 @@ def _too_many(engine: Engine) -> list[str]:
 
 
 def settings_items(
-    machine: Machine, newest: int, ended: Interrupted = ENDED_WELL, cuts: Iterable[Truncated] = ()
+    machine: "AgentServer", newest: int, ended: Interrupted = ENDED_WELL, cuts: Iterable[Truncated] = ()
 ) -> list[Item]:
     """Return the items at the beginning of a life: the settings that a log must contain, if they have changed, the
     handler calls that were in progress when the last life ended, and what was removed from the log since; and the time.

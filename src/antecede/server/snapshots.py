@@ -37,7 +37,7 @@ class State(msgspec.Struct, frozen=True):
     times: Times = msgspec.field(default_factory=Times)
     truncations: list[Truncated] = []
     newest_cut: int = 0
-    organisation: SavedOrganisation = SavedOrganisation()
+    organisation: SavedOrganisation = msgspec.field(default_factory=SavedOrganisation)
 
 
 class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
@@ -92,7 +92,7 @@ class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     truncations: list[Truncated] = []
     """The truncations of the log that no operator has acknowledged, and the newest group number of all."""
     newest_cut: int = 0
-    organisation: SavedOrganisation = SavedOrganisation()
+    organisation: SavedOrganisation = msgspec.field(default_factory=SavedOrganisation)
 
 
 def check_server(me: str, server: str) -> None:
