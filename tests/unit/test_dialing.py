@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from antecede import limits, wire
-from antecede.access import Authoriser
+from antecede.access import Authoriser, Refusal
 from antecede.errors import OverloadError
 from antecede.live.application import plan_of
 from antecede.live.logs import ServerLog
@@ -19,7 +19,6 @@ from antecede.server.inquiries import CODE
 from antecede.server.pauses import Backoff, is_last_try, pause_after
 from antecede.server.peer_ends import Dialed
 from antecede.server.peering import Peering
-from antecede.server.words import Refusal
 from antecede.topology import parse_topology
 
 _file = parse_topology(

@@ -13,9 +13,10 @@ class Links:
 
     def __init__(self, consumers: dict[str, MessageConsumer], resend_after: float) -> None:
         """``resend_after``: no link sends a frame again before it was unacknowledged for this time."""
-        self._links = [
+        self.ends = [
             (name, peer, link) for name, consumer in consumers.items() for peer, link in consumer.links.items()
         ]
+        """Domain, peer and link of each."""
         self._resend_after = resend_after
         self.acks_wait = False
         """Whether the last look left acknowledgements for a later one."""
@@ -24,14 +25,14 @@ class Links:
 
     def begin_life(self, life: int, kept: Collection[str] = ()) -> None:
         """Start a life of the server on all links, except in the domains that are ``kept``."""
-        for domain, _, link in self._links:
+        for domain, _, link in self.ends:
             if domain not in kept:
                 link.begin_life(life)
 
     def look(self, now: float, acknowledge: bool, outgoing: list[Outgoing]) -> None:
         """Add resends that are due and, if they should leave now, acknowledgements."""
         waits, resend_at = False, now + self._resend_after
-        for domain, peer, link in self._links:
+        for domain, peer, link in self.ends:
             if link.ack_due:
                 if not acknowledge:
                     waits = True
@@ -51,7 +52,7 @@ class Links:
     def deadline(self) -> float | None:
         """Return the time at which a link must send something again."""
         first: float | None = None
-        for _, _, link in self._links:
+        for _, _, link in self.ends:
             due = link.deadline() if link.timers else None
             if due is not None and (first is None or due < first):
                 first = due

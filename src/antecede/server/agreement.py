@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from antecede import limits, wire
+from antecede.access import Refusal
 from antecede.errors import UsageError, WireError
 from antecede.server import AgentServer
-from antecede.server.words import Refusal
 
 CHANGING: Final = "changing"
 """The refusal of a server that does not take part in the change that is being made: it may try again soon."""
@@ -30,9 +30,8 @@ def check_hello(epoch: str, server: str, peer: str, token: str, domains: Sequenc
 def shared_domains(machine: AgentServer) -> dict[str, list[str]]:
     """Return the domains that this server shares with each other one."""
     shared: dict[str, list[str]] = {}
-    for domain, consumer in machine.channel.consumers.items():
-        for peer in consumer.links:
-            shared.setdefault(peer, []).append(domain)
+    for domain, peer, _ in machine.channel.links.ends:
+        shared.setdefault(peer, []).append(domain)
     return shared
 
 

@@ -28,7 +28,7 @@ def backlog_of(channel: Channel, engine: Engine, timers: Timers, exact: bool) ->
     footprint = engine.count() if exact else engine.footprint
     mailboxes = _mailbox_bytes * len(engine.mailboxes)
     letter_bytes = footprint.bytes + mailboxes + _timer_bytes * len(timers)
-    links = [link for one in channel.consumers.values() for link in one.links.values()]
+    links = [link for _, _, link in channel.links.ends]
     return Backlog(
         sum(map(len, engine.mailboxes.values())) + engine.following.count() + channel.letters_waiting,
         len(engine.dead),

@@ -26,11 +26,7 @@ class Task(msgspec.Struct, frozen=True):
 
 def task_of(machine: AgentServer, upto: int) -> Task:
     """Return the task to build the machine's present state, all of which is in the log up to this record."""
-    acknowledged = [
-        (domain, peer, *link.acknowledged)
-        for domain, consumer in machine.channel.consumers.items()
-        for peer, link in consumer.links.items()
-    ]
+    acknowledged = [(domain, peer, *link.acknowledged) for domain, peer, link in machine.channel.links.ends]
     return Task(upto, acknowledged, [(*place, reason) for place, reason in machine.stopped.items()])
 
 

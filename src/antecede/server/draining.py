@@ -19,7 +19,7 @@ def drain(machines: Mapping[str, AgentServer], keep: Keep, progress: Callable[[]
     arrive, and why."""
     inputs: dict[str, list[Input]] = {name: [] for name in machines}
     for name, machine in machines.items():
-        for domain, peer, _ in _links(machine):
+        for domain, peer, _ in machine.channel.links.ends:
             if peer not in machines:
                 raise TopologyError(f"domain {domain}: the data of server {peer} is missing, which {name} needs")
             other = machines[peer].channel.consumers.get(domain)
@@ -56,14 +56,6 @@ def drain(machines: Mapping[str, AgentServer], keep: Keep, progress: Callable[[]
         if left:
             raise TopologyError(f"server {name}: {left}, and nothing moves any more")
     return rounds
-
-
-def _links(machine: AgentServer) -> list[tuple[str, str, object]]:
-    return [
-        (domain, peer, link)
-        for domain, consumer in machine.channel.consumers.items()
-        for peer, link in consumer.links.items()
-    ]
 
 
 _idle_rounds = 3

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from antecede import limits, wire
-from antecede.access import TOKEN, Who
+from antecede.access import TOKEN, Refusal, Who
 from antecede.access.authoriser import CONNECT, LINK
 from antecede.access.model import CLIENT, OPERATOR, SERVER
 from antecede.access.proof import Answering
@@ -24,7 +24,7 @@ from antecede.server.peer_ends import Answered
 from antecede.server.peering import Peering
 from antecede.server.remote_session import RemoteSession
 from antecede.server.sessions import MOVED, STOPPING, Sessions
-from antecede.server.words import Log, Refusal
+from antecede.server.words import Log
 from antecede.topology.file import is_name
 from antecede.wire import AnyPart
 

@@ -8,11 +8,12 @@ to a server that is refused because it has not made a change yet: it learns that
 from typing import TYPE_CHECKING
 
 from antecede import wire
+from antecede.access import Refusal
 from antecede.server import AgentServer
 from antecede.server.agreement import BEHIND
 from antecede.server.connections import Connection
 from antecede.server.peer import Peer
-from antecede.server.words import Log, Refusal
+from antecede.server.words import Log
 
 if TYPE_CHECKING:
     from antecede.server.peering import Peering

@@ -282,13 +282,7 @@ class Restored(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field
 Organising = Organised | Staged | Received | Committed | Abandoned | Paused | Learned
 """The items about changes of the topology."""
 Item = (
-    Organised
-    | Staged
-    | Received
-    | Committed
-    | Abandoned
-    | Paused
-    | Learned
+    Organising
     | Taken
     | Published
     | Reacted

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from antecede import limits, wire
+from antecede.access import Refusal
 from antecede.errors import AntecedeError, OverloadError
 from antecede.server import AgentServer
 from antecede.server.connections import Connection
 from antecede.server.inquiries import CODE
 from antecede.server.learning import believes, learns, lesson_of, teachers_of, teaches
 from antecede.server.peer import Peer
-from antecede.server.words import Log, Refusal
+from antecede.server.words import Log
 
 if TYPE_CHECKING:
     from antecede.server.peering import Peering

@@ -15,8 +15,8 @@ from antecede.server.backlog import Backlog
 from antecede.server.words import Log
 
 
-class LogState(Protocol):
-    """The state of the log's disk space; see :class:`antecede.store.contract.Store`."""
+class LogView(Protocol):
+    """The state of the log; see :class:`antecede.store.contract.Store`."""
 
     @property
     def pending_bytes(self) -> int: ...
@@ -25,10 +25,6 @@ class LogState(Protocol):
     def log_bytes(self) -> int: ...
 
     def shortage(self) -> str: ...
-
-
-class LogView(LogState, Protocol):
-    """The state of the log."""
 
     @property
     def last(self) -> int: ...
@@ -47,7 +43,7 @@ class LogView(LogState, Protocol):
 class Marks:
     """Watches how much waits at one server."""
 
-    def __init__(self, machine: AgentServer, store: LogState, hold_peers: Callable[[bool], None], log: Log) -> None:
+    def __init__(self, machine: AgentServer, store: LogView, hold_peers: Callable[[bool], None], log: Log) -> None:
         """``hold_peers``: stops reading from all peers, or continues."""
         self._machine = machine
         self._store = store

@@ -210,9 +210,7 @@ class Organisation(SavedOrganisation):
 
     def is_new(self, channel: Channel) -> bool:
         """Return whether this server has never been part of a system: no change, and no peer that it has met."""
-        return not (self.change or self.system) and not any(
-            link.peer for consumer in channel.consumers.values() for link in consumer.links.values()
-        )
+        return not (self.change or self.system) and not any(link.peer for _, _, link in channel.links.ends)
 
     def is_apart(self, server: str) -> bool:
         """Return whether a server does not take part in the change that is staged. It must not get letters of servers

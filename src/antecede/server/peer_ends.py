@@ -7,12 +7,12 @@ file each end first proves its identity.
 from typing import TYPE_CHECKING
 
 from antecede import wire
+from antecede.access import Refusal
 from antecede.access.proof import Dialing
 from antecede.errors import WireError
 from antecede.server.connections import Connection
 from antecede.server.inquiries import CODE
 from antecede.server.peer import Peer
-from antecede.server.words import Refusal
 
 if TYPE_CHECKING:
     from antecede.server.peering import Peering

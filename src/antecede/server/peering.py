@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from antecede import limits, wire
+from antecede.access import Refusal
 from antecede.channel import Outgoing
 from antecede.errors import WireError
 from antecede.link import Ack, Frame, Hello
@@ -30,7 +31,7 @@ from antecede.server.inquiries import CODE, Inquiries
 from antecede.server.lessons import Lessons
 from antecede.server.peer import Peer, Unreachable
 from antecede.server.peer_ends import Dialed, Inquiry
-from antecede.server.words import Log, Refusal
+from antecede.server.words import Log
 from antecede.wire import PeerFrames
 
 

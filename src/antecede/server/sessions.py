@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from antecede import limits, wire
-from antecede.access import Authoriser, Who
+from antecede.access import Authoriser, Refusal, Who
 from antecede.channel import Letter
 from antecede.engine import React, Reaction, died
 from antecede.errors import OverloadError
@@ -28,7 +28,7 @@ from antecede.server.hands import STALLED, Hands
 from antecede.server.items import FORMAT_WITH_LISTS, Begun, Handled, Left, Published, PublishedMany, Reacted
 from antecede.server.organisation import client_address
 from antecede.server.rights import Rights, with_barred
-from antecede.server.words import OPERATOR, Drop, Log, Refusal
+from antecede.server.words import OPERATOR, Drop, Log
 
 REPLACED: Final = "replaced"
 STOPPING: Final = "stopping"

@@ -6,7 +6,7 @@ operator has checked the disk and acknowledges it.
 """
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -16,31 +16,10 @@ CutItem = Truncated | Acknowledged
 """The items of the log about truncations."""
 
 
-class Cut(Protocol):
-    """A torn write that the store removed; see :class:`antecede.store.Cut`."""
-
-    @property
-    def group(self) -> int: ...
-
-    @property
-    def file(self) -> str: ...
-
-    @property
-    def offset(self) -> int: ...
-
-    @property
-    def bytes(self) -> int: ...
-
-    @property
-    def segments(self) -> int: ...
-
-    @property
-    def reason(self) -> str: ...
-
-
-def truncated(cuts: Iterable[Cut], wall_ms: int) -> list[Truncated]:
-    """Return the items for what the store removed."""
-    return [Truncated(cut.group, cut.file, cut.offset, cut.bytes, cut.segments, cut.reason, wall_ms) for cut in cuts]
+def truncated(cuts: Iterable[msgspec.Struct], wall_ms: int) -> list[Truncated]:
+    """Return the items for what the store removed. ``cuts``: each an :class:`antecede.store.Cut`, which has the same
+    fields, but for the clock."""
+    return [Truncated(**msgspec.structs.asdict(cut), wall_ms=wall_ms) for cut in cuts]
 
 
 class Truncations:

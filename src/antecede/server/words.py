@@ -5,27 +5,11 @@ from typing import Any, ClassVar, Final, Protocol
 import msgspec
 
 from antecede import limits
-from antecede.access.model import Refusal
 from antecede.channel import Outgoing
 from antecede.engine import React
 from antecede.link import Ack, Frame, Hello
 from antecede.orders import OrderSpec
 from antecede.topology import Mailboxes, Topology, TopologyFile
-
-__all__ = [
-    "OPERATOR",
-    "Accepted",
-    "Denied",
-    "FromPeer",
-    "Log",
-    "Outputs",
-    "Plan",
-    "Refusal",
-    "Refused",
-    "Replay",
-    "Step",
-]
-
 
 OPERATOR: Final = "dead-letters"
 """The client name under which dead letters are sent again, on every server."""
