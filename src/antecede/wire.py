@@ -45,10 +45,9 @@ VERSION: Final = 6
 VERSION_OLDEST: Final = 1
 LISTS: Final = 3
 """The first version in which a train may have lists of destinations."""
-SHARED_CALLS: Final = 4
-"""The first version whose servers compute several calls of one request (:mod:`antecede.objects.roots`)."""
 DECIDED_CALLS: Final = 5
-"""The first version whose servers apply calls that are decided where they begin (:mod:`antecede.objects.execution`)."""
+"""The first version whose servers compute several calls of one request (:mod:`antecede.objects.roots`), and apply calls
+that are decided where they begin (:mod:`antecede.objects.execution`)."""
 LESSONS: Final = 6
 """The first version whose servers learn changes of the topology (:mod:`antecede.server.learning`)."""
 

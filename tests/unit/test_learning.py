@@ -9,7 +9,6 @@ from antecede import limits, wire
 from antecede.errors import TopologyError
 from antecede.server import AgentServer, learning
 from antecede.server.change_items import Abandoned, Committed, Epoch, Learned, Staged
-from antecede.server.deciding import Deciding
 from antecede.server.items import Published
 from antecede.server.learning import (
     Lesson,
@@ -221,22 +220,6 @@ def test_who_is_believed() -> None:
         staged.step([Staged("system", 1, MILD[1], {}, "s2", [], 0, "x")], 0.0, 0)
         assert [one for one in file.servers if believes(staged, one)] == taught
         assert teachers_of(staged) == taught
-
-
-def test_an_older_server_shows_with_its_hello_that_a_change_was_made() -> None:
-    """It cannot teach. Only the coordinator, and the first server, are believed."""
-    old, new = parse_topology(MILD[0]), parse_topology(MILD[1])
-    machine = AgentServer("s3", plan_of(old), 3)
-    machine.begin(old.epoch)
-    machine.step([Staged("system", 1, new.text(), {}, "s1", [], 7, "x")], 0.0, 0)
-    decided: list[Any] = []
-    deciding = Deciding(machine, decided.append)
-    hello = wire.ServerHello(wire.LESSONS - 1, 1, new.epoch, "s1", "s3", "", [], "system", 1)
-    wrong = [{"server": "s2"}, {"version": wire.LESSONS}, {"epoch": old.epoch}, {"change": 2}, {"system": "another"}]
-    for other in wrong:
-        assert not deciding.heard(msgspec.structs.replace(hello, **other))
-    assert deciding.heard(hello)
-    assert decided == [Committed(1, 7, "x")]
 
 
 def test_the_plan_of_a_lesson_is_made_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

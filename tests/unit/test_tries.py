@@ -185,15 +185,6 @@ def test_a_plain_call_counts_while_it_runs_and_not_after_it() -> None:
     assert seen[6][0] == ("x" * 3_000, "1"), "the watchdog sees it nevertheless"
 
 
-def test_the_file_of_an_earlier_version_counts() -> None:
-    memory = bytearray(size_of(2))
-    progress = _progress(memory)
-    progress.call("a", "s1.1.1")
-    assert interrupted(memory.replace(b"acalls02", b"acalls01"), "boot").calls == (("a", "s1.1.1"),)
-    progress.off()
-    assert interrupted(memory.replace(b"acalls02", b"acalls01"), "boot").calls == (("a", "s1.1.1"),)
-
-
 def test_names_at_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "calls_named_max", 4)
     memory = bytearray(size_of(1))

@@ -10,8 +10,7 @@ The coordinator's log decides (:mod:`antecede.server.changing`). So after a time
   hello that the coordinator sent earlier may be older than its part in the change.
 
 Besides, any server that is ahead sends the history of its changes with the attempts that made them
-(:mod:`antecede.server.learning`). This is how a server that was down at the commit learns of it. An older server sends
-only its hello; if that names this number and this topology, the change was made.
+(:mod:`antecede.server.learning`). This is how a server that was down at the commit learns of it.
 
 Why a server may abandon a staged change when the coordinator does not have it: the commit is given only after every
 server has confirmed that the change is staged there, the coordinator included. If it is not staged there any more, or
@@ -22,15 +21,14 @@ from collections.abc import Callable
 
 from antecede import limits
 from antecede.server import AgentServer
-from antecede.server.change_items import Abandoned, Committed
-from antecede.server.learning import believes
-from antecede.wire import LESSONS, ServerHello
+from antecede.server.change_items import Abandoned
+from antecede.wire import ServerHello
 
 
 class Deciding:
     """One server's knowledge about the decision of a change in progress."""
 
-    def __init__(self, machine: AgentServer, decide: Callable[[Committed | Abandoned], None]) -> None:
+    def __init__(self, machine: AgentServer, decide: Callable[[Abandoned], None]) -> None:
         """``decide``: carries out a decision."""
         self._machine = machine
         self._decide = decide
@@ -74,16 +72,10 @@ class Deciding:
         return ""
 
     def heard(self, hello: ServerHello) -> bool:
-        """Take a hello of an authenticated server. Return whether it decides the change that is staged here."""
-        organisation = self._machine.organisation
-        staged = organisation.staged
+        """Take a hello of an authenticated server. Return whether it ends the change that is staged here."""
+        staged = self._machine.organisation.staged
         if staged is None:
             return False
-        older = hello.version < LESSONS and believes(self._machine, hello.server)
-        made = organisation.decided(hello.system, hello.change, hello.epoch.partition("~")[0]) if older else None
-        if made is not None:
-            self._decide(made)
-            return True
         answer = hello.server == staged.coordinator and bool(hello.asked) and hello.asked == staged.attempt
         if answer and hello.attempt != staged.attempt and hello.change < staged.change:
             self._decide(Abandoned(staged.change, staged.attempt))

@@ -229,17 +229,6 @@ class Organisation(SavedOrganisation):
             return ""
         return digest_of(plan.file, domain, self.since.get(domain, 0))
 
-    def decided(self, system: str, change: int, epoch: str) -> Committed | None:
-        """Return the item that finishes the staged change, if the hello of an older server shows that it was made.
-        Others say by which attempt each change was made. ``epoch``: of the topology in force there."""
-        staged = self.staged
-        if staged is None or (system, change) != (staged.system, staged.change):
-            return None
-        if epoch != topology_in(staged.topology).epoch:
-            # Another attempt has this number.
-            return None
-        return Committed(staged.change, staged.clock_ms, staged.attempt)
-
     def state(self, waiting: int = 0) -> dict[str, Any]:
         """Return the topology in force and the change in progress, for operators. ``waiting``: the number of letters
         that wait for its end."""

@@ -21,7 +21,7 @@ from antecede.access import Refusal
 from antecede.channel import Outgoing
 from antecede.errors import WireError
 from antecede.link import Ack, Frame, Hello
-from antecede.objects.replicas import RULES, RULES_FOR_ALL, RULES_OF_SHARING
+from antecede.objects.replicas import RULES, RULES_FOR_ALL
 from antecede.server import AgentServer, FromPeer
 from antecede.server.agreement import CHANGING, check_hello, link_hellos, refusal_of, shared_domains
 from antecede.server.connections import NO_HELLO, Connection, keep_alive
@@ -92,8 +92,7 @@ class Peering:
         calls = self._machine.calls
         others = [peer for peer in self.peers.values() if calls.domain in peer.domains]
         known = min((peer.version for peer in others), default=wire.VERSION)
-        sharing = RULES_OF_SHARING if known >= wire.SHARED_CALLS else RULES_FOR_ALL
-        calls.newest = RULES if known >= wire.DECIDED_CALLS else sharing
+        calls.newest = RULES if known >= wire.DECIDED_CALLS else RULES_FOR_ALL
 
     @property
     def change(self) -> int:

@@ -208,11 +208,10 @@ def interrupted(content: bytes, boot: str) -> Interrupted:
     if len(content) < _head_bytes:
         return Interrupted()
     magic, life, running, booted = _head.unpack(content[:_head_bytes])
-    if magic not in (_magic, _magic_before) or not boot or booted.rstrip(b"\0") != boot.encode()[:_boot_bytes]:
+    if magic != _magic or not boot or booted.rstrip(b"\0") != boot.encode()[:_boot_bytes]:
         return Interrupted()
     slots = (len(content) - _head_bytes) // _slot_bytes
-    waiting = range(slots) if magic == _magic_before else range(_plain + 1, slots)
-    chosen = range(running - 1, running) if 0 < running <= slots else waiting
+    chosen = range(running - 1, running) if 0 < running <= slots else range(_plain + 1, slots)
     calls = []
     for slot in chosen:
         start = _head_bytes + slot * _slot_bytes
@@ -224,8 +223,6 @@ def interrupted(content: bytes, boot: str) -> Interrupted:
 
 
 _magic: Final = b"acalls02"
-_magic_before: Final = b"acalls01"
-"""Files of earlier versions: plain handlers used any slot."""
 _plain: Final = 0
 """The slot of plain handlers."""
 _boot_bytes: Final = 40

@@ -22,7 +22,8 @@ from typing import Any
 from antecede.engine.belongings import Belongings
 from antecede.errors import AntecedeError, OverloadError, TopologyError, UsageError
 from antecede.server import AgentServer, Input
-from antecede.server.change_items import Abandoned, Committed
+from antecede.server.change_items import Abandoned
+from antecede.server.change_requests import attempt_of
 from antecede.server.deciding import Deciding
 from antecede.server.driver import Driver
 from antecede.server.items import Organising
@@ -92,7 +93,7 @@ class Reorganising:
         """The next indices of processes that leave, as the adapter has found them."""
         self.participant = Participant(machine, self._feed, self._prepare, self._indices)
         self.participant.heard = lambda: self.deciding.idle(driver.now)
-        self.deciding = Deciding(machine, self._decide)
+        self.deciding = Deciding(machine, self._abandon)
         self.commands = self.participant.commands
         self._waiting: deque[tuple[str, list[str], Done]] = deque()
         self._busy = False
@@ -230,16 +231,12 @@ class Reorganising:
                 inquiries.ask(sorted(peers)[self._looks % len(peers)], now)
                 self._driver.poke()
 
-    def _decide(self, item: Committed | Abandoned) -> None:
+    def _abandon(self, item: Abandoned) -> None:
         """Carry out a decision that another server, or the clock, has made."""
-        attempt = f"{item.change}:{item.attempt}"
-        if isinstance(item, Committed):
-            self.request("change-commit", [attempt, str(item.clock_ms)], self._decided)
-        else:
-            self._log.warning("change-abandoned", change=item.change, reason="the operator's command has ended")
-            self.request("change-abandon", [attempt], self._decided)
+        self._log.warning("change-abandoned", change=item.change, reason="the operator's command has ended")
+        self.request("change-abandon", [attempt_of(item.change, item.attempt)], self._abandoned)
 
-    def _decided(self, result: Any, error: AntecedeError | None) -> None:
+    def _abandoned(self, result: Any, error: AntecedeError | None) -> None:
         if error is not None:
             self._log.warning("change-undecided", reason=str(error))
 

@@ -22,7 +22,7 @@ group, but not with the seal. So it cannot mislead the search for a good group a
 import re
 import struct
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from sys import byteorder
 from typing import Final
 from zlib import crc32
@@ -35,6 +35,8 @@ FORMAT: Final = 3
 """The format that is written. 1: the first. 2: the same bytes; records may hold a letter's trace context and a replayed
 letter's own sender. A version that only knows 1 would lose these, so it must not continue such a log. 3: the same bytes
 again; records and trains contain a list of destinations once, and snapshots each letter once."""
+FORMATS: Final = (1, 2, FORMAT)
+"""The formats that are read. A log that was begun in one format may continue in the next."""
 
 IDENTITY: Final = "identity"
 LOCK: Final = "lock"
@@ -105,8 +107,8 @@ def decode_identity(data: bytes, path: str) -> Identity:
     if len(data) != _identity.size or crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
         raise CorruptLogError(path, 0, "the identity does not match its checksum")
     _, form, incarnation, seal, _ = _identity.unpack(data)
-    if form not in HEADERS:
-        known = f"{min(HEADERS)} to {max(HEADERS)}"
+    if form not in FORMATS:
+        known = f"{FORMATS[0]} to {FORMATS[-1]}"
         raise StoreFormatError(f"{path}: written in log format {form}; this version reads formats {known}")
     return Identity(incarnation, seal, form)
 
@@ -143,22 +145,13 @@ def decode_header(data: bytes, seal: int) -> Group | str:
         return "no group begins here" if any(data) else "nothing was written here"
     if sealed != seal:
         return "a group of another data directory"
-    read = HEADERS.get(form)
-    return f"a group of format {form}" if read is None else read(data)
-
-
-def _read_header(data: bytes) -> Group | str:
-    """A header. Formats 1 and 2 have eight bytes for the segment, so that their allocation is read as 0."""
+    if form not in FORMATS:
+        return f"a group of format {form}"
+    # Formats 1 and 2 have eight bytes for the segment, so that their allocation is read as 0.
     _, _, _, flags, records, segment, allocated, number, first, size, previous, checksum = _group.unpack(data)
     if records * LENGTH_BYTES > size:
         return f"a group of {records} records cannot have {size} bytes"
     return Group(segment, number, first, records, size, previous, flags, checksum, allocated * ALLOCATION_UNIT)
-
-
-HEADERS: Final[dict[int, Callable[[bytes], Group | str]]] = {1: _read_header, 2: _read_header, 3: _read_header}
-"""The formats that this version reads, each with the reader of its groups' headers.
-Differences between formats in headers or bodies are handled here; a log that was begun in one format may continue in
-the next."""
 
 
 def checked(header: bytes, body: bytes) -> bool:
