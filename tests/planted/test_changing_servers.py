@@ -7,7 +7,6 @@ from antecede.server import changing
 from antecede.server.deciding import Deciding
 from antecede.server.lessons import Lessons
 from antecede.server.peering import Peering
-from antecede.server.reorganising import Reorganising
 from antecede.simulator.servers import world
 from antecede.simulator.servers.changing_world import FAULTS, ChangingServer, ChangingWorld
 from antecede.simulator.servers.faults import Faults
@@ -46,7 +45,7 @@ def test_an_agent_that_stays_in_memory_although_its_outcomes_do_not_count(monkey
 
 def test_a_staged_change_that_is_never_asked_about(monkeypatch: Patch) -> None:
     """A server that was down at the commit goes on with the old topology."""
-    monkeypatch.setattr(Reorganising, "heard", lambda self, hello: False)
+    monkeypatch.setattr(Deciding, "heard", lambda self, hello: False)
     monkeypatch.setattr(Lessons, "are_due_to", lambda self, hello: False)
     monkeypatch.setattr(changing, "_finish", lambda views, wish: iter(()))
     _caught([FLAT, BUS, FLAT], kill=0.3)

@@ -61,10 +61,11 @@ class ServerCore:
         self.peering = Peering(machine, epoch, token, guard, log, random, speaks)
         self.sessions = Sessions(machine, guard.authoriser, log)
         self.marks = Marks(machine, store, self.peering.hold, log)
-        self.send = self.peering.send
+        self.send, self.fault = self.peering.send, self.peering.fault
         self.reply = self.sessions.reply
         self.driver = driver = Driver(machine, lives, self, wake, log, first, store.last, store.durable)
         self.changes = Reorganising(machine, driver, self.peering, self.sessions, lives, log)
+        self.organised: Callable[[], None] = self.changes.organised
         self.operations = Operations(
             *(machine, store, driver, self.peering, self.sessions, guard, self.changes, epoch, lives),
             lambda: self.trouble,
@@ -188,19 +189,11 @@ class ServerCore:
         turn, dial = self.driver.deadline(now, clock_ms), self.peering.deadline()
         return turn if dial is None or (turn is not None and turn < dial) else dial
 
-    # Called by the driver, besides ``send`` and ``reply``.
+    # Called by the driver, besides the methods of others that ``__init__`` takes over.
 
     def deliver(self, due: React) -> None:
         """Hand letters to a client."""
         self.sessions.deliver(due)
-
-    def organised(self) -> None:
-        """Follow a change of the topology."""
-        self.changes.organised()
-
-    def fault(self, domain: str, peer: str, reason: str) -> None:
-        """Report that a peer did something wrong."""
-        self.peering.fault(domain, peer, reason)
 
     def hold(self, held: bool) -> None:
         """Stop reading from all connections, or continue."""

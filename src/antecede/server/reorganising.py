@@ -17,6 +17,7 @@ different decisions.
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from antecede.engine.belongings import Belongings
@@ -33,7 +34,6 @@ from antecede.server.peering import Peering
 from antecede.server.sessions import MOVED, STOPPING, Sessions
 from antecede.server.words import Log
 from antecede.topology import TopologyFile
-from antecede.wire import ServerHello
 
 Done = Callable[[Any, AntecedeError | None], None]
 """Called once with the result of a command, or with the error."""
@@ -91,7 +91,10 @@ class Reorganising:
         self.adapter = Adapter()
         self._known_indices: dict[str, int] = {}
         """The next indices of processes that leave, as the adapter has found them."""
-        self.participant = Participant(machine, self._feed, self._prepare, self._indices)
+        self.participant = Participant(
+            *(machine, self._feed, lambda file, came: self.adapter.prepare(file, came)),
+            lambda addresses: self._known_indices,
+        )
         self.participant.heard = lambda: self.deciding.idle(driver.now)
         self.deciding = Deciding(machine, self._abandon)
         self.commands = self.participant.commands
@@ -104,7 +107,7 @@ class Reorganising:
         self._plan = machine.plan
         self._frozen: frozenset[str] = frozenset()
         self._removed = machine.organisation.removed
-        peering.decide = self.heard
+        peering.decide = self.deciding.heard
         peering.lessons.learn = self.learn
         peering.lessons.ask = self.ask
 
@@ -127,7 +130,7 @@ class Reorganising:
             if work is None:
                 self._carry_out(command, arguments, done)
             else:
-                self.adapter.offload(work, self._then(command, arguments, done))
+                self.adapter.offload(work, partial(self._prepared, command, arguments, done))
 
     def _examine(self, command: str, arguments: list[str]) -> Callable[[], None] | None:
         """Check a command; return the work to do before it."""
@@ -140,15 +143,12 @@ class Reorganising:
             return lambda: self._find_indices(addresses)
         return self.participant.preparation(command, arguments)
 
-    def _then(self, command: str, arguments: list[str], done: Done) -> Callable[[AntecedeError | None], None]:
-        def then(error: AntecedeError | None) -> None:
-            if error is None:
-                self._carry_out(command, arguments, done)
-            else:
-                self._end(done, None, error)
-            self._go_on()
-
-        return then
+    def _prepared(self, command: str, arguments: list[str], done: Done, error: AntecedeError | None) -> None:
+        if error is None:
+            self._carry_out(command, arguments, done)
+        else:
+            self._end(done, None, error)
+        self._go_on()
 
     def _carry_out(self, command: str, arguments: list[str], done: Done) -> None:
         self._fed = False
@@ -183,21 +183,10 @@ class Reorganising:
         self._fed = True
         driver.change(given)
 
-    def _prepare(self, file: TopologyFile, came: list[Belongings]) -> None:
-        self.adapter.prepare(file, came)
-
     def _find_indices(self, addresses: list[str]) -> None:
         self._known_indices = self.adapter.indices(addresses)
 
-    def _indices(self, addresses: list[str]) -> dict[str, int]:
-        return self._known_indices
-
     # Decisions.
-
-    def heard(self, hello: ServerHello) -> bool:
-        """Take a hello of an authenticated server. Return True if a change is decided by it; then that server should
-        connect again afterwards."""
-        return self.deciding.heard(hello)
 
     def learn(self, content: bytes, done: Done) -> None:
         """Take the topology in force from an authenticated server that is ahead."""
