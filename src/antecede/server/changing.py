@@ -28,6 +28,7 @@ wait, so this stays true.
 """
 
 from collections.abc import Generator, Iterable
+from typing import TypeVar
 
 import msgspec
 
@@ -94,7 +95,10 @@ class Wish(msgspec.Struct, frozen=True):
     """The decision about a change whose coordinator is lost: ``commit`` or ``abandon``."""
 
 
-Steps = Generator[list[Command] | Wait, list[dict[str, object] | None], Outcome]
+_Result = TypeVar("_Result")
+_Part = Generator[list[Command] | Wait, list[dict[str, object] | None], _Result]
+"""A part of the sequence of commands, and its result."""
+Steps = _Part[Outcome]
 """Yields commands, and is sent their answers; None: the server did not answer. A wait is sent an empty list. If a
 command fails, its error is thrown into the generator, which then abandons the change, unless it is decided. A server
 that is busy for too long is a :class:`BusyServerError`."""
@@ -201,9 +205,7 @@ def _examined(wish: Wish, views: dict[str, View], old: TopologyFile, unable: dic
     return Outcome(*head, tuple(refusals), letters, absent), leader
 
 
-def _told(
-    servers: list[str], moment: tuple[str, str]
-) -> Generator[list[Command], list[dict[str, object] | None], list[str]]:
+def _told(servers: list[str], moment: tuple[str, str]) -> _Part[list[str]]:
     """Tell servers that a change is made; return those that do not answer."""
     if not servers:
         return []
@@ -221,9 +223,7 @@ def _behind(views: dict[str, View], old: TopologyFile) -> dict[str, View]:
     return {name: view for name, view in members.items() if view.change < newest}
 
 
-def _teach(
-    views: dict[str, View], old: TopologyFile, behind: dict[str, View]
-) -> Generator[list[Command], list[dict[str, object] | None], dict[str, str]]:
+def _teach(views: dict[str, View], old: TopologyFile, behind: dict[str, View]) -> _Part[dict[str, str]]:
     """Let servers learn the changes that they have missed. Return those that cannot, with the reason. Each learns from
     the first server of its own topology (:func:`antecede.server.learning.believes`), so that a server that lies about
     the topology in force deceives no other. If that server is gone, or has lost its data, the others are believed."""
@@ -254,9 +254,7 @@ def end_change(wish: Wish) -> Steps:
     return Outcome("done", old, plan_change(old, old), leader.change, leader.system)
 
 
-def _survey(
-    wish: Wish, without: frozenset[str] = frozenset()
-) -> Generator[list[Command], list[dict[str, object] | None], tuple[dict[str, View], TopologyFile]]:
+def _survey(wish: Wish, without: frozenset[str] = frozenset()) -> _Part[tuple[dict[str, View], TopologyFile]]:
     """Look at all servers of both topologies. Return what they have, and the topology in force."""
     views = yield from _look(wish, [server for server in wish.servers if server not in without])
     old = _in_force(views)
@@ -268,9 +266,7 @@ def _survey(
     return views, old
 
 
-def _wait_for_others(
-    wish: Wish, views: dict[str, View]
-) -> Generator[list[Command] | Wait, list[dict[str, object] | None], None]:
+def _wait_for_others(wish: Wish, views: dict[str, View]) -> _Part[None]:
     """Wait while another operator makes a change."""
     for _ in range(_others_max):
         busy = [view for view in views.values() if view.staged and view.idle is not None]
@@ -283,9 +279,7 @@ def _wait_for_others(
     raise TopologyError(f"change {busy[0].staged} is in progress: try again later, or end it: antecede topology abort")
 
 
-def _look(
-    wish: Wish, servers: Iterable[str]
-) -> Generator[list[Command], list[dict[str, object] | None], dict[str, View]]:
+def _look(wish: Wish, servers: Iterable[str]) -> _Part[dict[str, View]]:
     text, drop = wish.new.text(), "drop" if wish.drop else ""
     asked = list(servers)
     answers = yield [Command(server, "change-look", (text, drop)) for server in asked]
@@ -293,9 +287,7 @@ def _look(
     return {view.server: view for view in views if not view.removed}
 
 
-def _all(
-    commands: Iterable[Command],
-) -> Generator[list[Command], list[dict[str, object] | None], list[dict[str, object]]]:
+def _all(commands: Iterable[Command]) -> _Part[list[dict[str, object]]]:
     """Give commands that all must be answered."""
     given = list(commands)
     answers = yield given
@@ -350,7 +342,7 @@ def _made(views: Iterable[View], number: int, attempt: str) -> bool:
     )
 
 
-def _finish(views: dict[str, View], wish: Wish) -> Generator[list[Command], list[dict[str, object] | None], None]:
+def _finish(views: dict[str, View], wish: Wish) -> _Part[None]:
     """Finish or abandon a change that was begun: its coordinator has decided, or it has not."""
     for number, id_ in sorted({(view.staged, view.attempt) for view in views.values() if view.staged}):
         parts = [view for view in views.values() if (view.staged, view.attempt) == (number, id_)]
@@ -376,9 +368,7 @@ def _finish(views: dict[str, View], wish: Wish) -> Generator[list[Command], list
             yield from _all(Command(view.server, "change-abandon", (attempt,)) for view in parts)
 
 
-def _prepare(
-    servers: list[str], wish: Wish, change: Change, attempt: str
-) -> Generator[list[Command] | Wait, list[dict[str, object] | None], None]:
+def _prepare(servers: list[str], wish: Wish, change: Change, attempt: str) -> _Part[None]:
     """Let letters wait that would enter the region, until nothing is in transit there. Agents that leave do not react
     from here on, even if no domain pauses because their server is alone."""
     if not change.paused:
@@ -417,9 +407,7 @@ def _stage_of(
     return Stage(*head, wish.attempt, pausing, wish.drop, list(absent), old.epoch, list(old.servers), leader.history)
 
 
-def _hand_over(
-    ready: list[dict[str, object]], attempt: str
-) -> Generator[list[Command], list[dict[str, object] | None], None]:
+def _hand_over(ready: list[dict[str, object]], attempt: str) -> _Part[None]:
     """Bring what leaves each server to the server where it will live. ``ready``: the answers of all servers that have
     staged the change; what was there at the first look counts no longer, since clients may have come."""
     for source, targets in [(str(one["server"]), one["targets"]) for one in ready]:

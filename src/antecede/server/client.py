@@ -69,15 +69,13 @@ class ClientLine:
         random: Callable[[], float],
         speaks: int = wire.VERSION,
         keyring: Keyring | None = None,
-        to: str = "",
     ) -> None:
         """``flush_soon``: called when there is something to write; ``flush`` must follow. ``clock``: a clock in seconds
         that continues while the machine sleeps. ``random``: returns numbers from 0 to 1, for the jitter of dialing.
         ``speaks``: the newest wire version that this client supports. ``keyring``: the client's identity, for servers
-        with an access file. ``to``: the name of the server, if it is known."""
+        with an access file."""
         self._owner = owner
         self._keyring = keyring
-        self._to = to
         self._proof: Dialing | None = None
         """The proof that is not complete yet."""
         self._speaks = speaks
@@ -179,7 +177,7 @@ class ClientLine:
         """The server answered: send the hello, or first our introduction."""
         self._connection = connection
         if self._keyring is not None:
-            self._proof = Dialing(self._keyring, connection, self._to)
+            self._proof = Dialing(self._keyring, connection)
             connection.send([self._proof.introduction])
             return self
         connection.trust(server=True)

@@ -14,9 +14,8 @@ Keep = Callable[[dict[str, bytes]], None]
 """Makes records durable, one per server, before it returns."""
 
 
-def drain(machines: Mapping[str, AgentServer], keep: Keep, progress: Callable[[], None] = lambda: None) -> int:
-    """Exchange frames until every letter is in a mailbox. Return the number of rounds. An error says what cannot
-    arrive, and why."""
+def drain(machines: Mapping[str, AgentServer], keep: Keep) -> None:
+    """Exchange frames until every letter is in a mailbox. An error says what cannot arrive, and why."""
     inputs: dict[str, list[Input]] = {name: [] for name in machines}
     for name, machine in machines.items():
         for domain, peer, _ in machine.channel.links.ends:
@@ -26,7 +25,7 @@ def drain(machines: Mapping[str, AgentServer], keep: Keep, progress: Callable[[]
             if other is None or name not in other.links:
                 raise TopologyError(f"domain {domain}: servers {name} and {peer} do not agree on its members")
             inputs[name].append(FromPeer(domain, peer, other.links[name].hello()))
-    now, rounds, idle = 0.0, 0, 0
+    now, idle = 0.0, 0
     while idle < _idle_rounds:
         busy = any(inputs.values())
         records: dict[str, bytes] = {}
@@ -42,8 +41,6 @@ def drain(machines: Mapping[str, AgentServer], keep: Keep, progress: Callable[[]
         if records:
             keep(records)
         inputs = sent
-        rounds += 1
-        progress()
         if not busy and not any(sent.values()):
             # Links may have more to send again than fits into one step.
             idle += 1
@@ -55,7 +52,6 @@ def drain(machines: Mapping[str, AgentServer], keep: Keep, progress: Callable[[]
         left = machine.channel.in_transit(list(machine.channel.consumers))
         if left:
             raise TopologyError(f"server {name}: {left}, and nothing moves any more")
-    return rounds
 
 
 _idle_rounds = 3

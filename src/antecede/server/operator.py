@@ -31,12 +31,11 @@ class OperatorRequest:
         request: wire.Request,
         answered: Callable[[Any, AntecedeError | None], None],
         keyring: Keyring | None = None,
-        to: str = "",
         long: bool = False,
     ) -> None:
         """``answered``: called once, with the document or with the error. ``keyring``: the operator's identity, for
-        servers with an access file. ``to``: the name of the server, if it is known. ``long``: whether the request does
-        not fit into the first frame of a connection, or takes long."""
+        servers with an access file. ``long``: whether the request does not fit into the first frame of a connection, or
+        takes long."""
         self._connection = connection
         self._next: list[wire.Request] = []
         if long:
@@ -45,7 +44,7 @@ class OperatorRequest:
         self._request = request
         self._answered = answered
         self._done = False
-        self._proof = None if keyring is None else Dialing(keyring, connection, to)
+        self._proof = None if keyring is None else Dialing(keyring, connection)
         if self._proof is not None:
             connection.send([self._proof.introduction])
         else:

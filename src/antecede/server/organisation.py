@@ -336,15 +336,15 @@ def client_address(machine: "AgentServer", client: str) -> str:
     return machine.organisation.adopted.get(client) or f"{client}@{machine.name}"
 
 
-def explain(old: TopologyFile, new: TopologyFile, most: int = 4) -> str:
+def explain(old: TopologyFile, new: TopologyFile) -> str:
     """Return the differences between two topologies in one line."""
     found = [
         (one.kind if one.kind == one.name else f"{one.kind.replace('-', ' ')} {one.name}")
         + (f" ({one.before} → {one.after})" if one.before and one.after else "")
         for one in plan_change(old, new).differences
     ]
-    rest = len(found) - most
-    return "; ".join(found[:most]) + (f"; and {rest} more" if rest > 0 else "")
+    rest = len(found) - _shown_max
+    return "; ".join(found[:_shown_max]) + (f"; and {rest} more" if rest > 0 else "")
 
 
 def _taken_out(machine: "AgentServer", address: str) -> Belongings:
@@ -363,3 +363,6 @@ def _put_in(machine: "AgentServer", belongings: Belongings) -> None:
     machine.timers.put_in(belongings.address, [(when - ahead, letter) for when, letter in belongings.timers])
     if belongings.published is not None:
         machine.clients[belongings.address.rpartition("@")[0]] = belongings.published
+
+
+_shown_max = 4

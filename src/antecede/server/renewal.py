@@ -75,12 +75,6 @@ def renewed(snapshot: bytes, server: str, incarnations: Mapping[str, int], epoch
     return encode_state(replace(state, **renewal))
 
 
-def origin_of(snapshot: bytes) -> tuple[str, int]:
-    """The server and the incarnation of a snapshot."""
-    state = decode_state(snapshot)
-    return state.server, state.incarnation
-
-
 def _links(state: State) -> Iterator[tuple[tuple[str, str], SavedLink]]:
     for domain, consumer in state.channel.consumers.items():
         for peer, link in consumer.links.items():
