@@ -17,7 +17,7 @@ import msgspec
 
 from antecede.channel.letters import Letter
 from antecede.engine.agents import Agent, Notification, name_of
-from antecede.engine.state import encoded
+from antecede.engine.state import check, encoded
 from antecede.errors import AgentError
 from antecede.labels import has_label, tail_in, tail_of
 from antecede.limits import call_seconds_max, letter_bytes_max, timer_seconds_max
@@ -158,6 +158,7 @@ class Context(msgspec.Struct, eq=False):
             raise AgentError(f"agent name {name!r}: the topology has an agent of that name here")
         kind = type(agent)
         state = encoded(address, agent)
+        check(address, agent, state)
         self.requests = True
         self.births = _more(self.births, Birth(name, f"{kind.__module__}:{kind.__qualname__}", state))
         self.kinds = {**self.kinds, name: kind}

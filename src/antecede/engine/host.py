@@ -19,13 +19,12 @@ from typing import Any
 
 import msgspec
 
-from antecede import limits
 from antecede.channel.letters import Letter
 from antecede.durations import Durations
 from antecede.engine import STALE, React, Reaction, died
 from antecede.engine.agents import Agent, Handler, Timeout, Unanswered, handlers_of, name_of
 from antecede.engine.context import Context, TooEarly
-from antecede.engine.state import check, comes_back, encode, too_large, unfit
+from antecede.engine.state import check, comes_back, encode, encoded
 from antecede.engine.watching import Progress, Stepwise, Watch
 from antecede.errors import AgentError
 from antecede.interrupts import is_ctrl_c
@@ -191,7 +190,7 @@ class Host:
                     self._note(outcome, agent, letter, context, begun, str(dead or ""), singly, saved)
                 else:
                     if not stateless:
-                        outcome.state = self._encoded(name, agent, saved)
+                        outcome.state = encoded(name, agent, saved)
                     if reactions:
                         reactions.append(Reaction(letter.id))
                     else:
@@ -287,37 +286,31 @@ class Host:
 
     def _call(self, agent: Agent, letter: Letter, named: str, context: Context) -> Any:
         """Call the handler and return what it returns, or say why there is none to call (:class:`Unfit`)."""
-        if not named:
-            ready = self._ready.get((type(agent), letter.type))
-            if ready is not None:
-                try:
-                    notification = ready[0](letter.body)
-                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                    return Unfit(f"{letter.type} does not fit its fields: {error}")
-                return getattr(agent, ready[1])(notification, context)
-        elif named == STALE:
+        if named == STALE:
             return None
-        handlers = handlers_of(type(agent))
-        handler = handlers.get(letter.type)
-        if letter.type == _unanswered:
-            handler = handler or handlers.get(_timeout)
-        elif named and letter.type != _timeout:
-            handler = next((h for h in handlers.values() if h.method == named), handler)
-        if handler is None:
-            otherwise = getattr(agent, "otherwise", None)
-            if otherwise is None:
-                shown = ", ".join([*handlers][:_shown_max]) + (", …" if len(handlers) > _shown_max else "")
-                has = f"it has {shown or 'no handlers'}"
-                return Unfit(f"{type(agent).__qualname__} has no handler for {letter.type}: {has}")
-            return otherwise(letter, context)
-        decode = self._decoder(handler).decode
-        if not named:
-            self._ready[type(agent), letter.type] = (decode, handler.method)
+        ready = None if named else self._ready.get((type(agent), letter.type))
+        if ready is None:
+            handlers = handlers_of(type(agent))
+            handler = handlers.get(letter.type)
+            if letter.type == _unanswered:
+                handler = handler or handlers.get(_timeout)
+            elif named and letter.type != _timeout:
+                handler = next((h for h in handlers.values() if h.method == named), handler)
+            if handler is None:
+                otherwise = getattr(agent, "otherwise", None)
+                if otherwise is None:
+                    shown = ", ".join([*handlers][:_shown_max]) + (", …" if len(handlers) > _shown_max else "")
+                    has = f"it has {shown or 'no handlers'}"
+                    return Unfit(f"{type(agent).__qualname__} has no handler for {letter.type}: {has}")
+                return otherwise(letter, context)
+            ready = (self._decoder(handler).decode, handler.method)
+            if not named:
+                self._ready[type(agent), letter.type] = ready
         try:
-            notification = decode(letter.body)
+            notification = ready[0](letter.body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             return Unfit(f"{letter.type} does not fit its fields: {error}")
-        return getattr(agent, handler.method)(notification, context)
+        return getattr(agent, ready[1])(notification, context)
 
     def _decoder(self, handler: Handler) -> "msgspec.msgpack.Decoder[object]":
         decoder = self._decoders.get(handler.notification)
@@ -341,7 +334,7 @@ class Host:
         # A state that cannot be saved fails like its handler: before anything is recorded.
         state = None
         if not dead and type(agent).__struct_fields__:
-            state = self._encoded(outcome.agent, agent, saved)
+            state = encoded(outcome.agent, agent, saved)
             if checked and state != outcome.state:
                 check(outcome.agent, agent, state)
         if begun:
@@ -357,17 +350,6 @@ class Host:
         )
         if state is not None:
             outcome.state = state
-
-    def _encoded(self, name: str, agent: Agent, saved: bytes) -> bytes:
-        try:
-            state = encode(agent)
-        except BaseException as error:
-            raise unfit(name, agent, error) from error
-        if len(state) > limits.agent_state_bytes_max:
-            fault = too_large(name, agent, state, saved)
-            if fault is not None:
-                raise fault
-        return state
 
     def _ended(self, begun: list[Any], dead: str, failure: BaseException | None) -> None:
         for watch, one in zip(self.watches, begun, strict=True):

@@ -48,15 +48,6 @@ def check(name: str, agent: Agent, state: bytes) -> None:
         raise AgentError(f"agent {name}: field {field} of {kind.__qualname__} would not come back: {became}")
 
 
-def too_large(name: str, agent: Agent, state: bytes, saved: bytes) -> AgentError | None:
-    """Return the error of a state that has grown beyond the limit, or None. A state that an older version saved may
-    stay as large as it is."""
-    most = limits.agent_state_bytes_max
-    if len(state) <= max(most, len(saved)) or getattr(agent, UNLIMITED, False):
-        return None
-    return AgentError(f"agent {name}: the state of {type(agent).__qualname__} has {len(state)} bytes: at most {most}")
-
-
 def comes_back(kind: type[Agent], state: bytes) -> bool:
     """Return whether an agent decoded from these bytes encodes to the same bytes. False is only a hint, not an error:
     the same state may be encoded in several ways."""
@@ -68,16 +59,17 @@ def comes_back(kind: type[Agent], state: bytes) -> bool:
         return False
 
 
-def encoded(name: str, agent: Agent) -> bytes:
-    """Return the encoded state of an agent; raise :class:`AgentError` if the agent cannot be decoded from it."""
+def encoded(name: str, agent: Agent, saved: bytes = b"") -> bytes:
+    """Return the encoded state of an agent; raise :class:`AgentError` if it cannot be encoded, or has grown beyond the
+    limit. ``saved``: its state before; a state that an older version saved may stay as large as it is."""
     try:
         state = encode(agent)
     except BaseException as error:
         raise unfit(name, agent, error) from error
-    fault = too_large(name, agent, state, b"")
-    if fault is not None:
-        raise fault
-    check(name, agent, state)
+    most = limits.agent_state_bytes_max
+    if len(state) > most and len(state) > len(saved) and not getattr(agent, UNLIMITED, False):
+        kind = type(agent).__qualname__
+        raise AgentError(f"agent {name}: the state of {kind} has {len(state)} bytes: at most {most}")
     return state
 
 
