@@ -26,11 +26,10 @@ A restored backup may have sent enough frames that its counter is no longer behi
 with its own number, and a hello says at which counter the life began.
 """
 
-from collections.abc import Callable
 from enum import Enum
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import msgspec
 
@@ -47,7 +46,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False):
     target: int
     """The incarnation of the receiver that it is meant for; 0 while the sender does not know it."""
     number: int
-    body: Any
+    body: bytes
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -92,35 +91,21 @@ FRESH: Final = Arrival.FRESH
 with a frame."""
 
 
-def _no_size(body: Any) -> int:
-    return 0
-
-
 class Link:
     """One end of a connection to one peer."""
 
-    def __init__(
-        self,
-        incarnation: int,
-        *,
-        window: int = limits.link_window_frames_max,
-        resend_after: float = limits.link_resend_first_seconds,
-        resend_cap: float = limits.link_resend_seconds_max,
-        size: Callable[[Any], int] = _no_size,
-    ) -> None:
+    window = limits.link_window_frames_max
+    """The frames that the receiver admits beyond those that it has accepted without a gap."""
+    resend_cap = limits.link_resend_seconds_max
+
+    def __init__(self, incarnation: int, resend_after: float = limits.link_resend_first_seconds) -> None:
         if not 0 < incarnation < 1 << 64:
             raise LinkError(f"incarnation {incarnation}: expected a number from 1 to 2**64 - 1")
-        if not 1 <= window <= limits.link_window_frames_max:
-            raise LinkError(f"window of {window} frames: expected 1 to {limits.link_window_frames_max}")
-        if not 0 < resend_after <= resend_cap:
-            raise LinkError(f"resend after {resend_after} s, at most {resend_cap} s: expected 0 < first <= most")
+        if not 0 < resend_after <= self.resend_cap:
+            raise LinkError(f"resend after {resend_after} s, at most {self.resend_cap} s: expected 0 < first <= most")
         self.incarnation = incarnation
-        self.window = window
         self.resend_after = resend_after
-        self.resend_cap = resend_cap
         self.life = 0
-        self._size = size
-        """The length of a body, needed for ``unacknowledged_bytes``."""
         self._clear()
 
     def _clear(self) -> None:
@@ -132,7 +117,7 @@ class Link:
         """The value of ``sent`` when this end's life began."""
         self.sent = 0
         """The last number given to a body."""
-        self._bodies: dict[int, Any] = {}
+        self._bodies: dict[int, bytes] = {}
         self._body_bytes = 0
         self._acknowledged = Numbers()
         # Timers (due, number, back-off). Each kept body up to ``admitted`` has exactly one. Timers of bodies that have
@@ -146,11 +131,11 @@ class Link:
 
     # Outgoing.
 
-    def send(self, body: Any, now: float) -> Frame:
+    def send(self, body: bytes, now: float) -> Frame:
         """Give ``body`` the next number and keep it until it is acknowledged."""
         self.sent = number = self.sent + 1
         self._bodies[number] = body
-        self._body_bytes += self._size(body)
+        self._body_bytes += len(body)
         if number == self.admitted + 1 and number <= self._acknowledged.upto + self.window:
             self.admitted = number
             heappush(self.timers, (now + self.resend_after, number, self.resend_after))
@@ -210,7 +195,7 @@ class Link:
         bodies = self._bodies
         for number in self._acknowledged.merge(upto, beyond):
             if number in bodies:
-                self._body_bytes -= self._size(bodies.pop(number))
+                self._body_bytes -= len(bodies.pop(number))
         horizon = min(self._acknowledged.upto + self.window, self.sent)
         for number in range(self.admitted + 1, horizon + 1):
             if number in bodies:
@@ -309,7 +294,7 @@ class Link:
         self._settle(hello.accepted, 0, now)
         self.ack_due = self._accepted.largest > 0
 
-    def forget(self) -> list[Any]:
+    def forget(self) -> list[bytes]:
         """Start again from 1 in both directions, with any peer, by an operator's decision. Return the unacknowledged
         bodies, for the owner to send again or to give up."""
         bodies = list(self._bodies.values())
@@ -343,7 +328,7 @@ class Link:
         """The memory of the bodies kept for resending."""
         return self._body_bytes + _frame_bytes * len(self._bodies)
 
-    def bodies(self) -> list[Any]:
+    def bodies(self) -> list[bytes]:
         """The bodies that the peer has not acknowledged, in sequence."""
         return list(self._bodies.values())
 
@@ -363,18 +348,17 @@ class Link:
             number += 1
         return found
 
-    def dump(self) -> tuple[int, int, int, dict[int, Any], int, int]:
-        """Return the durable state: incarnations, last number, unacknowledged bodies (not encoded), accepted
-        numbers."""
+    def dump(self) -> tuple[int, int, int, dict[int, bytes], int, int]:
+        """Return the durable state: incarnations, last number, unacknowledged bodies, accepted numbers."""
         return self.incarnation, self.peer, self.sent, dict(self._bodies), self._accepted.upto, self._accepted.beyond
 
-    def load(self, state: tuple[int, int, int, dict[int, Any], int, int], now: float) -> None:
+    def load(self, state: tuple[int, int, int, dict[int, bytes], int, int], now: float) -> None:
         """Load the state from ``dump`` into a new link. Everything unacknowledged is due at once."""
         incarnation, self.peer, self.sent, bodies, upto, beyond = state
         if incarnation != self.incarnation:
             raise SnapshotError(f"link of incarnation {incarnation:016x}: expected {self.incarnation:016x}")
         self._bodies = dict(bodies)
-        self._body_bytes = sum(map(self._size, bodies.values()))
+        self._body_bytes = sum(map(len, bodies.values()))
         self._accepted = Numbers(upto, beyond)
         first = next(iter(bodies), self.sent + 1)
         # A peer accepts nothing beyond its window, so the gaps among the kept bodies end there.
@@ -384,25 +368,13 @@ class Link:
         self.admitted = first - 1
         self._settle(first - 1, 0, now)
 
-    def clone(self) -> Self:
-        """Return a copy in the same state, including received frames and timers; only the bodies are shared."""
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        twin._bodies = dict(self._bodies)
-        twin._acknowledged = Numbers(self._acknowledged.upto, self._acknowledged.beyond)
-        twin.timers = list(self.timers)
-        twin._accepted = Numbers(self._accepted.upto, self._accepted.beyond)
-        twin._received = set(self._received)
-        return twin
-
-    def snapshot(self, encode: Callable[[Any], bytes]) -> bytes:
-        """Return the durable state as bytes; ``encode`` turns a body into bytes."""
+    def snapshot(self) -> bytes:
+        """Return the durable state as bytes."""
         incarnation, peer, sent, bodies, upto, beyond = self.dump()
-        kept = [(number, encode(body)) for number, body in bodies.items()]
         bits = beyond.to_bytes((beyond.bit_length() + 7) // 8, "little")
-        return msgspec.msgpack.encode((incarnation, peer, sent, kept, upto, bits))
+        return msgspec.msgpack.encode((incarnation, peer, sent, list(bodies.items()), upto, bits))
 
-    def restore(self, snapshot: bytes, decode: Callable[[bytes], Any], now: float) -> None:
+    def restore(self, snapshot: bytes, now: float) -> None:
         """Load the state of a snapshot into a new link."""
         try:
             incarnation, peer, sent, kept, upto, bits = msgspec.msgpack.decode(snapshot, type=_Saved)
@@ -412,8 +384,7 @@ class Link:
         rising = all(earlier < later for earlier, later in pairwise(numbers))
         if min(peer, sent, upto) < 0 or not rising or numbers[-1] > sent or len(bits) > _bit_map_bytes_max:
             raise SnapshotError("saved link: its numbers contradict each other")
-        bodies = {number: decode(body) for number, body in kept}
-        self.load((incarnation, peer, sent, bodies, upto, int.from_bytes(bits, "little")), now)
+        self.load((incarnation, peer, sent, dict(kept), upto, int.from_bytes(bits, "little")), now)
 
 
 class SavedLink(msgspec.Struct, frozen=True):
@@ -427,17 +398,17 @@ class SavedLink(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, snapshot: bytes) -> Self:
-        """Return the content of a snapshot of a link whose bodies are bytes."""
+        """Return the content of a snapshot of a link."""
         link = Link(_any_incarnation)
         link.incarnation = msgspec.msgpack.decode(snapshot, type=_Saved)[0]
-        link.restore(snapshot, bytes, 0.0)
+        link.restore(snapshot, 0.0)
         return cls(link.incarnation, link.peer, link.sent, link._bodies, link._accepted)
 
     def under(self, incarnation: int, peer: int) -> bytes:
         """Return the snapshot of the same link between other incarnations: a restored server and its peer."""
         link = Link(incarnation)
         link.load((incarnation, peer, self.sent, self.bodies, self.accepted.upto, self.accepted.beyond), 0.0)
-        return link.snapshot(bytes)
+        return link.snapshot()
 
 
 _any_incarnation: Final = 1

@@ -28,12 +28,17 @@ class End:
 
     def __init__(self, kind: type[Link], incarnation: int) -> None:
         self.kind = kind
-        self.link = kind(incarnation, window=WINDOW, resend_after=1.0, resend_cap=8.0)
+        self.link = self._new(incarnation)
         self.sent: list[bytes] = []
         self.taken: list[bytes] = []
         self.waiting: dict[int, bytes] = {}
         self.leaving: list[Frame | Ack] = []
         self.commit(0.0)
+
+    def _new(self, incarnation: int) -> Link:
+        link = self.kind(incarnation, 1.0)
+        link.window, link.resend_cap = WINDOW, 8.0
+        return link
 
     def send(self, now: float) -> None:
         body = b"%d:%d" % (self.link.incarnation, len(self.sent))
@@ -54,15 +59,15 @@ class End:
             self.taken.append(self.waiting.pop(number))
 
     def commit(self, now: float) -> list[Frame | Ack]:
-        self.saved = self.link.snapshot(bytes), list(self.sent), list(self.taken)
+        self.saved = self.link.snapshot(), list(self.sent), list(self.taken)
         leaving, self.leaving = self.leaving, []
         ack = self.link.ack()
         return leaving if ack is None else [*leaving, ack]
 
     def crash(self, now: float) -> None:
         snapshot, sent, taken = self.saved
-        self.link = self.kind(self.link.incarnation, window=WINDOW, resend_after=1.0, resend_cap=8.0)
-        self.link.restore(snapshot, bytes, now)
+        self.link = self._new(self.link.incarnation)
+        self.link.restore(snapshot, now)
         self.sent, self.taken = list(sent), list(taken)
         self.waiting, self.leaving = {}, []
 

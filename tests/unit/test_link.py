@@ -13,7 +13,10 @@ FRESH, DUPLICATE, DROPPED = Arrival.FRESH, Arrival.DUPLICATE, Arrival.DROPPED
 
 
 def pair(window: int = 8) -> tuple[Link, Link]:
-    return Link(A, window=window), Link(B, window=window)
+    links = Link(A), Link(B)
+    for link in links:
+        link.window = window
+    return links
 
 
 def take(receiver: Link, *frames: Frame) -> None:
@@ -65,7 +68,7 @@ def test_a_copy_of_an_accepted_frame_is_acknowledged_again() -> None:
 
 def test_one_held_frame_does_not_make_the_others_be_resent() -> None:
     a, b = pair()
-    frames = [a.send(body, 0.0) for body in range(5)]
+    frames = [a.send(bytes(body), 0.0) for body in range(5)]
     for frame in frames:
         b.receive(frame)
     for number in (2, 3, 5):
@@ -80,7 +83,7 @@ def test_one_held_frame_does_not_make_the_others_be_resent() -> None:
 
 def test_acknowledgements_may_overtake_each_other() -> None:
     a, b = pair()
-    frames = [a.send(body, 0.0) for body in range(4)]
+    frames = [a.send(bytes(body), 0.0) for body in range(4)]
     take(b, frames[3])
     early = told(b)
     take(b, frames[0])
@@ -92,7 +95,8 @@ def test_acknowledgements_may_overtake_each_other() -> None:
 
 
 def test_resends_back_off_up_to_the_cap() -> None:
-    a = Link(A, resend_after=1.0, resend_cap=5.0)
+    a = Link(A, 1.0)
+    a.resend_cap = 5.0
     a.send("x", 10.0)
     when = []
     for _ in range(5):
@@ -107,7 +111,7 @@ def test_resends_back_off_up_to_the_cap() -> None:
 def test_one_tick_resends_a_bounded_number_and_says_that_more_is_due() -> None:
     a = Link(A)
     for body in range(limits.link_resend_frames_max + 10):
-        a.send(body, 0.0)
+        a.send(bytes(body), 0.0)
     assert len(a.tick(1.0)) == limits.link_resend_frames_max
     due = a.deadline()
     assert due is not None
@@ -118,7 +122,7 @@ def test_one_tick_resends_a_bounded_number_and_says_that_more_is_due() -> None:
 
 def test_the_window_is_bounded_and_the_next_in_sequence_is_always_admitted() -> None:
     a, b = pair(window=3)
-    frames = [a.send(body, 0.0) for body in range(6)]
+    frames = [a.send(bytes(body), 0.0) for body in range(6)]
     assert [b.receive(frame) for frame in frames[1:]] == [FRESH, FRESH, DROPPED, DROPPED, DROPPED]
     b.accept(2)
     b.accept(3)
@@ -132,15 +136,11 @@ def test_the_default_window_is_the_limit() -> None:
     b = Link(B)
     assert b.receive(Frame(A, B, limits.link_window_frames_max, "x")) is FRESH
     assert b.receive(Frame(A, B, limits.link_window_frames_max + 1, "x")) is DROPPED
-    with pytest.raises(LinkError, match="window of"):
-        Link(B, window=limits.link_window_frames_max + 1)
-    with pytest.raises(LinkError, match="window of 0"):
-        Link(B, window=0)
 
 
 def test_frames_beyond_the_peers_window_are_due_as_soon_as_it_moves() -> None:
     a, b = pair(window=2)
-    frames = [a.send(body, 0.0) for body in range(5)]
+    frames = [a.send(bytes(body), 0.0) for body in range(5)]
     assert a.admitted == 2
     assert [frame.number for frame in a.tick(1.0)] == [1, 2]
     take(b, *frames[:2])
@@ -155,7 +155,7 @@ def test_memory_does_not_grow_with_the_messages() -> None:
         # One frame waits while many others pass, then it is let through.
         assert b.receive(a.send("held", 0.0)) is FRESH
         for body in range(50):
-            take(b, a.send(body, 0.0))
+            take(b, a.send(bytes(body), 0.0))
             a.on_ack(told(b), 0.0)
         assert a.unacknowledged == 1
         b.accept(a.sent - 50)
@@ -221,7 +221,7 @@ def test_a_wrong_frame_teaches_nothing_about_the_peer() -> None:
 
 def test_hello_resends_at_once_what_the_peer_has_not_accepted() -> None:
     a, b = pair()
-    frames = [a.send(body, 0.0) for body in range(3)]
+    frames = [a.send(bytes(body), 0.0) for body in range(3)]
     take(b, frames[0], frames[2])
     told(b)
     a.on_hello(b.hello(), 7.0)
@@ -233,7 +233,7 @@ def test_hello_resends_at_once_what_the_peer_has_not_accepted() -> None:
 
 def after_three() -> tuple[Link, Link]:
     a, b = pair()
-    take(b, *(a.send(body, 0.0) for body in range(3)))
+    take(b, *(a.send(bytes(body), 0.0) for body in range(3)))
     a.on_ack(told(b), 0.0)
     return a, b
 
@@ -299,8 +299,8 @@ def test_a_restart_resends_all_unacknowledged_and_takes_unaccepted_frames_afresh
     b.accept(4)
     a.on_ack(told(b), 0.0)
     again_a, again_b = pair()
-    again_a.restore(a.snapshot(bytes), bytes, 3.0)
-    again_b.restore(b.snapshot(bytes), bytes, 3.0)
+    again_a.restore(a.snapshot(), 3.0)
+    again_b.restore(b.snapshot(), 3.0)
     assert again_a.dump() == a.dump()
     assert again_b.dump() == b.dump()
     assert again_a.deadline() == 3.0
@@ -308,20 +308,6 @@ def test_a_restart_resends_all_unacknowledged_and_takes_unaccepted_frames_afresh
     assert [(frame.number, frame.body) for frame in resent] == [(2, b"1"), (3, b"2"), (5, b"4")]
     assert [again_b.receive(frame) for frame in frames] == [DUPLICATE, FRESH, FRESH, DUPLICATE, FRESH]
     assert again_a.send(b"next", 3.0).number == 6
-
-
-def test_a_clone_shares_nothing_but_the_bodies() -> None:
-    a, b = pair()
-    frames = [a.send(body, 0.0) for body in "xyz"]
-    b.receive(frames[1])
-    twin_a, twin_b = a.clone(), b.clone()
-    assert twin_b.receive(frames[1]) is DUPLICATE, "what was received is part of a clone"
-    take(twin_b, frames[0])
-    twin_b.accept(2)
-    twin_a.on_ack(told(twin_b), 0.0)
-    twin_a.send("w", 0.0)
-    assert (a.unacknowledged, a.sent, a.deadline()) == (3, 3, a.resend_after)
-    assert (b.pending, b.ack(), b.hello().accepted) == (1, None, 0)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +318,7 @@ def test_a_clone_shares_nothing_but_the_bodies() -> None:
         lambda saved: saved + b"\0",
         lambda saved: b"\x96\x0a\x00\x01\x92\x92\x02\xc4\x01x\x92\x01\xc4\x01y\x00\xc4\x00",
         lambda saved: b"\x96\x0a\x00\xff\x90\x00\xc4\x00",
-        lambda saved: Link(C).snapshot(bytes),
+        lambda saved: Link(C).snapshot(),
     ],
     ids=["empty", "cut", "longer", "falling", "negative", "another incarnation"],
 )
@@ -340,10 +326,10 @@ def test_a_damaged_snapshot_is_refused(damage: Callable[[bytes], bytes]) -> None
     a, _ = pair()
     a.send(b"x", 0.0)
     with pytest.raises(SnapshotError):
-        Link(A).restore(damage(a.snapshot(bytes)), bytes, 0.0)
+        Link(A).restore(damage(a.snapshot()), 0.0)
 
 
-@pytest.mark.parametrize("settings", [{"resend_after": 0.0}, {"resend_after": 2.0, "resend_cap": 1.0}])
+@pytest.mark.parametrize("settings", [{"resend_after": 0.0}, {"resend_after": limits.link_resend_seconds_max + 1}])
 def test_impossible_settings(settings: dict[str, float]) -> None:
     with pytest.raises(LinkError):
         Link(A, **settings)

@@ -118,7 +118,7 @@ class MessageConsumer:
         self.me = members.index(me)
         self.spec = spec
         self.order: Order = spec.create(self.me, len(members))
-        self.links = {peer: Link(incarnation, resend_after=resend_after, size=len) for peer in members if peer != me}
+        self.links = {peer: Link(incarnation, resend_after) for peer in members if peer != me}
         self.sent = 0
         self.traffic = Traffic()
         self.generation = 0
@@ -131,7 +131,7 @@ class MessageConsumer:
         self._copies_max: float = inf
         self._held: dict[int, tuple[Packet, str, int, bytes]] = {}
         """Packets that the order holds: identity → (packet, peer, frame number, bytes)."""
-        self.own = Link(incarnation, resend_after=resend_after)
+        self.own = Link(incarnation, resend_after)
         """Packets of the order to this member itself. They do not travel, but one may have to wait, and must
         survive."""
         self._loop: deque[Frame | Packet] = deque()
@@ -396,18 +396,18 @@ class MessageConsumer:
 
     def dump(self) -> SavedConsumer:
         """Return the durable state."""
-        links = {peer: link.snapshot(bytes) for peer, link in self.links.items()}
+        links = {peer: link.snapshot() for peer, link in self.links.items()}
         lives = {peer: link.peer_life for peer, link in self.links.items()}
-        return SavedConsumer(self.sent, self.order.snapshot(), self.own.snapshot(bytes), links, self.generation, lives)
+        return SavedConsumer(self.sent, self.order.snapshot(), self.own.snapshot(), links, self.generation, lives)
 
     def load(self, saved: SavedConsumer, now: float) -> None:
         """Load the state from ``dump`` into a new consumer. Packets to itself that waited wait again."""
         self.sent, self.generation = saved.sent, saved.generation
         self.order.restore(saved.order)
         for peer, link in saved.links.items():
-            self.links[peer].restore(link, bytes, now)
+            self.links[peer].restore(link, now)
             self.links[peer].peer_life = saved.lives.get(peer, 0)
-        self.own.restore(saved.own, bytes, now)
+        self.own.restore(saved.own, now)
         self._loop += self.own.tick(now)
         self._take_own(now)
 

@@ -37,11 +37,6 @@ class Belongings(msgspec.Struct, frozen=True, array_like=True):
     read: str = ""
     """The last letter that the client has begun to handle, if a record says so."""
 
-    @property
-    def waiting(self) -> int:
-        """The number of letters that would be lost without it."""
-        return len(self.letters) + len(self.dead)
-
 
 def addresses_in(engine: Engine) -> list[str]:
     """Return all agents and clients that have anything in an engine."""

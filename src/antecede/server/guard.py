@@ -66,10 +66,6 @@ class Guard:
         if self._connections[place] <= 0:
             del self._connections[place]
 
-    def connections(self, who: Who) -> int:
-        """The number of open connections of an identity."""
-        return self._connections.get((who.role, who.name), 0)
-
     # The audit log.
 
     def note(self, event: str, who: Who | None, remote: str, **fields: Any) -> None:

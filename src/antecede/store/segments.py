@@ -209,11 +209,6 @@ class Segments:
             self.files.sync_directory(self.directory)
             dropped += 1
 
-    def oldest(self) -> int | None:
-        """The first record that the log still has, if it has any."""
-        with self._lock:
-            return min(self._starts.values(), default=None)
-
     def closed(self) -> int:
         """The last record of the segments before the newest one with a durable group."""
         with self._lock:
