@@ -12,7 +12,7 @@ import pytest
 from antecede.server import AgentServer, snapshots
 from antecede.server.clock import Clock
 from antecede.server.truncations import Truncations
-from antecede.server.witness import Witness
+from antecede.server.upkeep import Upkeep
 from antecede.simulator.servers.faults import Faults
 from antecede.store import LogStore
 from helpers.planted import caught
@@ -63,7 +63,7 @@ def test_a_snapshot_without_the_time(monkeypatch: Patch) -> None:
 
 
 def test_a_log_without_witnesses(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Witness, "due", lambda self, durable, unvouched, now: False)
+    monkeypatch.setattr(Upkeep, "_witness_is_due", lambda self, now: False)
     caught(300, "a quiet log lost its last group", faults=_quiet)
 
 

@@ -6,6 +6,11 @@ process build it from the log (:mod:`antecede.server.building`), and the server 
 is tried again after a pause; if it fails several times, or if no other process could do it, the machine's state is
 copied at once and the adapter writes it. No snapshot is taken while records wait for room on the disk: the state would
 be ahead of the log.
+
+Only a later group can prove that a group of the log was durable. Without one, a last group that the disk has lost looks
+like a torn write, and would be removed without a word. So a server that has nothing to write for a moment adds a
+*witness*, an empty group, seldom enough that it costs nothing under load. One is enough: nothing depends on an empty
+group, so none vouches for it and an idle server writes nothing.
 """
 
 from collections.abc import Callable
@@ -18,7 +23,6 @@ from antecede.server import AgentServer
 from antecede.server.building import Task, task_of
 from antecede.server.driver import Driver
 from antecede.server.marks import LogView, Marks
-from antecede.server.witness import Witness
 from antecede.server.words import Log, Look
 
 LOOK_SECONDS: Final = 0.1
@@ -74,13 +78,15 @@ class Upkeep:
         self._not_before = 0.0
         """The time at which the next snapshot may be tried, after a failure."""
         self._watch_at = 0.0
-        self._witness = Witness()
+        self._wrote_at = 0.0
+        """The time of the last record."""
+        self._no_witness_before = 0.0
 
     def logged(self, count: int, size: int, now: float) -> None:
         """This many records with this many bytes were appended to the log."""
         self.logged_records += count
         self.logged_bytes += size
-        self._witness.wrote_at = now
+        self._wrote_at = now
 
     def look(self, now: float) -> Snapshot | Task | None:
         """Check everything. Return a snapshot to write, or the task to build one, if it is due; ``kept`` or
@@ -92,9 +98,9 @@ class Upkeep:
         if now >= self._watch_at:
             self._watch_at = now + _watch_seconds
             self._watch(now)
-        store = self._store
-        if not self.failed and self._witness.due(store.durable == store.last, store.unvouched, now):
-            store.vouch()
+        if not self.failed and self._witness_is_due(now):
+            self._no_witness_before = now + limits.witness_seconds
+            self._store.vouch()
         grown = self.logged_bytes > self.snapshot_bytes or self.logged_records > limits.snapshot_records
         if not grown or now < self._not_before or self._keeping or self.failed or self._driver.behind:
             return None
@@ -103,7 +109,13 @@ class Upkeep:
         self.logged_bytes = self.logged_records = 0
         if self.direct or self.failures >= limits.snapshot_builds_max:
             return self.final()
-        return task_of(self._machine, store.last)
+        return task_of(self._machine, self._store.last)
+
+    def _witness_is_due(self, now: float) -> bool:
+        """Return whether the log should vouch for its last group now."""
+        store = self._store
+        quiet = store.durable == store.last and now - self._wrote_at >= limits.witness_after_seconds
+        return store.unvouched and quiet and now >= self._no_witness_before
 
     def final(self) -> Snapshot:
         """Return a snapshot of everything, at the end of a server's life."""
