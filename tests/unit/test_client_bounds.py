@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from antecede import limits, wire
-from antecede.channel.envelopes import envelope_fault
+from antecede.channel.letters import envelope_fault
 from antecede.cli.live import read_token
 from antecede.errors import UsageError
 from antecede.live import ServerRuntime

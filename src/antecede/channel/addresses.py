@@ -6,10 +6,9 @@ addresses now.
 """
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from itertools import islice
 
-from antecede.errors import UnknownAgentError, UsageError
+from antecede.errors import UnknownAgentError, UsageError, similar
 
 
 class Addresses:
@@ -60,17 +59,14 @@ class Addresses:
 
     def _unknown(self, address: str) -> str:
         """Return why a letter cannot be sent there, with a suggestion."""
-        name = address[:_name_chars].partition("@")[0]
-        near = get_close_matches(name, islice(self.homes, _likened_max), n=1)
-        meant = f"; did you mean {near[0]}?" if near else ""
+        meant = similar(address[:_name_chars].partition("@")[0], islice(self.homes, _likened_max))
         return f"unknown agent {address!r}: neither in the topology nor name@server{meant}"
 
     def no_object(self, name: str) -> str:
         """Return why an operation cannot be called there, with a suggestion."""
         if name in self.homes:
             return f"{name} is an agent, not a replicated object: send it a notification"
-        near = get_close_matches(name[:_name_chars], islice(self._objects, _likened_max), n=1)
-        meant = f"; did you mean {near[0]}?" if near else ""
+        meant = similar(name[:_name_chars], islice(self._objects, _likened_max))
         return f"unknown object {name!r}: not in the topology{meant}"
 
 

@@ -205,7 +205,7 @@ class MessageConsumer:
             message = Message(
                 f"{self.me}.{self.sent}", self.me, mask, couple(letters, shares and sums[1] > len(letters))
             )
-            self._carry_out(self.order.send(message), now)
+            self.perform(self.order.send(message), now)
         return bool(trains)
 
     # Receiving.
@@ -229,7 +229,7 @@ class MessageConsumer:
             else:
                 self._accept(peer, frame.number, frame.body, repeat=not effects)
             self._packet = packet
-            self._carry_out(effects, now)
+            self.perform(effects, now)
         return arrival
 
     def receive_again(self, taken: Taken, now: float) -> Arrival:
@@ -241,10 +241,6 @@ class MessageConsumer:
         if arrival is FRESH:
             self._accept(taken.peer, taken.number, taken.packet, repeat=True)
         return arrival
-
-    def perform(self, effects: Effects, now: float) -> None:
-        """Carry out effects that the order requests without an input."""
-        self._carry_out(effects, now)
 
     def _accept(self, peer: str, number: int, body: bytes, held: bool = False, repeat: bool = False) -> None:
         link = self.links.get(peer)
@@ -258,7 +254,7 @@ class MessageConsumer:
         link.accept(number)
         self.taken.append(Taken(self.domain, peer, link.peer, number, body, held, repeat))
 
-    def _carry_out(self, effects: Effects, now: float) -> None:
+    def perform(self, effects: Effects, now: float) -> None:
         """Carry out the effects of an order. ``Persist`` needs nothing here, because the gate holds everything that
         leaves until the step is durable. ``Sent`` needs nothing either."""
         for effect in effects:
@@ -318,7 +314,7 @@ class MessageConsumer:
                     continue
                 verdict, effects = self.order.receive(own)
                 self.traffic.held += verdict is HOLD
-                self._carry_out(effects, now)
+                self.perform(effects, now)
         finally:
             self._taking_own = False
 

@@ -22,6 +22,7 @@ import msgspec
 
 from antecede import limits
 from antecede.errors import WireError
+from antecede.limits import address_chars_max, publish_to_max, type_chars_max
 
 
 class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -134,6 +135,25 @@ _decode_letter: Final = msgspec.msgpack.Decoder(Letter).decode
 
 _with_lists: Final = b"\x93\x03"
 """How a train with lists begins: an array of three values, the first is 3. In the other form an array follows here."""
+
+
+def envelope_fault(to: tuple[str, ...], kind: str) -> str:
+    """Return what is wrong with the destinations or the type of a notification, or an empty string. The client library
+    checks it, and the server too, which trusts no client."""
+    if len(kind) > type_chars_max:
+        return f"notification type of {len(kind)} characters: expected at most {type_chars_max}"
+    if len(to) > publish_to_max:
+        return f"{len(to)} destinations: expected at most {publish_to_max}, or a topic"
+    for address in to:
+        if len(address) > address_chars_max:
+            return f"address of {len(address)} characters: expected at most {address_chars_max}"
+    return ""
+
+
+def body_fault(size: int) -> str:
+    """Return what is wrong with the size of a notification, or an empty string."""
+    most = limits.letter_bytes_max
+    return f"notification of {size} bytes: at most {most}" if size > most else ""
 
 
 def couple(letters: list[Letter], share: bool = False) -> bytes:

@@ -185,13 +185,8 @@ class Quotas:
             quota, mailbox = self.of(agent), mailboxes.get(agent, _empty)
             if not quota.limited:
                 continue
-            count, reason = 0, ""
-            if quota.letters and len(letters) + len(mailbox) > quota.letters:
-                count, reason = len(letters) + len(mailbox) - quota.letters, _too_many(quota)
-            over = sum([len(one.body) for one in letters]) + self._bytes(agent, mailbox) - quota.bytes
-            if quota.bytes and over > 0:
-                place = _place(chain(letters, mailbox), over)
-                count, reason = max((count, reason), (place, _too_large(quota)), key=itemgetter(0))
+            size = sum([len(one.body) for one in letters]) + self._bytes(agent, mailbox)
+            count, reason = _over(quota, len(letters) + len(mailbox), size, chain(letters, mailbox))
             expire, why, older = count, reason, _older(letters, mailbox, numbers, agent)
             if quota.seconds:
                 latest = clock_ms - quota.seconds * 1000
@@ -236,13 +231,8 @@ class Quotas:
             yield Excess(agent, min(over, length // 2 + 1, limits.drop_letters_max), ALL_FULL)
 
     def _excess(self, agent: str, mailbox: _Mailbox, quota: Quota, clock_ms: int) -> Excess | None:
-        count, reason = 0, ""
-        if quota.letters and len(mailbox) > quota.letters:
-            count, reason = len(mailbox) - quota.letters, _too_many(quota)
-        if quota.bytes and self._bytes(agent, mailbox) > quota.bytes:
-            place = _place(mailbox, self._bytes(agent, mailbox) - quota.bytes)
-            if place > count:
-                count, reason = place, _too_large(quota)
+        size = self._bytes(agent, mailbox) if quota.bytes else 0
+        count, reason = _over(quota, len(mailbox), size, mailbox)
         if quota.seconds:
             late = 0
             for seen_ms, letters in self.ages.get(agent, ()):
@@ -285,26 +275,23 @@ def _older(letters: Iterable[Letter], others: Sequence[Letter], numbers: dict[st
     return count
 
 
-def _place(letters: Iterable[Letter], over: int) -> int:
-    """Return how many of the first letters have this number of bytes."""
-    place = 0
-    for place, letter in enumerate(letters, 1):
-        over -= len(letter.body)
-        if over <= 0 or place >= limits.drop_letters_max:
-            break
-    return place
+def _over(quota: Quota, count: int, size: int, letters: Iterable[Letter]) -> tuple[int, str]:
+    """Return how many of the first letters are too many, or have too many bytes, and the reason. ``count``, ``size``:
+    of all letters."""
+    many = count - quota.letters if quota.letters else 0
+    over, place = size - quota.bytes if quota.bytes else 0, 0
+    if over > 0:
+        for place, letter in enumerate(letters, 1):
+            over -= len(letter.body)
+            if over <= 0 or place >= limits.drop_letters_max:
+                break
+    if place > max(many, 0):
+        return place, f"expired: more than {_counted(quota.bytes, 'byte')} in the mailbox"
+    return (many, f"expired: more than {_counted(quota.letters, 'letter')} in the mailbox") if many > 0 else (0, "")
 
 
 def _counted(count: int, thing: str) -> str:
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
-
-
-def _too_many(quota: Quota) -> str:
-    return f"expired: more than {_counted(quota.letters, 'letter')} in the mailbox"
-
-
-def _too_large(quota: Quota) -> str:
-    return f"expired: more than {_counted(quota.bytes, 'byte')} in the mailbox"
 
 
 def _too_old(quota: Quota) -> str:

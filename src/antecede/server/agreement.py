@@ -99,7 +99,8 @@ def _other_topology(machine: AgentServer, shared: Sequence[str], hello: wire.Ser
     ours = {one: organisation.digest(one, machine.plan) for one in shared}
     if organisation.is_apart(hello.server):
         return Refusal(CHANGING, f"the topology changes, and server {other} does not take part: try again")
-    if hello.epoch != epoch and not (all(theirs.values()) and all(ours.values())):
+    digests = all(theirs.values()) and all(ours.values())
+    if hello.epoch != epoch and not digests:
         return Refusal(
             "other-topology",
             f"server {other} has topology epoch {hello.epoch[:64]} and {me} has {epoch}: "
@@ -107,27 +108,18 @@ def _other_topology(machine: AgentServer, shared: Sequence[str], hello: wire.Ser
         )
     if theirs.keys() != ours.keys() and hello.epoch == epoch:
         return Refusal("other-links", f"server {other} names other links than the topology")
-    if all(theirs.values()) and all(ours.values()) and (behind := _behind(machine, hello, epoch)) is not None:
-        return behind
     differ = sorted(one for one in {*theirs, *ours} if theirs.get(one) != ours.get(one))
-    if differ and all(theirs.values()) and all(ours.values()):
-        return Refusal(
-            "other-topology",
-            f"server {other} has change {hello.change} of the topology (epoch {hello.epoch[:64]}) and {me} has "
-            f"change {organisation.change} ({epoch}), and domain {differ[0][:64]} differs: finish the change "
-            "with antecede topology apply, or start both with the same topology file",
-        )
-    return None
-
-
-def _behind(machine: AgentServer, hello: wire.ServerHello, epoch: str) -> Refusal | None:
-    """Return why a server with another number of changes may not connect. The one that is behind learns from the other
-    first, unless one of them is older or has another past."""
-    me, other, change = machine.name, hello.server[:64], machine.organisation.change
-    if hello.change == change:
+    if not digests or (hello.change == organisation.change and not differ):
         return None
+    reason = (
+        f"server {other} has change {hello.change} of the topology (epoch {hello.epoch[:64]}) and {me} has change "
+        f"{organisation.change} ({epoch}), and "
+    )
+    if hello.change != organisation.change:
+        # The one that is behind would have learned from the other, unless one is older or has another past.
+        return Refusal("other-topology", reason + "the one that is behind cannot learn from the other")
     return Refusal(
         "other-topology",
-        f"server {other} has change {hello.change} of the topology (epoch {hello.epoch[:64]}) and {me} has change "
-        f"{change} ({epoch}), and the one that is behind cannot learn from the other",
+        f"{reason}domain {differ[0][:64]} differs: finish the change with antecede topology apply, or start both with "
+        "the same topology file",
     )

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
 
 from antecede import limits
-from antecede.channel.envelopes import body_fault, envelope_fault
+from antecede.channel.letters import body_fault, envelope_fault
 from antecede.errors import AntecedeError, OverloadError, RefusedError, UsageError, again
 from antecede.limits import letter_bytes_max, publish_batch_max, train_bytes_max
 

@@ -101,13 +101,6 @@ def check_server(me: str, server: str) -> None:
         raise StoreError(f"the data directory belongs to server {server}, not to {me}")
 
 
-def check_origin(me: str, state: State, epoch: str | None) -> None:
-    """Refuse a snapshot of another server, and one of another topology that it does not contain."""
-    check_server(me, state.server)
-    if epoch is not None and not state.organisation.topology and state.epoch != epoch:
-        raise unknown_topology(me, state.epoch, epoch)
-
-
 def unknown_topology(server: str, begun: str, epoch: str) -> TopologyError:
     """Return the error for a log that was begun under another topology, and does not contain it."""
     return TopologyError(
@@ -117,14 +110,17 @@ def unknown_topology(server: str, begun: str, epoch: str) -> TopologyError:
 
 
 def state_of(snapshot: bytes, server: str, incarnation: int, epoch: str | None) -> State:
-    """Return the state of a snapshot, if it belongs to this server and, unless that is None, to this epoch."""
+    """Return the state of a snapshot, if it belongs to this server. ``epoch``: if the snapshot does not contain its
+    topology, it must have this epoch, unless that is None."""
     try:
         state = decode_state(snapshot)
     except SnapshotError as error:
         raise SnapshotError(f"unreadable snapshot of server {server}: {error}") from None
-    check_origin(server, state, epoch)
-    if (state.server, state.incarnation) != (server, incarnation):
-        raise SnapshotError(f"snapshot of server {state.server} ({state.incarnation:016x}): expected {server}")
+    check_server(server, state.server)
+    if epoch is not None and not state.organisation.topology and state.epoch != epoch:
+        raise unknown_topology(server, state.epoch, epoch)
+    if state.incarnation != incarnation:
+        raise SnapshotError(f"snapshot of server {server} ({state.incarnation:016x}): expected {incarnation:016x}")
     return state
 
 
