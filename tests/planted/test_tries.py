@@ -16,7 +16,7 @@ from antecede import limits
 from antecede.engine import React
 from antecede.engine.context import Context
 from antecede.engine.host import Outcome
-from antecede.engine.tries import SavedTries, Tries
+from antecede.engine.tries import Tries
 from antecede.server.driver import Driver
 from antecede.server.progress import Interrupted, Progress
 from antecede.server.retries import Retries
@@ -37,7 +37,7 @@ def test_an_end_that_nobody_counts(monkeypatch: Patch) -> None:
 
 def test_tries_that_a_snapshot_forgets(monkeypatch: Patch) -> None:
     real = Tries.load
-    monkeypatch.setattr(Tries, "load", lambda self, saved: real(self, SavedTries()))
+    monkeypatch.setattr(Tries, "load", lambda self, *saved: real(self, {}, 0, []))
     caught(300, "ended the process", _endless, "were not in progress", faults=_snapshots)
 
 

@@ -29,7 +29,7 @@ from antecede.engine.dead import Choice, Dead, Page, Range, page_of
 from antecede.engine.following import Following, SavedFollowing
 from antecede.engine.quotas import Quotas
 from antecede.engine.reactions import STALE, React, Reaction, died
-from antecede.engine.tries import SavedTries, Tries
+from antecede.engine.tries import Tries
 from antecede.errors import AgentError, MailboxFullError
 from antecede.topology import Mailboxes
 
@@ -80,7 +80,9 @@ class SavedEngine(msgspec.Struct, frozen=True, array_like=True):
     clock_ms: int = 0
     ages: dict[str, list[tuple[int, int]]] = {}
     following: SavedFollowing = SavedFollowing()
-    tries: SavedTries = SavedTries()
+    tries: dict[str, int] = {}
+    tried_life: int = 0
+    careful: list[str] = []
     read: dict[str, str] = {}
 
 
@@ -399,14 +401,15 @@ class Engine:
     def dump(self) -> SavedEngine:
         """Return the durable state."""
         mailboxes = {agent: list(mailbox) for agent, mailbox in self.mailboxes.items()}
-        rest = (self.deaths, self.clock_ms, self.quotas.dump(), self.following.dump(), self.tries.dump(), self.read)
+        tries = (self.tries.counts, self.tries.life, sorted(self.tries.careful))
+        rest = (self.deaths, self.clock_ms, self.quotas.dump(), self.following.dump(), *tries, self.read)
         return SavedEngine(mailboxes, self.states, self.born, self.dead, self.asks, *rest)
 
     def load(self, saved: SavedEngine) -> None:
         """Load the state from ``dump`` into a new engine."""
         self.states, self.born, self.asks, self.read = saved.states, saved.born, saved.asks, saved.read
         self.quotas.load(saved.ages)
-        self.tries.load(saved.tries)
+        self.tries.load(saved.tries, saved.tried_life, saved.careful)
         self.dead, self.deaths, self.clock_ms = saved.dead, saved.deaths, saved.clock_ms
         for dead in saved.dead.values():
             self.dead_footprint.add(dead.letter)

@@ -65,30 +65,24 @@ def changed(old: bytes | None, state: State) -> bytes:
 
 def _common_start(one: bytes, other: bytes, start: int, stop: int) -> int:
     """Return the first place from ``start`` on, before ``stop``, where they differ; else ``stop``."""
-    block = _block_bytes
-    while start < stop and one[start : min(start + block, stop)] == other[start : min(start + block, stop)]:
-        start += block
-    while block > 1 and start < stop:
-        block //= 2
-        if one[start : min(start + block, stop)] == other[start : min(start + block, stop)]:
-            start += block
-    return min(start, stop)
+    while start < stop:
+        middle = (start + stop + 1) // 2
+        if one[start:middle] == other[start:middle]:
+            start = middle
+        else:
+            stop = middle - 1
+    return start
 
 
 def _common_end(one: bytes, other: bytes, most: int) -> int:
     """Return how many bytes at the end are the same, at most that many."""
-    count, block = 0, _block_bytes
-    ends = len(one), len(other)
-
-    def same(size: int) -> bool:
-        return one[ends[0] - count - size : ends[0] - count] == other[ends[1] - count - size : ends[1] - count]
-
-    while count + block <= most and same(block):
-        count += block
-    while block > 1:
-        block //= 2
-        if count + block <= most and same(block):
-            count += block
+    count = 0
+    while count < most:
+        more = (count + most + 1) // 2
+        if one[len(one) - more : len(one) - count] == other[len(other) - more : len(other) - count]:
+            count = more
+        else:
+            most = more - 1
     return count
 
 
@@ -96,4 +90,3 @@ _places_max = 3
 _place_bytes = 8
 _sure_bytes = 32
 """So many bytes must be the same again after a place whose length stays the same."""
-_block_bytes = 4096

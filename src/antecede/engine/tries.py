@@ -18,18 +18,8 @@ from collections import deque
 from collections.abc import Iterable
 from itertools import islice
 
-import msgspec
-
 from antecede import limits
 from antecede.channel.letters import Letter
-
-
-class SavedTries(msgspec.Struct, frozen=True, array_like=True):
-    """The durable state of :class:`Tries`; see there."""
-
-    counts: dict[str, int] = {}
-    life: int = 0
-    careful: list[str] = []
 
 
 class Tries:
@@ -102,13 +92,9 @@ class Tries:
                 return max(place, 1)
         return limits.reactions_together_max
 
-    def dump(self) -> SavedTries:
-        """Return the durable state."""
-        return SavedTries(dict(self.counts), self.life, sorted(self.careful))
-
-    def load(self, saved: SavedTries) -> None:
+    def load(self, counts: dict[str, int], life: int, careful: Iterable[str]) -> None:
         """Load the durable state."""
-        self.counts, self.life, self.careful = dict(saved.counts), saved.life, set(saved.careful)
+        self.counts, self.life, self.careful = dict(counts), life, set(careful)
         for key in self.counts:
             letter, _, agent = key.partition(" ")
             self.suspect(agent, letter)

@@ -37,9 +37,7 @@ class Cutting:
 
     def requests(self) -> list[tuple[str, str, list[str]]]:
         """Return the requests to send now, all at once: server, command, arguments."""
-        if self._asked:
-            return []
-        if self.failure is not None:
+        if self._asked or self.failure is not None:
             return []
         if self._phase == _phases[0] and len(self._held) == len(self._servers):
             self._phase = _phases[1]

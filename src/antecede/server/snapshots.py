@@ -14,7 +14,6 @@ from antecede.channel.letter_table import LetterTable, Position, SavedLetters
 from antecede.channel.letters import Destinations
 from antecede.engine import Dead, Question, SavedEngine
 from antecede.engine.following import SavedFollowing
-from antecede.engine.tries import SavedTries
 from antecede.errors import SnapshotError, StoreError, TopologyError
 from antecede.server.clock import Times
 from antecede.server.items import FORMAT_OLDEST, Truncated
@@ -163,9 +162,9 @@ def encode_state(state: State) -> bytes:
         truncations=state.truncations,
         newest_cut=state.newest_cut,
         held={agent: list(table.positions(letters)) for agent, letters in engine.following.held.items()},
-        tries=engine.tries.counts,
-        tried_life=engine.tries.life,
-        careful=engine.tries.careful,
+        tries=engine.tries,
+        tried_life=engine.tried_life,
+        careful=engine.careful,
         read=engine.read,
         # The table is written last, when all letters have their numbers.
         letters=table.saved(),
@@ -208,7 +207,6 @@ def _state(saved: _Snapshot) -> State:
         {letter.id: (place, letter) for place, letter in away},
         [(last, stays, letters[position]) for last, stays, position in saved.waiting],
     )
-    tries = SavedTries(saved.tries, saved.tried_life, saved.careful)
     mailboxes = {agent: list(map(letters.__getitem__, positions)) for agent, positions in saved.mailboxes.items()}
     return State(
         saved.server,
@@ -218,8 +216,8 @@ def _state(saved: _Snapshot) -> State:
         SavedChannel(saved.consumers, returns),
         SavedEngine(
             *(mailboxes, saved.states, saved.born, {one.key: one for one in dead}, saved.asks),
-            *(deaths, saved.clock_ms, saved.ages, following, tries),
-            read=saved.read,
+            *(deaths, saved.clock_ms, saved.ages, following),
+            *(saved.tries, saved.tried_life, saved.careful, saved.read),
         ),
         saved.clients,
         {place: (when, agent, letters[position]) for place, when, agent, position in saved.timers},

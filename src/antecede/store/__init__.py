@@ -8,11 +8,11 @@ the bytes on the disk.
 from collections.abc import Iterator
 from contextlib import suppress
 
-from antecede.errors import CorruptLogError, StoreError, UsageError
+from antecede.errors import CorruptLogError, UsageError
 from antecede.store.contract import OnDurable, OnFailed, Store
-from antecede.store.directory import named, read_identity, segment_numbers
+from antecede.store.directory import identity_of, named, segment_numbers
 from antecede.store.files import Files
-from antecede.store.format import Identity, numbered
+from antecede.store.format import numbered
 from antecede.store.log import LogStore
 from antecede.store.memory import MemoryStore
 from antecede.store.opening import open_log
@@ -75,7 +75,7 @@ def read_records(
     """
     files = files or Files()
     with named(directory):
-        identity = _identity_of(files, directory)
+        identity = identity_of(files, directory)
         numbers = segment_numbers(files, directory)
         walk = Walk(files, directory, identity.seal, _from_record(files, directory, identity.seal, numbers, after + 1))
         yield from records_after(walk, after, upto)
@@ -88,7 +88,7 @@ def read_state(
     up to that record. Nothing is changed, and a server may have the directory open."""
     files = files or Files()
     with named(directory):
-        identity = _identity_of(files, directory)
+        identity = identity_of(files, directory)
         for covered in reversed(numbered(files.names(directory), "snapshot")):
             if covered > upto:
                 continue
@@ -103,14 +103,7 @@ def write_draft(directory: str, upto: int, state: bytes, mark: str, files: Files
     its path."""
     files = files or Files()
     with named(directory):
-        return draft_snapshot(files, directory, _identity_of(files, directory).seal, upto, state, mark)
-
-
-def _identity_of(files: Files, directory: str) -> Identity:
-    identity = read_identity(files, directory)
-    if identity is None:
-        raise StoreError(f"{directory}: not a data directory: it has no identity")
-    return identity
+        return draft_snapshot(files, directory, identity_of(files, directory).seal, upto, state, mark)
 
 
 def closed_segments(directory: str, files: Files | None = None) -> list[int]:
@@ -121,7 +114,7 @@ def closed_segments(directory: str, files: Files | None = None) -> list[int]:
     """
     files = files or Files()
     with named(directory):
-        identity = _identity_of(files, directory)
+        identity = identity_of(files, directory)
         later = segment_numbers(files, directory)[1:]
         starts = [first_record(files, directory, identity.seal, number) for number in later]
         return [start - 1 for start in starts if start is not None]

@@ -62,6 +62,14 @@ def read_identity(files: Files, directory: str) -> Identity | None:
         return None
 
 
+def identity_of(files: Files, directory: str) -> Identity:
+    """Return the identity of a data directory; raise StoreError if it is not one."""
+    identity = read_identity(files, directory)
+    if identity is None:
+        raise StoreError(f"{directory}: not a data directory: it has no identity")
+    return identity
+
+
 def create(files: Files, directory: str, segment_bytes: int) -> Identity:
     """Create a new log: its first segment, then its identity."""
     names = files.names(directory)

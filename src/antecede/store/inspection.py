@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from antecede.errors import CorruptLogError, StoreError
-from antecede.store.directory import named, read_identity, segment_numbers
+from antecede.errors import CorruptLogError
+from antecede.store.directory import identity_of, named, segment_numbers
 from antecede.store.files import Files
 from antecede.store.format import Group, numbered, segment_name, snapshot_name, split_records
 from antecede.store.snapshots import check_snapshot
@@ -26,9 +26,7 @@ def inspect_log(directory: str, visit: Visit | None = None, files: Files | None 
     files = files or Files()
     with named(directory):
         names = files.names(directory)
-        identity = read_identity(files, directory)
-        if identity is None:
-            raise StoreError(f"{directory}: not a data directory: it has no identity")
+        identity = identity_of(files, directory)
         report: dict[str, Any] = {
             "directory": directory,
             "format": identity.format,
