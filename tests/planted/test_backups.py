@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from antecede.channel import SavedChannel
 from antecede.link import Frame, Hello, SavedLink
 from antecede.server import FromPeer
 from antecede.server.cutting import Cutting
@@ -98,9 +97,7 @@ def test_a_restore_whose_trace_keeps_the_ids_of_letters(monkeypatch: Patch) -> N
 def test_a_restore_that_forgets_mailboxes(monkeypatch: Patch) -> None:
     def renewed(snapshot: bytes, server: str, incarnations: Mapping[str, int], epoch: str) -> bytes:
         state = decode_state(real(snapshot, server, incarnations, epoch))
-        engine = msgspec.structs.replace(state.engine, mailboxes={})
-        channel = SavedChannel(state.channel.consumers, state.channel.returns)
-        return encode_state(msgspec.structs.replace(state, engine=engine, channel=channel))
+        return encode_state(msgspec.structs.replace(state, mailboxes={}))
 
     real = backups.renewed
     monkeypatch.setattr(backups, "renewed", renewed)

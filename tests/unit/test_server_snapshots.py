@@ -17,7 +17,7 @@ from antecede.server import AgentServer, FromPeer, Plan
 from antecede.server.items import LOG_FORMAT, Published, PublishedMany, Reacted
 from antecede.server.progress import ENDED_WELL
 from antecede.server.recovery import resume
-from antecede.server.snapshots import decode_state
+from antecede.server.snapshots import decode_state, unpacked
 from antecede.topology import Domain, Topology
 
 _absent = ("x@s2", "y@s2", "z@s2")
@@ -127,7 +127,7 @@ def test_a_damaged_snapshot_is_refused() -> None:
         values = msgspec.msgpack.decode(whole)
         values[name] = value
         with pytest.raises(SnapshotError):
-            decode_state(msgspec.msgpack.encode(values))
+            unpacked(decode_state(msgspec.msgpack.encode(values)))
 
 
 def test_a_damaged_table_of_letters_is_refused() -> None:

@@ -63,7 +63,7 @@ from antecede.server.items import (
 from antecede.server.organisation import Organisation, client_address
 from antecede.server.rare_items import apply_rare
 from antecede.server.requests import REQUESTS, Request, settings_items
-from antecede.server.snapshots import State, encode_state, state_of
+from antecede.server.snapshots import encode_state, packed, state_of
 from antecede.server.timers import Timers
 from antecede.server.truncations import Truncations
 from antecede.server.words import Accepted, Denied, FromPeer, Look, Plan, Refused, Replay, Step
@@ -288,8 +288,6 @@ class AgentServer:
             self.engine.check_room(self.channel.local(to), bodies)
         return to
 
-    # The effect of an item, live and from the log.
-
     def _apply(self, item: Item, now: float) -> None:
         """Carry out the effect of an item, live and from the log."""
         if isinstance(item, Handled):
@@ -427,22 +425,24 @@ class AgentServer:
 
     def snapshot(self) -> bytes:
         """Return the whole durable state as bytes."""
+        parts = (self.channel.dump(), self.engine.dump(), self.timers.waiting)
+        head = {"server": self.name, "incarnation": self.incarnation, "epoch": self.epoch, "numbers": self._numbers}
         stopped = [(*place, reason) for place, reason in self.stopped.items()]
-        head = (self.name, self.incarnation, self.epoch, self._numbers, self.channel.dump(), self.engine.dump())
-        rest = (self.clients, self.timers.waiting, stopped, self.log_format, self.clock.times)
-        cuts = (self.truncations.open, self.truncations.newest)
-        return encode_state(State(*head, *rest, *cuts, organisation=self.organisation.dump(self.channel)))
+        cuts = {"truncations": self.truncations.open, "newest_cut": self.truncations.newest}
+        log = {"log_format": self.log_format, "times": self.clock.times, **cuts}
+        rest = {"clients": self.clients, "stopped": stopped, "organisation": self.organisation.dump(self.channel)}
+        return encode_state(packed(*parts, **head, **log, **rest))
 
     def restore(self, snapshot: bytes, now: float, epoch: str | None = None) -> None:
         """Load a snapshot into a new server, with the topology that was in force. ``epoch``: if the snapshot does not
         contain its topology, it must have this epoch."""
-        state = state_of(snapshot, self.name, self.incarnation, epoch)
+        state, channel, engine, timers = state_of(snapshot, self.name, self.incarnation, epoch)
         self.organisation.load(state.organisation, self)
         self.epoch, self._numbers, self.clients = state.epoch, state.numbers, state.clients
-        self.channel.load(state.channel, now)
-        self.engine.load(state.engine)
+        self.channel.load(channel, now)
+        self.engine.load(engine)
         self.channel.hold_for(self.engine.following.agents, self.engine.following.pasts)
-        self.timers.load(state.timers)
+        self.timers.load(timers)
         self.clock.times = state.times
         self.truncations.open, self.truncations.newest = state.truncations, state.newest_cut
         self.stopped = {(domain, peer): reason for domain, peer, reason in state.stopped}

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from antecede.channel import SavedChannel
 from antecede.errors import SnapshotError
 from antecede.link import SavedLink
 from antecede.server.snapshots import State, decode_state, encode_state
@@ -32,7 +31,7 @@ def faults_of(snapshots: Mapping[str, bytes]) -> Iterator[str]:
                 yield f"{server} shares domain {domain} with {peer}, which is not there"
             else:
                 yield from _misfits(f"{server} and {peer} in domain {domain}", peer, link, other)
-            generations = [states[one].channel.consumers[domain].generation for one in (server, peer) if one in states]
+            generations = [states[one].consumers[domain].generation for one in (server, peer) if one in states]
             if server < peer and len(set(generations)) > 1:
                 yield f"domain {domain} was reset {generations[0]} times at {server} and {generations[1]} at {peer}"
 
@@ -59,24 +58,23 @@ def renewed(snapshot: bytes, server: str, incarnations: Mapping[str, int], epoch
     state = decode_state(snapshot)
     mine = incarnations[server]
     consumers = {}
-    for domain, consumer in state.channel.consumers.items():
+    for domain, consumer in state.consumers.items():
         own = _read(consumer.own)
         links = {peer: _read(link).under(mine, incarnations[peer]) for peer, link in consumer.links.items()}
         consumers[domain] = replace(
             consumer, own=own.under(mine, mine if own.peer else 0), links=links, lives=dict.fromkeys(links, 0)
         )
-    channel = SavedChannel(consumers, state.channel.returns)
     organisation = state.organisation
     if organisation.topology and topology:
         # A restored system must not connect to the one from which the backup was taken.
         system = f"{min(incarnations.values()):016x}" if organisation.system else ""
         organisation = replace(organisation, topology=topology, system=system)
-    renewal = {"incarnation": mine, "epoch": epoch, "channel": channel, "stopped": [], "organisation": organisation}
+    renewal = {"incarnation": mine, "epoch": epoch, "consumers": consumers, "stopped": [], "organisation": organisation}
     return encode_state(replace(state, **renewal))
 
 
 def _links(state: State) -> Iterator[tuple[tuple[str, str], SavedLink]]:
-    for domain, consumer in state.channel.consumers.items():
+    for domain, consumer in state.consumers.items():
         for peer, link in consumer.links.items():
             yield (domain, peer), _read(link)
 

@@ -7,11 +7,12 @@ Format 1, which is still read, is an array of nine values, with each letter in f
 400 mailboxes is there 400 times. Reading it shares equal letters again.
 """
 
+from typing import Any
+
 import msgspec
 
 from antecede.channel import Letter, Past, SavedChannel, SavedConsumer, SavedReturns
 from antecede.channel.letter_table import LetterTable, Position, SavedLetters
-from antecede.channel.letters import Destinations
 from antecede.engine import Dead, Question, SavedEngine
 from antecede.engine.following import SavedFollowing
 from antecede.errors import SnapshotError, StoreError, TopologyError
@@ -19,28 +20,13 @@ from antecede.server.clock import Times
 from antecede.server.items import FORMAT_OLDEST, Truncated
 from antecede.server.organisation import SavedOrganisation
 
-
-class State(msgspec.Struct, frozen=True):
-    """Everything that a server must remember; see the server for the fields."""
-
-    server: str
-    incarnation: int
-    epoch: str
-    numbers: int
-    channel: SavedChannel
-    engine: SavedEngine
-    clients: dict[str, int]
-    timers: dict[int, tuple[int, str, Letter]]
-    stopped: list[tuple[str, str, str]]
-    log_format: int = FORMAT_OLDEST
-    times: Times = msgspec.field(default_factory=Times)
-    truncations: list[Truncated] = []
-    newest_cut: int = 0
-    organisation: SavedOrganisation = msgspec.field(default_factory=SavedOrganisation)
+Timers = dict[int, tuple[int, str, Letter]]
+"""Number → server time in milliseconds, agent, letter."""
 
 
-class _Snapshot(msgspec.Struct, frozen=True, tag_field="format", tag=2):
-    """A snapshot in format 2. A ``Position`` is the position of a letter in ``letters``."""
+class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
+    """Everything that a server must remember, as a snapshot has it. A ``Position`` is the position of a letter in
+    ``letters``."""
 
     server: str
     incarnation: int
@@ -108,11 +94,14 @@ def unknown_topology(server: str, begun: str, epoch: str) -> TopologyError:
     )
 
 
-def state_of(snapshot: bytes, server: str, incarnation: int, epoch: str | None) -> State:
-    """Return the state of a snapshot, if it belongs to this server. ``epoch``: if the snapshot does not contain its
-    topology, it must have this epoch, unless that is None."""
+def state_of(
+    snapshot: bytes, server: str, incarnation: int, epoch: str | None
+) -> tuple[State, SavedChannel, SavedEngine, Timers]:
+    """Return the state of a snapshot and its parts with letters, if it belongs to this server. ``epoch``: if the
+    snapshot does not contain its topology, it must have this epoch, unless that is None."""
     try:
         state = decode_state(snapshot)
+        parts = unpacked(state)
     except SnapshotError as error:
         raise SnapshotError(f"unreadable snapshot of server {server}: {error}") from None
     check_server(server, state.server)
@@ -120,20 +109,18 @@ def state_of(snapshot: bytes, server: str, incarnation: int, epoch: str | None) 
         raise unknown_topology(server, state.epoch, epoch)
     if state.incarnation != incarnation:
         raise SnapshotError(f"snapshot of server {server} ({state.incarnation:016x}): expected {incarnation:016x}")
-    return state
+    return state, *parts
 
 
-def encode_state(state: State) -> bytes:
-    """Return the bytes of a snapshot."""
+def packed(channel: SavedChannel, engine: SavedEngine, timers: Timers, /, **others: Any) -> State:
+    """Return a state that has each letter once. ``others``: its fields besides those of the channel, the engine and the
+    timers."""
     table = LetterTable()
     number = table.position
-    engine, returns = state.engine, state.channel.returns
-    snapshot = _Snapshot(
-        server=state.server,
-        incarnation=state.incarnation,
-        epoch=state.epoch,
-        numbers=state.numbers,
-        consumers=state.channel.consumers,
+    returns = channel.returns
+    return State(
+        **others,
+        consumers=channel.consumers,
         left=returns.left,
         away_domain=returns.domain,
         away=[(place, number(letter)) for place, letter in returns.away.values()],
@@ -143,11 +130,7 @@ def encode_state(state: State) -> bytes:
         born=engine.born,
         dead=[(dead.agent, number(dead.letter), dead.reason) for dead in engine.dead.values()],
         asks=engine.asks,
-        clients=state.clients,
-        timers=[(place, when, agent, number(letter)) for place, (when, agent, letter) in state.timers.items()],
-        stopped=state.stopped,
-        log_format=state.log_format,
-        organisation=state.organisation,
+        timers=[(place, when, agent, number(letter)) for place, (when, agent, letter) in timers.items()],
         deaths=engine.deaths,
         died=[(dead.number, dead.since_ms) for dead in engine.dead.values()],
         clock_ms=engine.clock_ms,
@@ -158,18 +141,18 @@ def encode_state(state: State) -> bytes:
         newest_held=engine.following.newest,
         since_held=engine.following.since,
         blocks=engine.following.blocks,
-        times=state.times,
-        truncations=state.truncations,
-        newest_cut=state.newest_cut,
         held={agent: list(table.positions(letters)) for agent, letters in engine.following.held.items()},
         tries=engine.tries,
         tried_life=engine.tried_life,
         careful=engine.careful,
         read=engine.read,
-        # The table is written last, when all letters have their numbers.
+        # The table is made last, when all letters have their numbers.
         letters=table.saved(),
     )
-    return msgspec.msgpack.encode(snapshot)
+
+
+encode_state = msgspec.msgpack.Encoder().encode
+"""Returns the bytes of a snapshot, given its :class:`State`."""
 
 
 def decode_state(data: bytes) -> State:
@@ -177,59 +160,45 @@ def decode_state(data: bytes) -> State:
     try:
         if data[:1] == _array_of_nine:
             return _decode_format_1(data)
-        return _state(msgspec.msgpack.decode(data, type=_Snapshot))
-    except IndexError:
-        raise SnapshotError("a letter that is not in the table of letters") from None
+        return msgspec.msgpack.decode(data, type=State)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SnapshotError(str(error)) from None
 
 
-def _state(saved: _Snapshot) -> State:
-    letters = saved.letters.letters()
-    away = [(place, letters[position]) for place, position in saved.away]
-    died = saved.died or [(number, 0) for number in range(1, len(saved.dead) + 1)]
-    if len(died) != len(saved.dead):
-        raise SnapshotError(f"{len(saved.dead)} dead letters, and {len(died)} numbers of dead letters")
-    dead = [
-        Dead(agent, letters[position], reason, *when)
-        for (agent, position, reason), when in zip(saved.dead, died, strict=True)
-    ]
-    deaths = saved.deaths or len(dead)
-    kept = {one.key for one in dead}
-    if not all(key in kept for keys in saved.blocks.values() for key in keys):
+def unpacked(state: State) -> tuple[SavedChannel, SavedEngine, Timers]:
+    """Return the parts of a state that have letters, with these in place of their positions."""
+    letters = state.letters.letters()
+    died = state.died or [(number, 0) for number in range(1, len(state.dead) + 1)]
+    if len(died) != len(state.dead):
+        raise SnapshotError(f"{len(state.dead)} dead letters, and {len(died)} numbers of dead letters")
+    try:
+        away = [(place, letters[position]) for place, position in state.away]
+        waiting = [(last, stays, letters[position]) for last, stays, position in state.waiting]
+        timers = {place: (when, agent, letters[position]) for place, when, agent, position in state.timers}
+        mailboxes = {agent: list(map(letters.__getitem__, positions)) for agent, positions in state.mailboxes.items()}
+        held = {agent: list(map(letters.__getitem__, positions)) for agent, positions in state.held.items()}
+        dead = [
+            Dead(agent, letters[position], reason, *when)
+            for (agent, position, reason), when in zip(state.dead, died, strict=True)
+        ]
+    except IndexError:
+        raise SnapshotError("a letter that is not in the table of letters") from None
+    kept = {one.key: one for one in dead}
+    if not all(key in kept for keys in state.blocks.values() for key in keys):
         raise SnapshotError("letters are held for a dead letter that is not there")
-    held = {agent: [letters[position] for position in positions] for agent, positions in saved.held.items()}
-    numbers = (saved.numbers_held, saved.newest_held, saved.since_held)
-    following = SavedFollowing(saved.holding, saved.pasts, saved.blocks, held, *numbers)
-    returns = SavedReturns(
-        saved.left,
-        saved.away_domain,
-        {letter.id: (place, letter) for place, letter in away},
-        [(last, stays, letters[position]) for last, stays, position in saved.waiting],
+    numbers = (state.numbers_held, state.newest_held, state.since_held)
+    following = SavedFollowing(state.holding, state.pasts, state.blocks, held, *numbers)
+    returns = SavedReturns(state.left, state.away_domain, {one.id: (place, one) for place, one in away}, waiting)
+    engine = SavedEngine(
+        *(mailboxes, state.states, state.born, kept, state.asks),
+        *(state.deaths or len(dead), state.clock_ms, state.ages, following),
+        *(state.tries, state.tried_life, state.careful, state.read),
     )
-    mailboxes = {agent: list(map(letters.__getitem__, positions)) for agent, positions in saved.mailboxes.items()}
-    return State(
-        saved.server,
-        saved.incarnation,
-        saved.epoch,
-        saved.numbers,
-        SavedChannel(saved.consumers, returns),
-        SavedEngine(
-            *(mailboxes, saved.states, saved.born, {one.key: one for one in dead}, saved.asks),
-            *(deaths, saved.clock_ms, saved.ages, following),
-            *(saved.tries, saved.tried_life, saved.careful, saved.read),
-        ),
-        saved.clients,
-        {place: (when, agent, letters[position]) for place, when, agent, position in saved.timers},
-        saved.stopped,
-        saved.log_format,
-        *(saved.times, saved.truncations, saved.newest_cut),
-        saved.organisation,
-    )
+    return SavedChannel(state.consumers, returns), engine, timers
 
 
 _array_of_nine = b"\x99"
-_Mailboxes = dict[str, list[msgspec.Raw]]
+_Mailboxes = dict[str, list[Letter]]
 _Engine = tuple[_Mailboxes, dict[str, bytes], dict[str, str], dict[str, Dead], dict[str, Question]]
 _Timers = dict[str, tuple[int, str, Letter]]
 _Format1 = tuple[str, int, str, int, SavedChannel, _Engine, dict[str, int], _Timers, list[tuple[str, str, str]]]
@@ -240,19 +209,8 @@ def _decode_format_1(data: bytes) -> State:
         data, type=_Format1
     )
     mailboxes, states, born, dead, asks = engine
-    known: dict[bytes, Letter] = {}
-    decode = msgspec.msgpack.Decoder(Letter).decode
-    destinations = Destinations()
-
-    def letter(raw: msgspec.Raw) -> Letter:
-        found = known.get(key := bytes(raw))
-        if found is None:
-            found = known[key] = decode(raw)
-            destinations.share([found])
-        return found
-
-    shared = {agent: list(map(letter, letters)) for agent, letters in mailboxes.items()}
     numbered = {int(number): timer for number, timer in timers.items()}
     counted = {key: msgspec.structs.replace(one, number=number) for number, (key, one) in enumerate(dead.items(), 1)}
-    saved = SavedEngine(shared, states, born, counted, asks, len(counted))
-    return State(server, incarnation, epoch, numbers, channel, saved, clients, numbered, stopped)
+    saved = SavedEngine(mailboxes, states, born, counted, asks, len(counted))
+    head = {"server": server, "incarnation": incarnation, "epoch": epoch, "numbers": numbers}
+    return packed(channel, saved, numbered, **head, clients=clients, stopped=stopped)
