@@ -9,6 +9,8 @@ is also such a mark: the remaining space is for what was already accepted.
 from collections.abc import Callable
 from typing import Protocol
 
+from msgspec.structs import asdict
+
 from antecede import limits
 from antecede.server import CATCHING_UP, AgentServer
 from antecede.server.backlog import Backlog
@@ -63,7 +65,6 @@ class Marks:
         """Check everything that may grow; call it from time to time, and after much input."""
         machine, store = self._machine, self._store
         backlog = self._backlog()
-        dead = backlog.dead
         load = max(backlog.letters / limits.backlog_letters_max, backlog.letter_bytes / limits.backlog_letter_bytes_max)
         # While letters must arrive for a change of the topology, everything is read.
         if not machine.organisation.paused and ((load > 1) if not self.held else (load > 0.5)):
@@ -85,16 +86,8 @@ class Marks:
         if overloaded != machine.overloaded:
             machine.overloaded = overloaded
             if not stopping:
-                self._log.warning(
-                    "overloaded" if overloaded else "caught-up",
-                    letters=backlog.letters,
-                    letter_bytes=backlog.letter_bytes,
-                    dead=dead,
-                    frames=backlog.frames,
-                    frame_bytes=backlog.frame_bytes,
-                    pending_bytes=store.pending_bytes,
-                    log_bytes=store.log_bytes,
-                )
+                fields = {**asdict(backlog), "pending_bytes": store.pending_bytes, "log_bytes": store.log_bytes}
+                self._log.warning("overloaded" if overloaded else "caught-up", **fields)
 
     def _backlog(self) -> Backlog:
         """Return the waiting data. Counting letters takes time for each of them, so it is done from time to time, and

@@ -264,28 +264,25 @@ class Sessions:
         if not dead and not session.barred and self._machine.log_format >= FORMAT_WITH_LISTS:
             self._driver.feed(Handled(address, taken, None, 0))
             return
-        reactions = [self._died(session, one) if one in session.barred else Reaction(one) for one in taken]
+        reactions = [self._bar(session, one) if one in session.barred else Reaction(one) for one in taken]
         if dead:
-            self.dead += 1
-            reason = dead[:_reason_chars]
-            reactions[-1] = self._dead(address, letters[-1], reason)
-            self._log.warning("dead-letter", agent=session.address, letter=letters[-1], reason=reason)
+            reactions[-1] = self._died(address, letters[-1], dead[:_reason_chars])
         self._driver.feed(Reacted(address, tuple(reactions), None, 0))
         if session.barred:
             self._drop_barred(session)
 
-    def _dead(self, address: str, id_: str, reason: str) -> Reaction:
+    def _died(self, address: str, id_: str, reason: str) -> Reaction:
+        """Return the reaction of a client's letter that is dead."""
+        self.dead += 1
+        self._log.warning("dead-letter", agent=address, letter=id_, reason=reason)
         mailbox = self._machine.engine.mailboxes.get(address, ())
         letter = next((letter for letter in mailbox if letter.id == id_), None)
         return Reaction(id_) if letter is None else died(letter, reason, self._machine.channel.check)
 
-    def _died(self, session: Session, id_: str) -> Reaction:
+    def _bar(self, session: Session, id_: str) -> Reaction:
         """Return the reaction of a letter that the session may not receive."""
         sender = session.barred.pop(id_)
-        self.dead += 1
-        reason = f"{session.rights.who.label} may not receive from {sender}"
-        self._log.warning("dead-letter", agent=session.address, letter=id_, reason=reason)
-        return self._dead(session.address, id_, reason)
+        return self._died(session.address, id_, f"{session.rights.who.label} may not receive from {sender}")
 
     def _drop_barred(self, session: Session) -> None:
         """Let the letters die that the session may not receive and that are next in its mailbox."""
@@ -293,7 +290,7 @@ class Sessions:
         while count < len(session.handed) and session.handed[count] in session.barred:
             count += 1
         if count:
-            reactions = tuple(self._died(session, one) for one in session.handed[:count])
+            reactions = tuple(self._bar(session, one) for one in session.handed[:count])
             del session.handed[:count]
             self._driver.feed(Reacted(session.address, reactions, None, 0))
 

@@ -23,11 +23,13 @@ from antecede.errors import StoreError, StoreFailedError, StoreFullError, UsageE
 from antecede.limits import store_commit_here_bytes_max, store_quick_sync_seconds, store_retry_seconds
 from antecede.store.contract import Closing, Figures, OnDurable, OnFailed, again
 from antecede.store.cuts import forget_cuts
+from antecede.store.files import Files
 from antecede.store.format import HEADER_BYTES, LENGTH_BYTES, VOUCHES, Group, encode_group, segment_name
 from antecede.store.pending import Pending, Waiting
 from antecede.store.recovery import Judged, Recovered
 from antecede.store.retention import Retention
 from antecede.store.segments import Segments
+from antecede.store.snapshots import adopt_draft, write_snapshot
 
 _logger = logging.getLogger("antecede.store")
 _shut = -1
@@ -103,7 +105,7 @@ class LogStore(Closing):
         """The approximate share of slow syncs; the last ones count most."""
         self._chores = Lock()
         """Guards snapshots and releases against each other."""
-        self._kept = Retention(segments, judged.identity.seal, judged.recovered.snapshot)
+        self._kept = Retention(segments, judged.recovered.snapshot)
         self._prepare()
         self._thread: Thread | None = None
         if threaded:
@@ -195,12 +197,12 @@ class LogStore(Closing):
         return False
 
     def snapshot(self, data: bytes | Iterable[bytes], upto: int) -> None:
-        self._keep(upto, lambda: self._kept.add(data, upto))
+        self._keep(upto, lambda files, directory, seal: write_snapshot(files, directory, seal, upto, data))
 
     def adopt_snapshot(self, draft: str, upto: int) -> None:
-        self._keep(upto, lambda: self._kept.adopt(draft, upto))
+        self._keep(upto, lambda files, directory, seal: adopt_draft(files, directory, seal, upto, draft))
 
-    def _keep(self, upto: int, write: Callable[[], int]) -> None:
+    def _keep(self, upto: int, write: Callable[[Files, str, int], None]) -> None:
         with self._chores:
             self._check_open()
             self._kept.check(upto)
@@ -212,7 +214,8 @@ class LogStore(Closing):
                 except OSError as error:
                     self._fail(error)
                     self._check_open()
-            self._look_again(write())
+            write(self._segments.files, self._segments.directory, self._identity.seal)
+            self._look_again(self._kept.add(upto))
             self.figures.snapshot_upto, self.figures.snapshot_at = upto, monotonic()
 
     def vouch(self) -> None:

@@ -10,13 +10,11 @@ So nothing is deleted before there are two good snapshots and a release. The sna
 counts as good; the one before it was not read, so it does not count.
 """
 
-from collections.abc import Iterable
-
 from antecede.errors import UsageError
 from antecede.store.directory import named
 from antecede.store.format import numbered, snapshot_name
 from antecede.store.segments import Segments
-from antecede.store.snapshots import Snapshot, check_draft, name_snapshot, write_snapshot
+from antecede.store.snapshots import Snapshot
 
 _kept = 2
 
@@ -24,9 +22,8 @@ _kept = 2
 class Retention:
     """The snapshots of an open log and the record up to which segments may be deleted. For one thread at a time."""
 
-    def __init__(self, segments: Segments, seal: int, newest: Snapshot | None) -> None:
+    def __init__(self, segments: Segments, newest: Snapshot | None) -> None:
         self.segments = segments
-        self.seal = seal
         self.released = 0
         self.good = [newest.upto] if newest else []
         """Kept snapshots that are known to be good, oldest first."""
@@ -36,19 +33,8 @@ class Retention:
         if self.good and upto < self.good[-1]:
             raise UsageError(f"snapshot up to record {upto}: there is already one up to {self.good[-1]}")
 
-    def add(self, state: bytes | Iterable[bytes], upto: int) -> int:
-        """Write a snapshot; return how many segments were deleted because of it."""
-        segments = self.segments
-        write_snapshot(segments.files, segments.directory, self.seal, upto, state)
-        self.good = sorted({*self.good, upto})[-_kept:]
-        return self._prune()
-
-    def adopt(self, draft: str, upto: int) -> int:
-        """Check and name a snapshot that another process has written; return how many segments were deleted because of
-        it."""
-        segments = self.segments
-        check_draft(segments.files, draft, self.seal, upto)
-        name_snapshot(segments.files, segments.directory, self.seal, upto, draft)
+    def add(self, upto: int) -> int:
+        """Count a new snapshot as good; return how many segments were deleted because of it."""
         self.good = sorted({*self.good, upto})[-_kept:]
         return self._prune()
 

@@ -49,11 +49,11 @@ class Snapshot(msgspec.Struct, frozen=True):
         return b"".join(self.parts())
 
 
-def write_snapshot(files: Files, directory: str, seal: int, upto: int, state: bytes | Iterable[bytes]) -> Snapshot:
+def write_snapshot(files: Files, directory: str, seal: int, upto: int, state: bytes | Iterable[bytes]) -> None:
     """Make a snapshot durable under its final name; after any error there is none. A state in one piece is cut."""
     path = f"{directory}/{snapshot_name(upto)}"
     _carefully(files, path, path + TEMPORARY, lambda: _write_file(files, path + TEMPORARY, seal, upto, state))
-    return name_snapshot(files, directory, seal, upto, path + TEMPORARY)
+    _name(files, directory, upto, path + TEMPORARY)
 
 
 def draft_snapshot(files: Files, directory: str, seal: int, upto: int, state: bytes, mark: str) -> str:
@@ -68,7 +68,19 @@ def draft_path(directory: str, upto: int, mark: str) -> str:
     return f"{directory}/{snapshot_name(upto)}.{mark}{TEMPORARY}"
 
 
-def name_snapshot(files: Files, directory: str, seal: int, upto: int, draft: str) -> Snapshot:
+def adopt_draft(files: Files, directory: str, seal: int, upto: int, draft: str) -> None:
+    """Give a snapshot that another process has written its final name; raise CorruptLogError if it is damaged."""
+    try:
+        for _ in _read(files, draft, seal, upto):
+            pass
+    except CorruptLogError:
+        with suppress(OSError):
+            files.unlink(draft)
+        raise
+    _name(files, directory, upto, draft)
+
+
+def _name(files: Files, directory: str, upto: int, draft: str) -> None:
     """Give a durable snapshot its final name."""
     path = f"{directory}/{snapshot_name(upto)}"
 
@@ -77,18 +89,6 @@ def name_snapshot(files: Files, directory: str, seal: int, upto: int, draft: str
         files.sync_directory(directory)
 
     _carefully(files, path, draft, name)
-    return Snapshot(files, path, seal, upto)
-
-
-def check_draft(files: Files, draft: str, seal: int, upto: int) -> None:
-    """Read a snapshot that another process has written; raise CorruptLogError if it is damaged."""
-    try:
-        for _ in _read(files, draft, seal, upto):
-            pass
-    except CorruptLogError:
-        with suppress(OSError):
-            files.unlink(draft)
-        raise
 
 
 def _write_file(files: Files, path: str, seal: int, upto: int, state: bytes | Iterable[bytes]) -> None:
