@@ -59,8 +59,6 @@ class View(msgspec.Struct, frozen=True):
     obstacles: list[str] = []
     leaving: dict[str, int] = {}
     """The agents and clients that will leave, each with the number of its letters."""
-    learns: bool = False
-    """Whether this server can learn changes that it has missed, and keeps apart from those that have missed one."""
     history: History = []
     """The topologies so far, oldest first."""
 

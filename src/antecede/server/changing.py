@@ -199,7 +199,7 @@ def _examined(wish: Wish, views: dict[str, View], old: TopologyFile, unable: dic
         state = "unchanged"
     else:
         obstacles = [one for view in members for one in view.obstacles]
-        refusals = [*change.refusals, *refusals, *_too_old(parties, absent), *obstacles]
+        refusals = [*change.refusals, *refusals, *obstacles]
     state = "refused" if refusals else state
     head = (state, old, change, leader.change, leader.system or wish.system)
     return Outcome(*head, tuple(refusals), letters, absent), leader
@@ -325,12 +325,6 @@ def _in_force(views: dict[str, View]) -> TopologyFile:
 def _why_behind(view: View, newest: int, unable: dict[str, str]) -> str:
     reason = unable.get(view.server, "it has not learned them yet: try again")
     return f"server {view.server} has change {view.change}, and others have {newest}: {reason}"
-
-
-def _too_old(views: list[View], absent: Iterable[str]) -> list[str]:
-    """Return why servers must not be absent: an older server would send them what they cannot know."""
-    older = [view.server for view in views if not view.learns]
-    return [f"server {server} does not answer, and {older[0]} has an older version" for server in absent if older]
 
 
 def _made(views: Iterable[View], number: int, attempt: str) -> bool:

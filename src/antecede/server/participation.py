@@ -115,7 +115,6 @@ class Participant:
                 organisation.since,
                 self._obstacles(new, bool(drop)),
                 {one: self._letters(one) for one in leaving_from(machine, new)},
-                True,
                 organisation.history,
             )
         )

@@ -25,10 +25,6 @@ class Unreachable(msgspec.Struct, frozen=True):
     since: float
     tries: int
 
-    def again(self, reason: str) -> "Unreachable":
-        """Return the same after another try."""
-        return Unreachable(reason, self.since, self.tries + 1)
-
     def status(self, now: float) -> dict[str, Any]:
         """Return what an operator sees."""
         return {"reason": self.reason, "tries": self.tries, "seconds": round(max(0.0, now - self.since), 1)}

@@ -232,8 +232,8 @@ class Peering:
         it has happened a few times: peers that start together do not find each other at once."""
         if self._dial_ended(name):
             return
-        before = self.unreachable.get(name)
-        failed = self.unreachable[name] = Unreachable(reason, now, 1) if before is None else before.again(reason)
+        before = self.unreachable.get(name, Unreachable("", now, 0))
+        failed = self.unreachable[name] = Unreachable(reason, before.since, before.tries + 1)
         if failed.tries == _tries_unlogged + 1:
             self._log.warning("dial-failed", peer=name, reason=reason, tries=failed.tries)
         self._dial_later(self.peers[name], now)
