@@ -21,7 +21,7 @@ import msgspec
 from antecede import limits
 from antecede.channel.footprint import Footprint
 from antecede.channel.letters import Letter, Past, answers_of, id_of
-from antecede.engine.agents import Agent, Handler, Notification, Returned, Timeout, Unanswered, handlers_of, name_of
+from antecede.engine.agents import Agent, Notification, Returned, Timeout, name_of
 from antecede.engine.changes import State, changed
 from antecede.engine.context import Alarm, Birth, Context, Outbound
 from antecede.engine.counting import Counting
@@ -42,7 +42,6 @@ __all__ = [
     "Context",
     "Dead",
     "Engine",
-    "Handler",
     "Notification",
     "Outbound",
     "Page",
@@ -53,9 +52,7 @@ __all__ = [
     "Returned",
     "SavedEngine",
     "Timeout",
-    "Unanswered",
     "died",
-    "handlers_of",
     "name_of",
     "page_of",
 ]

@@ -66,10 +66,10 @@ from antecede.server.requests import REQUESTS, Request, settings_items
 from antecede.server.snapshots import encode_state, packed, state_of
 from antecede.server.timers import Timers
 from antecede.server.truncations import Truncations
-from antecede.server.words import Accepted, Denied, FromPeer, Look, Plan, Refused, Replay, Step
+from antecede.server.words import Accepted, Denied, FromPeer, Look, Plan, Refused, Step
 from antecede.topology import Mailboxes
 
-__all__ = ["CATCHING_UP", "Accepted", "AgentServer", "Denied", "FromPeer", "Plan", "Refused", "Replay", "Step"]
+__all__ = ["CATCHING_UP", "Accepted", "AgentServer", "Denied", "FromPeer", "Plan", "Refused", "Step"]
 CATCHING_UP = "the server is catching up: try again later"
 Input = FromPeer | Published | PublishedMany | Denied | Done | Request | Applied
 

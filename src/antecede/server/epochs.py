@@ -4,8 +4,6 @@ Each server lists the processes that had events on it. A process is listed in an
 was listed last, so that silent processes cost nothing.
 """
 
-from collections.abc import Iterable
-
 from msgspec.structs import replace
 
 from antecede import limits
@@ -60,19 +58,14 @@ def learned_epochs(
 
 def weakest_guarantee(file: TopologyFile) -> Guarantee:
     """Return the weakest guarantee of all domains."""
-    return _weakest(_guarantee(domain.order) for domain in file.domains)
-
-
-def _weakest(guarantees: Iterable[Guarantee]) -> Guarantee:
-    kept = set(guarantees)
+    kept = {_guarantee(domain.order) for domain in file.domains}
     return "none" if "none" in kept else "fifo" if "fifo" in kept else "causal"
 
 
 def _epoch(file: TopologyFile, change: int, since: dict[str, int], time: int | None) -> Epoch:
     areas = {domain.name: Area(tuple(domain.servers), _guarantee(domain.order)) for domain in file.domains}
-    weakest = _weakest(area.guarantee for area in areas.values())
     agents = {agent.name: agent.server for agent in file.agents}
-    return Epoch(change, weakest, since, file.epoch, time, areas, agents, dict(file.moved))
+    return Epoch(change, weakest_guarantee(file), since, file.epoch, time, areas, agents, dict(file.moved))
 
 
 def _guarantee(order: str) -> Guarantee:

@@ -71,9 +71,5 @@ class Inquiries:
 
     def answer(self, hello: wire.ServerHello, connection: Connection, refusal: Refusal) -> None:
         """Send our hello, once it is durable, and close the connection."""
-        to = Peer(hello.server[:64], [], False)
-
-        def close() -> None:
-            connection.close(refusal.reason, code=CODE)
-
-        self._peering.say_hello(to, connection, close, hello.attempt[:64])
+        to, attempt = Peer(hello.server[:64], [], False), hello.attempt[:64]
+        self._peering.say_hello(to, connection, lambda: connection.close(refusal.reason, code=CODE), attempt)

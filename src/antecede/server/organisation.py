@@ -126,7 +126,8 @@ class Organisation(SavedOrganisation):
         file = topology_in(self.topology)
         if machine.plan.file is None or machine.plan.file.epoch != file.epoch:
             plan = plan_for(file, machine.plan)
-            machine.organise(plan, unchanged(machine.plan, plan))
+            orders = machine.plan.orders
+            machine.organise(plan, [name for name, order in plan.orders.items() if order is orders.get(name)])
         machine.epoch = file.epoch
 
     def _stage(self, item: Staged, machine: "AgentServer") -> None:
@@ -300,11 +301,6 @@ def plan_for(file: TopologyFile, basis: Plan) -> Plan:
             raise TopologyError(f"{file.name}: domain {domain.name}: {error}") from None
     homes = {agent.name: agent.server for agent in file.agents}
     return Plan(file.organisation, orders, homes, basis.resend_after, file.mailboxes, file)
-
-
-def unchanged(old: Plan, new: Plan) -> list[str]:
-    """Return the domains that two plans have in common."""
-    return [name for name, order in new.orders.items() if order is old.orders.get(name)]
 
 
 def leaving_from(machine: "AgentServer", file: TopologyFile) -> list[str]:

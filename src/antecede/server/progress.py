@@ -187,7 +187,7 @@ class Progress:
 
     def _more(self) -> None:
         slots = min(2 * self._slots, limits.calls_named_max + 1)
-        memory = self._grow(_size(slots)) if slots > self._slots else None
+        memory = self._grow(size_of(slots - 1)) if slots > self._slots else None
         if memory is not None:
             self._memory = memory
             self._free = list(range(slots - 1, self._slots - 1, -1))
@@ -196,11 +196,7 @@ class Progress:
 
 def size_of(slots: int) -> int:
     """Return the size of the memory for this number of calls of ``async`` handlers, and one of a plain handler."""
-    return _size(slots + 1)
-
-
-def _size(slots: int) -> int:
-    return _head_bytes + slots * _slot_bytes
+    return _head_bytes + (slots + 1) * _slot_bytes
 
 
 def interrupted(content: bytes, boot: str) -> Interrupted:

@@ -46,20 +46,25 @@ class Questions(Generic[T]):
             self._due = due
         return due
 
-    def close(self, ticket: T) -> None:
-        """Forget a question: its owner no longer waits for the answer."""
-        self._take(ticket)
+    def close(self, ticket: T) -> bool:
+        """Forget a question: its owner no longer waits for the answer. Return whether it was open."""
+        if self._open.pop(ticket, None) is None:
+            return False
+        # The number of a refused question is used again, so a newer question may have it.
+        if self._numbering.asks.get(ticket.number) is ticket:
+            del self._numbering.asks[ticket.number]
+        return True
 
     def answered(self, letter: Letter) -> None:
         """An answer arrived."""
         quoted = letter.answers[1:]
         ticket = self._numbering.asks.get(int(quoted)) if quoted.isdecimal() else None
-        if ticket is not None and self._take(ticket):
+        if ticket is not None and self.close(ticket):
             self._ends(ticket, _unanswered(letter) if letter.type == _unanswered_type else letter)
 
     def fail(self, ticket: T, error: Exception) -> bool:
         """End the question of this ticket: there will be no answer. Return whether its owner still waited."""
-        if not self._take(ticket):
+        if not self.close(ticket):
             return False
         self._ends(ticket, error)
         return True
@@ -80,14 +85,6 @@ class Questions(Generic[T]):
             asked = ticket.target if isinstance(ticket.target, str) else ", ".join(ticket.target)
             self.fail(ticket, TimeoutError(f"no answer from {asked} within {timeout} s"))
         self._due = min((due for due, _ in self._open.values()), default=None)
-
-    def _take(self, ticket: T) -> bool:
-        if self._open.pop(ticket, None) is None:
-            return False
-        # The number of a refused question is used again, so a newer question may have it.
-        if self._numbering.asks.get(ticket.number) is ticket:
-            del self._numbering.asks[ticket.number]
-        return True
 
 
 def _unanswered(letter: Letter) -> AgentError:

@@ -19,10 +19,9 @@ from antecede.store.opening import open_log
 from antecede.store.recovery import Recovered
 from antecede.store.segments import Sizes
 from antecede.store.snapshots import Snapshot, check_snapshot, draft_path, draft_snapshot
-from antecede.store.walk import Cut, Walk, first_record, records_after
+from antecede.store.walk import Walk, first_record, records_after
 
 __all__ = [
-    "Cut",
     "Files",
     "LogStore",
     "MemoryStore",

@@ -25,16 +25,12 @@ class MemoryStore(Closing):
         self.incarnation = randbits(64)
         self.recovered = Recovered(self.incarnation)
         self.figures = Figures()
-        self._last = 0
+        self.last = 0
         self._closed = False
 
     @property
-    def last(self) -> int:
-        return self._last
-
-    @property
     def durable(self) -> int:
-        return self._last
+        return self.last
 
     def shortage(self) -> str:
         return ""
@@ -42,8 +38,8 @@ class MemoryStore(Closing):
     def append(self, record: bytes, *, rouse: bool = True) -> int:
         if self._closed:
             raise StoreError("the log is closed")
-        self._last = number = self._last + 1
-        return number
+        self.last += 1
+        return self.last
 
     def commit_soon(self) -> None:
         return
@@ -52,8 +48,8 @@ class MemoryStore(Closing):
         return
 
     def wait(self, upto: int, timeout: float | None = None) -> bool:
-        if upto > self._last:
-            raise UsageError(f"record {upto} was never appended; the last is {self._last}")
+        if upto > self.last:
+            raise UsageError(f"record {upto} was never appended; the last is {self.last}")
         return True
 
     def snapshot(self, data: bytes | Iterable[bytes], upto: int) -> None:
