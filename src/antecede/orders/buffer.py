@@ -190,8 +190,7 @@ class Buffer(Order):
     # Questions of observers.
 
     def held(self) -> list[Message]:
-        early = [packet.message for packet in self._early.values() if packet.message is not None]
-        return [*self.input, *early]
+        return [*self.input, *super().held()]
 
     def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
         for message in self.input:
@@ -220,9 +219,7 @@ class Buffer(Order):
     def read_stamp(self, kind: str, source: int, data: Reader) -> Any:
         if not self.pipelined or kind != COPY:
             return None
-        number = data.counter(self.expected[source])
-        if number == 0:
-            raise StampError("sequence number 0 in a stamp: expected 1 or more")
+        number = data.ordinal(self.expected[source])
         if source == self.me and number > self.numbers[source]:
             raise StampError(f"copy {number} from ourselves: we sent {self.numbers[source]}")
         return number

@@ -145,9 +145,9 @@ class Order(ABC):
 
     # Questions of observers.
 
-    @abstractmethod
     def held(self) -> list[Message]:
-        """Return the messages that have arrived here and are held."""
+        """Return the messages that have arrived here and are held: at least those of ``held_packets``."""
+        return [packet.message for packet in self.held_packets() if packet.message is not None]
 
     def unposted(self) -> list[tuple[Message, int]]:
         """Return (message, target) for each copy that was sent here and has not left yet."""
@@ -194,14 +194,13 @@ class Order(ABC):
             raise StampError(f"stamp of {len(data)} bytes: expected at most {limits.stamp_bytes_max}")
         if kind != COPY and kind not in self.controls:
             raise StampError(f"order {self.name} has no packets of kind {kind!r}")
-        reader = Reader(data, self.members)
-        stamp = self.read_stamp(kind, source, reader)
-        reader.finish()
-        return stamp
+        return self._read(kind, source, Reader(data, self.members))
 
     def decode_recorded(self, kind: str, source: int, data: bytes) -> Any:
         """A stamp from the log; see :class:`RecordedReader`."""
-        reader = RecordedReader(data, self.members)
+        return self._read(kind, source, RecordedReader(data, self.members))
+
+    def _read(self, kind: str, source: int, reader: Reader) -> Any:
         stamp = self.read_stamp(kind, source, reader)
         reader.finish()
         return stamp

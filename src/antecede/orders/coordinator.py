@@ -82,7 +82,7 @@ class Coordinator(SequencedOrder):
         return packet.message in self._turn.values()
 
     def held(self) -> list[Message]:
-        return [*(self._turn[number] for number in sorted(self._turn)), *self.early()]
+        return [*(self._turn[number] for number in sorted(self._turn)), *super().held()]
 
     def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
         for number in sorted(self._turn):

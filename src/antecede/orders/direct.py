@@ -144,9 +144,7 @@ class Direct(StampedOrder):
                 previous = k
 
     def read_stamp(self, kind: str, source: int, data: Reader) -> Predecessors:
-        time = data.counter(self.delivered[source])
-        if time == 0:
-            raise StampError("timestamp 0 in a stamp: expected 1 or more")
+        time = data.ordinal(self.delivered[source], "timestamp")
         if source == self.me and time > self.time:
             raise StampError("stamp counts messages that we never sent")
         sets = [self._read_set(source, time, data) for _ in range(self.members + 1)]

@@ -120,6 +120,13 @@ class Reader:
             raise StampError(f"counter {value} in a stamp: expected at most {known} + {limits.counter_jump_max}")
         return value
 
+    def ordinal(self, known: int, what: str = "sequence number") -> int:
+        """Take the counter of a message; the first one has number 1."""
+        value = self.counter(known)
+        if value == 0:
+            raise StampError(f"{what} 0 in a stamp: expected 1 or more")
+        return value
+
     def raw(self, length: int) -> bytes:
         if length > len(self._data) - self._at:
             raise StampError("stamp ends within a field")

@@ -138,7 +138,7 @@ class Lamport(SequencedOrder):
             for _, source, _, returning, _, message in sorted(self._queue)
             if message is not None and (source != self.me or returning <= self.taken[source])
         ]
-        return arrived + self.early()
+        return arrived + super().held()
 
     def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
         queue = sorted(self._queue)

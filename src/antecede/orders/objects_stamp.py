@@ -88,9 +88,7 @@ def _in_all_copies(clock: int, no: int, vector: Entries, label: Label | None) ->
 
 def read_stamp(data: Reader, source: int, expected: int, clock: int) -> Stamp:
     """Read a copy's stamp from ``source``, of which ``expected`` messages and the time ``clock`` are known."""
-    number = data.counter(expected)
-    if number == 0:
-        raise StampError("sequence number 0 in a stamp: expected 1 or more")
+    number = data.ordinal(expected)
     own_clock, no = _event(data, clock)
     entries: list[tuple[int, int, int]] = []
     for _ in range(data.count(data.members, "vector entries")):

@@ -130,9 +130,7 @@ def read_control(source: int, me: int, known: list[int], data: Reader) -> Contro
     """Read a control block from ``source``; ``known`` is the newest timestamp that we know of each member."""
     members = data.members
     width = (members + 7) >> 3
-    time = data.counter(known[source])
-    if time == 0:
-        raise StampError("timestamp 0 in a stamp: expected 1 or more")
+    time = data.ordinal(known[source], "timestamp")
     if source == me and time > known[me]:
         raise StampError("stamp counts messages that we never sent")
     maps = data.raw(2 * width)
@@ -184,12 +182,9 @@ def brief(control: Control) -> bytes | None:
         return bytes((time,)) + tail
     if time <= 0x3FFF:
         return bytes((time & 0x7F | 0x80, time >> 7)) + tail
-    head = bytearray()
-    while time > 0x7F:
-        head.append(time & 0x7F | 0x80)
-        time >>= 7
-    head.append(time)
-    return bytes(head) + tail
+    head = Writer()
+    head.number(time)
+    return head.bytes() + tail
 
 
 @lru_cache(maxsize=_tails_max)
@@ -317,8 +312,7 @@ def read_constraints(control: Control, data: Reader) -> tuple[int, ...]:
 
 
 def _set_size(mask: int, members: int) -> int:
-    listed = _list_size(mask)
-    return min(listed, 1 + _map_size(members))
+    return min(_list_size(mask), 1 + _map_size(members))
 
 
 def _list_size(mask: int) -> int:

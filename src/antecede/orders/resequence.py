@@ -77,10 +77,6 @@ class SequencedOrder(PlainOrder):
             effects.append(Accept(packet))
             self.take(packet, effects)
 
-    def early(self) -> list[Message]:
-        """Return the messages of copies that arrived out of sequence."""
-        return [packet.message for packet in self.held_packets() if packet.message is not None]
-
     def explain_early(self) -> Iterator[tuple[Message, list[Reason]]]:
         """Return these messages with what they wait for."""
         for packet in self.held_packets():
@@ -93,9 +89,7 @@ class SequencedOrder(PlainOrder):
         return [self._early[key] for key in sorted(self._early)]
 
     def read_stamp(self, kind: str, source: int, data: Reader) -> tuple[int, ...]:
-        number = data.counter(self.taken[source])
-        if number == 0:
-            raise StampError("sequence number 0 in a stamp: expected 1 or more")
+        number = data.ordinal(self.taken[source])
         if source == self.me and number > self.numbered[source]:
             raise StampError(f"packet {number} from ourselves: we sent {self.numbered[source]}")
         return (number, *self.read_numbers(kind, source, data))

@@ -33,6 +33,8 @@ from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 from typing import Any, ClassVar
 
+import msgspec
+
 from antecede.errors import StampError
 from antecede.messages import (
     COPY,
@@ -55,30 +57,24 @@ PROPOSE = "propose"
 FINAL = "final"
 
 
-class Vote:
+class Vote(msgspec.Struct, eq=False):
     """At the initiator: a message whose timestamp is not final yet."""
 
-    __slots__ = ("best", "identity", "links", "missing")
-
-    def __init__(self, identity: str, links: dict[int, int], missing: set[int], best: int) -> None:
-        self.identity = identity
-        self.links = links
-        """Each destination, with the number of its copy on that link."""
-        self.missing = missing
-        """The destinations that have not proposed."""
-        self.best = best
-        """The largest proposal so far."""
+    identity: str
+    links: dict[int, int]
+    """Each destination, with the number of its copy on that link."""
+    missing: set[int]
+    """The destinations that have not proposed."""
+    best: int
+    """The largest proposal so far."""
 
 
-class Place:
+class Place(msgspec.Struct, eq=False):
     """At a destination: a message in the queue."""
 
-    __slots__ = ("final", "message", "time")
-
-    def __init__(self, time: int, final: bool, message: Message) -> None:
-        self.time = time
-        self.final = final
-        self.message = message
+    time: int
+    final: bool
+    message: Message
 
 
 class Skeen(PlainOrder):

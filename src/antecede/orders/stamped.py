@@ -99,19 +99,12 @@ class StampedOrder(Order):
             if freed in self._parked:
                 candidates.extend(self._parked.pop(freed))
 
-    def held(self) -> list[Message]:
-        return [packet.message for packet in self._held.values() if packet.message is not None]
-
     def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
         for packet in self._held.values():
             if packet.message is not None:
-                yield (
-                    packet.message,
-                    [
-                        (member, f"message {number}, the last one delivered is {self.delivered[member]}")
-                        for member, number in self.predecessors(packet)
-                    ],
-                )
+                missing, last = self.predecessors(packet), self.delivered
+                reasons = [(k, f"message {number}, the last one delivered is {last[k]}") for k, number in missing]
+                yield packet.message, reasons
 
     def held_packets(self) -> list[Packet]:
         return list(self._held.values())

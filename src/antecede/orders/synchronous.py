@@ -146,9 +146,6 @@ class Synchronous(PlainOrder):
             self._ask(effects)
         return Verdict.DELIVER, effects
 
-    def held(self) -> list[Message]:
-        return []
-
     def unposted(self) -> list[tuple[Message, int]]:
         return [(message, target) for message in self._messages for target in members_of(message.to)]
 

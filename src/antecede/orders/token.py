@@ -151,9 +151,6 @@ class Token(PlainOrder):
             effects.append(Deliver(following.message))
         return Verdict.DELIVER, effects
 
-    def held(self) -> list[Message]:
-        return [packet.message for packet in self.held_packets() if packet.message is not None]
-
     def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
         for number, packet in sorted(self._held.items()):
             if packet.message is not None:
@@ -182,11 +179,9 @@ class Token(PlainOrder):
         return (number,)
 
     def _read_token(self, source: int, data: Reader) -> tuple[int, ...]:
-        passes = data.counter(self.passes)
+        passes = data.ordinal(self.passes, "token number")
         numbers = [data.counter(known) for known in self.numbers]
         served = [data.counter(known) for known in self.served]
-        if passes == 0:
-            raise StampError("token number 0 in a stamp: expected 1 or more")
         if source == self.me:
             raise StampError("token from ourselves: expected one from another member")
         if passes > self.passes:
