@@ -216,7 +216,7 @@ def test_the_epoch_of_a_file_without_objects_is_what_it_was_before_there_were_an
         ('{ servers = ["a"], server = "a", class = "x:Y" }', "both server and servers"),
         ('{ servers = [], class = "x:Y" }', "object till: expected servers"),
         ('{ servers = "a", class = "x:Y" }', "object till: expected servers"),
-        ('{ servers = ["a", "a"], class = "x:Y" }', "object till names a server twice"),
+        ('{ servers = ["a", "a"], class = "x:Y" }', "object till names server a twice"),
         ('{ servers = ["a", "c"], class = "x:Y" }', 'object till names the unknown server "c"'),
         ('{ servers = ["a"], class = "x" }', 'expected "module:Class"'),
         ('{ class = "x:Y" }', "server = null: expected a server of this file"),

@@ -252,19 +252,15 @@ class _Reader:
         for server in sorted(table, key=natural):
             at = ("servers", server)
             self._named("server", server, *at)
-            address = self._address(server, table[server])
+            address = _addressed(table[server])
+            if address is None:
+                expected = 'expected "tcp://HOST:PORT", the port from 1 to 65535'
+                raise self.error(f"server {server} = {brief(table[server])}: {expected}", *at)
             if address in owner:
                 raise self.error(f"servers {owner[address]} and {server} have the same address {address}", *at)
             owner[address] = server
             servers[server] = address
         return servers
-
-    def _address(self, server: str, value: Any) -> Address:
-        found = _address.fullmatch(value) if isinstance(value, str) else None
-        if found is None or not 1 <= int(found["port"]) <= 65_535:
-            expected = 'expected "tcp://HOST:PORT", the port from 1 to 65535'
-            raise self.error(f"server {server} = {brief(value)}: {expected}", "servers", server)
-        return Address(found["host"].strip("[]").lower(), int(found["port"]))
 
     def _domains(self, document: dict[str, Any], servers: dict[str, Address]) -> tuple[DomainEntry, ...]:
         table = self._table(document, "domains", needed=True)
@@ -276,20 +272,23 @@ class _Reader:
         at = ("domains", name)
         self._named("domain", name, *at)
         self._entry(entry, f"domain {name}", ("servers", "order"), *at)
-        members = entry.get("servers")
-        if not isinstance(members, list) or not members or not all(isinstance(one, str) for one in members):
-            raise self.error(f'domain {name}: expected servers = ["…", …], one or more', *at)
-        for server in members:
-            if server not in servers:
-                raise self.error(f"domain {name} names the unknown server {brief(server)}", *at, "servers")
-        if len(set(members)) < len(members):
-            twice = next(server for server in members if members.count(server) > 1)
-            raise self.error(f"domain {name} names server {twice} twice", *at, "servers")
+        members = self._members(f"domain {name}", entry.get("servers"), servers, *at)
         order = entry.get("order", DEFAULT_ORDER)
         if not isinstance(order, str) or not _order.fullmatch(order):
             expected = 'expected an order as "NAME" or "NAME:option=value,…"'
             raise self.error(f"domain {name}: order = {brief(order)}: {expected}", *at, "order")
-        return DomainEntry(name, tuple(sorted(members, key=natural)), _in_sequence(order))
+        return DomainEntry(name, members, _in_sequence(order))
+
+    def _members(self, what: str, given: Any, servers: dict[str, Address], *path: str) -> tuple[str, ...]:
+        if not isinstance(given, list) or not given or not all(isinstance(one, str) for one in given):
+            raise self.error(f'{what}: expected servers = ["…", …], one or more', *path)
+        for server in given:
+            if server not in servers:
+                raise self.error(f"{what} names the unknown server {brief(server)}", *path, "servers")
+        if len(set(given)) < len(given):
+            twice = next(server for server in given if given.count(server) > 1)
+            raise self.error(f"{what} names server {twice} twice", *path, "servers")
+        return tuple(sorted(given, key=natural))
 
     def _agents(
         self, document: dict[str, Any], servers: dict[str, Address]
@@ -311,21 +310,10 @@ class _Reader:
             if not isinstance(kind, str) or not _class.fullmatch(kind):
                 raise self.error(f'agent {name}: class = {brief(kind)}: expected "module:Class"', *at)
             if "servers" in entry:
-                objects.append(ObjectHome(name, self._replicas(name, entry["servers"], servers), kind))
+                objects.append(ObjectHome(name, self._members(f"object {name}", entry["servers"], servers, *at), kind))
             else:
                 agents.append(AgentHome(name, server, kind))
         return tuple(agents), tuple(objects)
-
-    def _replicas(self, name: str, given: Any, servers: dict[str, Address]) -> tuple[str, ...]:
-        at = ("agents", name)
-        if not isinstance(given, list) or not given or not all(isinstance(one, str) for one in given):
-            raise self.error(f'object {name}: expected servers = ["…", …], one or more', *at)
-        for server in given:
-            if server not in servers:
-                raise self.error(f"object {name} names the unknown server {brief(server)}", *at)
-        if len(set(given)) < len(given):
-            raise self.error(f"object {name} names a server twice", *at)
-        return tuple(sorted(given, key=natural))
 
     def _application(self, document: dict[str, Any]) -> str | None:
         table = self._table(document, "application")
@@ -343,10 +331,10 @@ class _Reader:
             if server not in servers:
                 raise self.error(f"metrics of the unknown server {brief(server)}", *at)
             value = table[server]
-            found = _address.fullmatch(f"tcp://{value}") if isinstance(value, str) else None
-            if found is None or not 1 <= int(found["port"]) <= 65_535:
+            address = _addressed(f"tcp://{value}") if isinstance(value, str) else None
+            if address is None:
                 raise self.error(f'metrics of {server} = {brief(value)}: expected "HOST:PORT"', *at)
-            pages[server] = Address(found["host"].strip("[]").lower(), int(found["port"]))
+            pages[server] = address
         return pages
 
     def _moved(self, document: dict[str, Any], servers: dict[str, Address]) -> dict[str, str]:
@@ -429,6 +417,14 @@ def brief(value: Any) -> str:
     """Return a value from outside on one line of limited length."""
     shown = json.dumps(value, ensure_ascii=False, default=str)
     return shown if len(shown) <= 60 else f"{shown[:57]}…"
+
+
+def _addressed(text: Any) -> Address | None:
+    """Return the address that ``tcp://HOST:PORT`` is; None: it is something else."""
+    found = _address.fullmatch(text) if isinstance(text, str) else None
+    if found is None or not 1 <= int(found["port"]) <= 65_535:
+        return None
+    return Address(found["host"].strip("[]").lower(), int(found["port"]))
 
 
 def _in_sequence(order: str) -> str:

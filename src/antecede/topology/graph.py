@@ -11,7 +11,7 @@ no server and no domain sees it twice. This module knows only names: no orders, 
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 import msgspec
@@ -115,6 +115,20 @@ class Topology:
                         waiting.append(other)
         self._trees[source] = before
         return before
+
+    def walk(self, start: str) -> Iterator[tuple[str, str, str]]:
+        """Return the domains that a domain is connected with, the nearest first: each with the domain before it on the
+        way, and the server that is in both."""
+        entered = {start}
+        waiting = deque([start])
+        while waiting:
+            name = waiting.popleft()
+            for server in self.domains[name].servers:
+                for other in self._domains_of[server]:
+                    if other not in entered:
+                        entered.add(other)
+                        waiting.append(other)
+                        yield other, name, server
 
     def route(self, source: str, target: str) -> list[str]:
         """The servers from ``source`` to ``target``, both included."""

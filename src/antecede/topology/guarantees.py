@@ -16,7 +16,6 @@ Refused are
 Callers provide the guarantees of orders, as :class:`OrderFacts`.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -125,15 +124,9 @@ def _pairs(file: TopologyFile, facts: dict[str, OrderFacts]) -> Iterable[Pair]:
         source = domain.name
         own = facts[source].guarantees
         reached: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {source: ((source,), own)}
-        waiting = deque([source])
-        while waiting:
-            name = waiting.popleft()
-            route, kept = reached[name]
-            for server in file.organisation.domains[name].servers:
-                for other in file.organisation.domains_of(server):
-                    if other not in reached:
-                        reached[other] = ((*route, other), kept & facts[other].guarantees)
-                        waiting.append(other)
+        for other, before, _ in file.organisation.walk(source):
+            route, kept = reached[before]
+            reached[other] = ((*route, other), kept & facts[other].guarantees)
         yield Pair(source, source, (source,), own if single else own & _within)
         for other in list(place)[place[source] + 1 :]:
             route, kept = reached.get(other, ((), frozenset()))

@@ -12,8 +12,6 @@ A star marks a router. The centre is the middle of a longest route, so that the 
 domain appears once; if the topology is not a forest, the edges that close a cycle are left out.
 """
 
-from collections import deque
-
 import msgspec
 
 from antecede.topology.file import TopologyFile
@@ -35,16 +33,11 @@ def branches(topology: Topology) -> list[Branch]:
     for name in topology.domains:
         if name not in entered:
             root = Branch(_centre(topology, name))
-            entered.add(root.domain)
-            waiting = deque([root])
-            while waiting:
-                branch = waiting.popleft()
-                for server in topology.domains[branch.domain].servers:
-                    for other in topology.domains_of(server):
-                        if other not in entered:
-                            entered.add(other)
-                            branch.below.append(Branch(other, server))
-                            waiting.append(branch.below[-1])
+            part = {root.domain: root}
+            for domain, before, server in topology.walk(root.domain):
+                part[domain] = Branch(domain, server)
+                part[before].below.append(part[domain])
+            entered.update(part)
             roots.append(root)
     return roots
 
@@ -61,17 +54,8 @@ def _centre(topology: Topology, start: str) -> str:
 
 def _ways(topology: Topology, start: str) -> tuple[dict[str, str], str]:
     """Return for each domain the one before it on the route from ``start``, and a domain that is farthest away."""
-    before = {start: start}
-    waiting = deque([start])
-    name = start
-    while waiting:
-        name = waiting.popleft()
-        for server in topology.domains[name].servers:
-            for other in topology.domains_of(server):
-                if other not in before:
-                    before[other] = name
-                    waiting.append(other)
-    return before, name
+    before = {start: start} | {domain: previous for domain, previous, _ in topology.walk(start)}
+    return before, next(reversed(before))
 
 
 def outline(file: TopologyFile, *, unicode: bool = True) -> str:
