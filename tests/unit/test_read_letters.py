@@ -9,13 +9,13 @@ import antecede
 from antecede.engine import Reaction
 from antecede.live import ServerRuntime
 from antecede.orders import parse
-from antecede.recording.segments import project_directory
 from antecede.server import AgentServer, Plan
 from antecede.server.items import Begun, Handled, Published, PublishedMany, Reacted, decode_record, encode_record
 from antecede.server.projection import Projection
 from antecede.topology import Domain, Topology, parse_topology
 from antecede.trace import Event, judge
 from helpers.ports import free_ports
+from helpers.recordings import project_directory
 from helpers.systems import run_bounded
 
 

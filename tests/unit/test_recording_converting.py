@@ -18,7 +18,7 @@ from antecede.live import ServerRuntime
 from antecede.live.application import plan_of
 from antecede.recording.converting import Orphaned, convert
 from antecede.recording.gathering import gathered
-from antecede.recording.segments import Recording, begin, pieces_in, project_directory
+from antecede.recording.segments import Recording, begin, pieces_in
 from antecede.server import AgentServer
 from antecede.server.items import Published, pieces_of
 from antecede.store import Files, LogStore, Sizes, closed_segments, open_log
@@ -26,6 +26,7 @@ from antecede.topology import parse_topology
 from antecede.trace import Event, read_events
 from antecede.trace import verify as judge_files
 from helpers.ports import free_ports
+from helpers.recordings import project_directory
 
 pytest.importorskip("pyarrow")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from antecede.backups.folder import IDENTITY, Backup, SavedFile, SavedServer, digest_of
+from antecede.backups.folder import IDENTITY, Backup, SavedFile, digest_of
 from antecede.errors import AntecedeError, StoreError
 from antecede.server import AgentServer, Plan
 from antecede.server.items import Item, decode_record
@@ -67,7 +67,8 @@ def check_backup(backup: Backup, plan: Plan, tell: Tell = lambda _: None) -> Che
         found = list(_damaged(backup.folder(server), saved.files))
         if not found:
             try:
-                snapshots[server] = state_of(backup, server, plan)
+                recovered, incarnation = recovered_of(backup, server)
+                snapshots[server], _ = recovered_state(recovered, server, plan, incarnation, backup.manifest.epoch)
             except AntecedeError as error:
                 found.append(str(error))
         checked.damage[server] = found
@@ -76,14 +77,9 @@ def check_backup(backup: Backup, plan: Plan, tell: Tell = lambda _: None) -> Che
     return checked
 
 
-def recovered_of(backup: Backup, server: str, files: Files | None = None) -> tuple[Recovered, int]:
+def recovered_of(backup: Backup, server: str) -> tuple[Recovered, int]:
     """Return what a server would find in its part of the backup, and its incarnation."""
-    return recovered_in(backup.folder(server), backup.manifest.servers[server], files)
-
-
-def recovered_in(folder: str, saved: SavedServer, files: Files | None = None) -> tuple[Recovered, int]:
-    """Return the same for one folder."""
-    files = files or TrimmedFiles()
+    folder, saved, files = backup.folder(server), backup.manifest.servers[server], TrimmedFiles()
     path = f"{folder}/{IDENTITY}"
     with named(folder):
         file = files.open(path)
@@ -95,12 +91,6 @@ def recovered_in(folder: str, saved: SavedServer, files: Files | None = None) ->
     if found.last != saved.position:
         raise StoreError(f"{folder}: the log ends with record {found.last}, not with {saved.position}")
     return found, identity.incarnation
-
-
-def state_of(backup: Backup, server: str, plan: Plan) -> bytes:
-    """Recover a server from its part of the backup; return its state as a snapshot."""
-    found, incarnation = recovered_of(backup, server)
-    return recovered_state(found, server, plan, incarnation, backup.manifest.epoch)[0]
 
 
 def recovered_state(

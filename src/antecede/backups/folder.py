@@ -26,6 +26,7 @@ import msgspec
 from antecede import limits
 from antecede.errors import StoreError, UsageError
 from antecede.store.directory import named
+from antecede.store.files import Files
 
 MANIFEST = "backup.json"
 TOPOLOGY = "topology.toml"
@@ -167,15 +168,16 @@ class NewBackup:
         text = topology.encode()
         saved = SavedFile(TOPOLOGY, len(text), hashlib.sha256(text).hexdigest())
         manifest = msgspec.structs.replace(manifest, topology=saved).sealed()
+        sync = Files().sync_directory
         with named(self._partial):
-            _write(os.path.join(self._partial, TOPOLOGY), text)
+            write_new(os.path.join(self._partial, TOPOLOGY), text)
             for folder, _, _ in os.walk(self._partial):
-                _sync(folder)
-            _write(os.path.join(self._partial, MANIFEST), msgspec.json.format(msgspec.json.encode(manifest)))
-            _sync(self._partial)
+                sync(folder)
+            write_new(os.path.join(self._partial, MANIFEST), msgspec.json.format(msgspec.json.encode(manifest)))
+            sync(self._partial)
             os.rename(self._partial, self.path)
             self._kept = True
-            _sync(os.path.dirname(os.path.abspath(self.path)))
+            sync(os.path.dirname(os.path.abspath(self.path)))
         return Backup(self.path, manifest)
 
 
@@ -189,17 +191,10 @@ def digest_of(path: str) -> SavedFile:
     return SavedFile(os.path.basename(path), size, sha.hexdigest())
 
 
-def _write(path: str, data: bytes) -> None:
+def write_new(path: str, data: bytes) -> None:
+    """Write a new file that only its owner may read, and make it durable."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,6 +8,7 @@ that alone would stop the links, and an operator would have to reset the domain.
 import os
 from pathlib import Path
 
+from antecede.backups.folder import write_new
 from antecede.errors import StoreError
 from antecede.store.directory import named
 
@@ -18,11 +19,8 @@ _id_chars_max = 64
 def write_system(directory: str, system: str) -> None:
     """Write the id of a system into a new data directory."""
     path = os.path.join(directory, SYSTEM)
-    with named(path), open(path, "x", encoding="ascii") as file:
-        os.fchmod(file.fileno(), 0o600)
-        file.write(f"{system}\n")
-        file.flush()
-        os.fsync(file.fileno())
+    with named(path):
+        write_new(path, f"{system}\n".encode())
 
 
 def system_epoch(epoch: str, directory: str | None) -> str:

@@ -16,7 +16,7 @@ from antecede.engine.belongings import Belongings
 from antecede.errors import AntecedeError, StoreError, TopologyError
 from antecede.live.application import plan_of, readable
 from antecede.recording.gathering import is_data_directory
-from antecede.recording.segments import Recording, recorded_topology
+from antecede.recording.segments import next_indices, recorded_topology
 from antecede.server import AgentServer, Input
 from antecede.server.change_items import Committed, Epoch, Learned, Organised, Staged
 from antecede.server.changing import Command, Outcome, Wait, Wish, carry_out
@@ -81,15 +81,9 @@ class _Stopped:
         readable(file, self.name, came)
 
     def _indices(self, addresses: list[str]) -> dict[str, int]:
-        """Return the next indices of processes, if the whole log is there or is recorded as a trace."""
         if self.store is None or not addresses:
             return {}
-        try:
-            indices = Recording(self.directory, self.machine.plan.file).indices()
-        except AntecedeError:
-            # Nothing was recorded, so there is nothing to continue.
-            return {}
-        return {address: indices.get(address, 0) for address in addresses}
+        return next_indices(self.directory, self.machine.plan.file, addresses)
 
 
 def differing(folder: str, new: TopologyFile) -> TopologyFile | None:

@@ -164,17 +164,3 @@ class Recorder:
             say(
                 "trace-behind" if behind else "trace-caught-up", segments=len(self._closed), bytes=self._store.log_bytes
             )
-
-
-def recorder_for(
-    directory: str | None,
-    wanted: bool,
-    topology: TopologyFile,
-    store: Store,
-    log: ServerLog,
-    keep: Keep = KEEP_NEEDED,
-) -> Recorder | None:
-    """Return a recorder if one is wanted, or if the directory has a trace, which must then be continued."""
-    if directory is None or not (wanted or segments.is_begun(directory)):
-        return None
-    return Recorder(directory, topology, store, log, keep)

@@ -13,7 +13,7 @@ from antecede.engine.belongings import Belongings
 from antecede.errors import AgentError, AntecedeError, TopologyError
 from antecede.live.application import Classes, agents_of, load_class, readable
 from antecede.live.isolation import isolated_agents
-from antecede.recording.segments import Recording
+from antecede.recording.segments import next_indices
 from antecede.server.organisation import topology_in
 from antecede.server.reorganising import Adapter
 from antecede.topology import TopologyFile
@@ -51,12 +51,7 @@ class LiveChanges(Adapter):
         runtime = self._runtime
         if not addresses or not runtime.data:
             return {}
-        try:
-            known = Recording(runtime.data, runtime.topology).indices()
-        except AntecedeError:
-            # Nothing was recorded, so there is nothing to continue.
-            return {}
-        return {address: known.get(address, 0) for address in addresses}
+        return next_indices(runtime.data, runtime.topology, addresses)
 
     def offload(self, work: Callable[[], None], then: Callable[[AntecedeError | None], None]) -> None:
         async def do() -> None:

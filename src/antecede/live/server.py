@@ -31,11 +31,12 @@ from antecede.live.local import LocalSession
 from antecede.live.logs import ServerLog
 from antecede.live.pulse import Pulse
 from antecede.live.reactions import Reactions
-from antecede.live.recorder import recorder_for
+from antecede.live.recorder import Recorder
 from antecede.live.reorganised import LiveChanges, addresses_of, staged_classes
 from antecede.live.retention import KEEP_NEEDED, Keep
 from antecede.live.security import ServerSecurity
 from antecede.live.tcp import Listener, dial, listen
+from antecede.recording.segments import is_begun
 from antecede.server import AgentServer, Input
 from antecede.server.admission import Admission
 from antecede.server.core import ServerCore
@@ -119,7 +120,8 @@ class ServerRuntime:
             found = self.store.recovered
             snapshot = None if found.snapshot is None else found.snapshot.data()
             stored = (record for _, record in found.records())
-            self.calls = CallsFile(data if durability != "memory" else None, self.log)
+            kept = data if durability != "memory" else None
+            self.calls = CallsFile(kept, self.log)
             wall_ms, ended = int(time() * 1000), self.calls.ended()
             first = recover(
                 *(self.machine, snapshot, stored, self.epoch, monotonic()),
@@ -143,9 +145,9 @@ class ServerRuntime:
                 host_.declare(name, kind)
             for address, born in self.machine.engine.born.items():
                 host_.declare(address, load_class(born))
-            self.recorder = recorder_for(
-                data if durability != "memory" else None, trace, topology, self.store, self.log, keep
-            )
+            self.recorder: Recorder | None = None
+            if kept is not None and (trace or is_begun(kept)):
+                self.recorder = Recorder(kept, topology, self.store, self.log, keep)
             self.core = ServerCore(
                 *(self.machine, host_.lives, self._wake, self.store, self.log, random, first),
                 epoch=system_epoch(self.epoch, data),
@@ -173,9 +175,9 @@ class ServerRuntime:
         self.driver, self.marks, self.operations = self.core.driver, self.core.marks, self.core.operations
         if self.recorder is not None:
             self.operations.trace = self.recorder.status
-        if data is not None and durability != "memory":
-            remove_links(data)
-            self.operations.backups.freeze = lambda: FrozenFiles(data, self.store)
+        if kept is not None:
+            remove_links(kept)
+            self.operations.backups.freeze = lambda: FrozenFiles(kept, self.store)
         self.isolated: dict[str, Isolated] = isolated_agents(self.topology, host_, self.log)
         self.reactions = Reactions(host_, self.driver, self.reaction_limit, self.isolated)
         self.driver.when_durable(self._name_calls)

@@ -54,7 +54,8 @@ def is_data_directory(path: str) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
-        raise _unreadable(error) from None
+        # It may belong to a server, and a verdict without its rows would cover less than was requested.
+        raise StoreError(f"{error.filename}: {error.strerror}") from None
     return IDENTITY in names and bool(numbered(names, "segment"))
 
 
@@ -80,12 +81,6 @@ def _sort_out(path: str) -> tuple[list[str], list[str]]:
             continue
         beside += [os.path.join(folder, name) for name in names if is_trace_name(name)]
     return below, beside
-
-
-def _unreadable(error: OSError) -> StoreError:
-    """Return the error for a folder that cannot be read. It may belong to a server, and a verdict without its rows
-    would cover less than was requested."""
-    return StoreError(f"{error.filename}: {error.strerror}")
 
 
 def _read(directories: list[str], scratch: str) -> list[str]:

@@ -23,14 +23,14 @@ from pathlib import Path
 import msgspec
 
 from antecede import __version__
-from antecede.errors import StoreError, TraceError
+from antecede.errors import AntecedeError, StoreError, TraceError
 from antecede.server.items import Began, decode_record, joined
 from antecede.server.projection import Projection
 from antecede.store import Files, read_records
 from antecede.store.directory import named, read_identity
 from antecede.store.format import TEMPORARY
 from antecede.topology import TopologyFile, parse_topology
-from antecede.trace import Event, Metadata, read_events
+from antecede.trace import Event, Metadata
 
 FOLDER = "trace"
 TOPOLOGY = "topology.toml"
@@ -221,14 +221,14 @@ class Recording:
         return items[0].server
 
 
-def project_directory(
-    directory: str, topology: TopologyFile | None = None, *, files: Files | None = None
-) -> Iterator[Event]:
-    """All rows of a data directory: the converted ones, then those of the rest of its log."""
-    recording = Recording(directory, topology, files)
-    if recording.pieces:
-        yield from read_events([piece.path for piece in recording.pieces])[0]
-    yield from recording.rows()
+def next_indices(directory: str, topology: TopologyFile | None, addresses: list[str]) -> dict[str, int]:
+    """Return the next index of each of these processes, if the whole log is there or is recorded as a trace."""
+    try:
+        indices = Recording(directory, topology).indices()
+    except AntecedeError:
+        # Nothing was recorded, so there is nothing to continue.
+        return {}
+    return {address: indices.get(address, 0) for address in addresses}
 
 
 _piece = re.compile(r"events-(\d{20,})\.parquet")
