@@ -20,9 +20,6 @@ counter_max: Final = 2**63 - 1
 counter_jump_max: Final = 2**32
 """How far one stamp may move a counter beyond the known value: four thousand million unseen messages."""
 
-snapshot_bytes_max: Final = 1024 * 1024 * 1024
-"""One saved protocol state."""
-
 link_window_frames_max: Final = 65_536
 """Frames beyond the first missing one that a link remembers, received or not yet acknowledged."""
 link_resend_first_seconds: Final = 0.2

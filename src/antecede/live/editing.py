@@ -9,8 +9,10 @@ from pathlib import Path
 
 import msgspec
 
+from antecede import limits
 from antecede.access import Access, Identity, Key, parse_access
 from antecede.access.model import ROLES
+from antecede.documents import read_text
 from antecede.errors import AccessError
 from antecede.live.issuing import FOLDERS, keys_text, table, write_public
 
@@ -21,10 +23,7 @@ class AccessText:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.existed = path.exists()
-        try:
-            self._text = path.read_text(encoding="utf-8") if self.existed else _head
-        except (OSError, UnicodeDecodeError) as error:
-            raise AccessError(f"{path}: cannot be read: {error}") from None
+        self._text = read_text(path, limits.access_bytes_max, AccessError) if self.existed else _head
         self.access = parse_access(self._text, str(path))
 
     def add(self, identity: Identity) -> None:

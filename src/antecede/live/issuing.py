@@ -55,7 +55,7 @@ class Authority:
         )
         made = cls(key, builder.sign(key.key, None))
         folder.mkdir(parents=True, exist_ok=True)
-        _write_private(folder / KEY, _pem(key))
+        _write(folder / KEY, _pem(key), 0o600)
         _write(folder / AUTHORITY, made.pem)
         return made
 
@@ -136,7 +136,7 @@ def write_folder(
         if path.exists():
             os.replace(path, path.with_name(f"previous-{path.name}"))
     _write(folder / CREDENTIAL, f'role = "{role}"\nname = "{name}"\n'.encode())
-    _write_private(folder / KEY, _pem(key))
+    _write(folder / KEY, _pem(key), 0o600)
     if certificate is not None and authority is not None:
         _write(folder / CERTIFICATE, certificate)
         _write(folder / AUTHORITY, authority)
@@ -208,7 +208,3 @@ def write_public(path: Path, data: bytes) -> None:
     _write(path, data)
     if mode is not None:
         os.chmod(path, mode)
-
-
-def _write_private(path: Path, data: bytes) -> None:
-    _write(path, data, 0o600)

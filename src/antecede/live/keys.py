@@ -19,6 +19,7 @@ from antecede import limits
 from antecede.access import Access, Identity, parse_access
 from antecede.access.model import ROLES, SERVER
 from antecede.access.proof import NONCE_BYTES, Keyring
+from antecede.documents import read_text
 from antecede.errors import AccessError
 from antecede.topology.file import brief, is_name
 
@@ -125,18 +126,14 @@ class Credentials:
 
     # TLS.
 
-    def listening(self) -> ssl.SSLContext | None:
-        """Return the TLS context to listen with: the other end must show a certificate."""
-        return self._context(ssl.PROTOCOL_TLS_SERVER)
-
     def dialing(self) -> ssl.SSLContext | None:
         """Return the TLS context to dial with. The server proves its name after the handshake, so the host does not
         matter."""
         return self._context(ssl.PROTOCOL_TLS_CLIENT)
 
     def contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
-        """Return the contexts to listen and to dial with; None: without TLS."""
-        listening, dialing = self.listening(), self.dialing()
+        """Return the contexts to listen and to dial with; None: without TLS. A dialing end must show a certificate."""
+        listening, dialing = self._context(ssl.PROTOCOL_TLS_SERVER), self.dialing()
         return None if listening is None or dialing is None else (listening, dialing)
 
     def _context(self, protocol: Any) -> ssl.SSLContext | None:
@@ -168,7 +165,7 @@ class Credentials:
 
 def read_access(path: str | Path) -> Access:
     """Read an access file."""
-    return parse_access(_read(Path(path)), str(path))
+    return parse_access(_read(path), str(path))
 
 
 def check_access(access: Access, own: Credentials) -> None:
@@ -181,9 +178,5 @@ def check_access(access: Access, own: Credentials) -> None:
         raise AccessError(f"{access.name}: servers.{own.name}.keys: the key in {own.folder / KEY} is not among them")
 
 
-def _read(path: Path) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read(limits.access_bytes_max + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        raise AccessError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+def _read(path: str | Path) -> str:
+    return read_text(path, limits.access_bytes_max, AccessError)

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from threading import Thread
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from antecede import limits
 from antecede.access import Refusal
@@ -87,12 +87,12 @@ class Collector:
                 clients += len(mailbox)
         depths = {("agents",): agents, ("clients",): clients}
         yield _gauge("mailbox_letters", "Letters delivered and not reacted to.", depths, "of")
-        yield _one("counter", "reactions", "Reactions that succeeded or ended with a dead letter.", retries.done)
-        yield _one("counter", "reaction_failures", "Reactions that raised, each try counted.", retries.failed)
-        yield _one("counter", "letters_died", "Letters that became dead.", retries.dead + runtime.core.sessions.dead)
-        yield _one("gauge", "dead_letters_kept", "Dead letters that wait for an operator.", len(engine.dead))
-        yield _one("gauge", "open_questions", "Questions of agents without an answer yet.", len(engine.asks))
-        yield _one("gauge", "timers", "Timers that are set.", len(runtime.machine.timers))
+        yield _counter("reactions", "Reactions that succeeded or ended with a dead letter.", retries.done)
+        yield _counter("reaction_failures", "Reactions that raised, each try counted.", retries.failed)
+        yield _counter("letters_died", "Letters that became dead.", retries.dead + runtime.core.sessions.dead)
+        yield _gauge("dead_letters_kept", "Dead letters that wait for an operator.", len(engine.dead))
+        yield _gauge("open_questions", "Questions of agents without an answer yet.", len(engine.asks))
+        yield _gauge("timers", "Timers that are set.", len(runtime.machine.timers))
         yield _histogram("reaction_seconds", "How long a reaction took.", self._times)
 
     def _log(self) -> "Iterator[Metric]":
@@ -100,15 +100,14 @@ class Collector:
         figures = store.figures
         yield _histogram("commit_seconds", "Time to write and sync a commit group of the log.", figures.commits)
         yield _histogram("fdatasync_seconds", "Time to sync a commit group.", figures.syncs)
-        yield _one("counter", "log_records", "Records appended to the log, ever.", store.last)
-        yield _one("gauge", "log_pending_bytes", "Bytes appended and not yet durable.", store.pending_bytes)
-        yield _one("gauge", "log_bytes", "Disk space of the log.", store.log_bytes)
+        yield _counter("log_records", "Records appended to the log, ever.", store.last)
+        yield _gauge("log_pending_bytes", "Bytes appended and not yet durable.", store.pending_bytes)
+        yield _gauge("log_bytes", "Disk space of the log.", store.log_bytes)
         at = self._started if figures.snapshot_at is None else figures.snapshot_at
-        yield _one(
-            "gauge", "snapshot_age_seconds", "Seconds since the newest snapshot, or the start.", monotonic() - at
-        )
+        age = monotonic() - at
+        yield _gauge("snapshot_age_seconds", "Seconds since the newest snapshot, or the start.", age)
         behind = store.last - figures.snapshot_upto
-        yield _one("gauge", "snapshot_records_behind", "Records to replay after a crash now.", behind)
+        yield _gauge("snapshot_records_behind", "Records to replay after a crash now.", behind)
 
     def _state(self) -> "Iterator[Metric]":
         runtime = self._runtime
@@ -136,32 +135,26 @@ _traffic = (
     ("stamp_bytes", "Bytes of the stamps of all packets that left.", "stamp_bytes"),
 )
 
-_Samples = Mapping[Any, float]
+_Samples = float | Mapping[Any, float]
+"""One value, or one for each combination of labels."""
 
 
 def _counter(name: str, help_: str, samples: _Samples, *labels: str) -> "Metric":
     from prometheus_client.metrics_core import CounterMetricFamily
 
-    family = CounterMetricFamily(f"antecede_{name}", help_, labels=labels)
-    for key, value in samples.items():
-        family.add_metric(key, value)
-    return family
+    return _filled(CounterMetricFamily(f"antecede_{name}", help_, labels=labels), samples)
 
 
 def _gauge(name: str, help_: str, samples: _Samples, *labels: str) -> "Metric":
     from prometheus_client.metrics_core import GaugeMetricFamily
 
-    family = GaugeMetricFamily(f"antecede_{name}", help_, labels=labels)
-    for key, value in samples.items():
+    return _filled(GaugeMetricFamily(f"antecede_{name}", help_, labels=labels), samples)
+
+
+def _filled(family: Any, samples: _Samples) -> "Metric":
+    for key, value in (samples if isinstance(samples, Mapping) else {(): samples}).items():
         family.add_metric(key, value)
-    return family
-
-
-def _one(kind: str, name: str, help_: str, value: float) -> "Metric":
-    from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
-
-    make = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
-    return make(f"antecede_{name}", help_, value=value)
+    return cast("Metric", family)
 
 
 def _histogram(name: str, help_: str, durations: Durations) -> "Metric":

@@ -38,10 +38,8 @@ def run(main: Coroutine[Any, Any, int]) -> int:
     """Run to the end, on uvloop if it is installed (unless ``ANTECEDE_LOOP=asyncio``)."""
     factory = None
     if os.environ.get("ANTECEDE_LOOP") != "asyncio":
-        try:
+        with suppress(ImportError):
             factory = import_module("uvloop").new_event_loop
-        except ImportError:
-            factory = None
     # Otherwise the commit thread would wait five milliseconds each time it returns from the disk.
     sys.setswitchinterval(_switch_seconds)
     with asyncio.Runner(loop_factory=factory) as runner:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class TcpLine:
-    """A bus's connection to its server; see :class:`antecede.live.client.Line`."""
+    """A bus's connection to its server; see :class:`antecede.live.client.Line`. It owns the line without I/O."""
 
     def __init__(
         self,
@@ -52,13 +52,17 @@ class TcpLine:
         self._resumes = resumes
         self._waiting = False
         """``waits`` was called since the last connection."""
-        self._line = ClientLine(_Welcomed(self, bus), token, self._flush_soon, _clock, random, keyring=keyring)
+        self.name = bus.name
+        self._line = ClientLine(self, token, self._flush_soon, _clock, random, keyring=keyring)
         self._keeper: asyncio.Task[None] | None = None
         self._first: asyncio.Future[None] | None = None
         self._closed = asyncio.Event()
         self.publish = self._line.publish
         self.done = self._line.done
         self.listen = self._line.listen
+        self.accepted = bus.accepted
+        self.refused = bus.refused
+        self.delivered = bus.delivered
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -94,7 +98,7 @@ class TcpLine:
                 continue
             self._closed.clear()
             if line.moved_to:
-                self._address = _moved(line.moved_to) or self._address
+                self._address = _address_in(line.moved_to) or self._address
                 line.moved_to = ""
             try:
                 await dial(self._opened, self._address.host, self._address.port, self._tls)
@@ -132,10 +136,11 @@ class TcpLine:
     def writable(self) -> None:
         self._line.flush()
 
-    # Reports of the line, besides those to the bus.
+    # Reports of the line; the bus gets the others directly.
 
-    def welcomed(self) -> None:
+    def welcomed(self, address: str, last: int) -> None:
         """The server welcomed us."""
+        self._bus.welcomed(address, last)
         if self._waiting and self._resumes is not None:
             self._resumes(str(self._address))
         self._waiting = False
@@ -149,25 +154,6 @@ class TcpLine:
             self._first.set_exception(refusal)
         else:
             self._bus.gone(refusal)
-
-
-class _Welcomed:
-    """A bus as its line sees it; the adapter learns when it is welcomed or refused."""
-
-    def __init__(self, line: TcpLine, bus: Bus) -> None:
-        self.name = bus.name
-        self._line = line
-        self._bus = bus
-        self.accepted = bus.accepted
-        self.refused = bus.refused
-        self.delivered = bus.delivered
-
-    def welcomed(self, address: str, last: int) -> None:
-        self._bus.welcomed(address, last)
-        self._line.welcomed()
-
-    def gone(self, error: AntecedeError) -> None:
-        self._line.gone(error)
 
 
 def _clock() -> float:
@@ -203,15 +189,14 @@ def connect(
     ``resumes`` is called with the address when it answers again. ``credentials``: the folder with the client's
     credentials, for servers with an access file (``antecede credentials``).
     """
-    host, _, port = address.removeprefix("tcp://").rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+    where = _address_in(address)
+    if where is None:
         raise UsageError(f"address {address!r}: expected tcp://HOST:PORT")
     own = _read(credentials)
     if name is None:
         name = TEMPORARY + token_hex(8) if own is None else temporary_name(own.name, token_hex(8))
     elif not is_name(name):
         raise UsageError(f"client name {name!r}: expected 1 to 64 letters, digits, _, . or -")
-    where = Address(host.strip("[]"), int(port))
     if own is None:
         return Bus(name, lambda bus: TcpLine(bus, where, token, tls, patience, None, waits, resumes))
     own.expect(CLIENT)
@@ -219,8 +204,8 @@ def connect(
     return Bus(name, lambda bus: TcpLine(bus, where, "", dialing, patience, keyring, waits, resumes))
 
 
-def _moved(address: str) -> Address | None:
-    """Return the address that a server said; None: it is malformed."""
+def _address_in(address: str) -> Address | None:
+    """Return the address that a user or a server gave; None: it is malformed."""
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port[:8]) < 65_536:
         return None
