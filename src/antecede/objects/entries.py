@@ -6,8 +6,8 @@ from typing import Any, Final
 import msgspec
 
 from antecede import limits
-from antecede.objects.model import copied
-from antecede.objects.values import FLAT, Form, in_order, inside
+from antecede.objects.model import FLAT, copied
+from antecede.objects.values import Form, in_order, inside
 
 
 class _Missing:

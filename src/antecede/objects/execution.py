@@ -91,8 +91,7 @@ class Execution:
             self.outbox.send(1 << message.source, response, (False, self.undone[label.instance]))
             return
         if one is None:
-            content = (request.arguments, request.root, request.number)
-            one = Instance(label.instance, label.operation, *content, label.by_instance, 0, shared=request.shared)
+            one = _instance_of(label, request)
             self.table.queue(one)
         if one.state == QUEUED:
             one.pending.append(message)
@@ -101,12 +100,7 @@ class Execution:
 
     def _conclude(self, message: Message, label: Label, request: Request) -> None:
         """Apply a call as its home has decided."""
-        one = Instance(
-            label.instance,
-            label.operation,
-            *(request.arguments, request.root, request.number, label.by_instance, 0),
-            shared=request.shared,
-        )
+        one = _instance_of(label, request)
         if one.operation not in self.unconfirmed or one.id in self.table.instances:
             self.ignore(message)
             return
@@ -309,6 +303,11 @@ class Execution:
         """Deliver a message that no instance here receives."""
         assert message.label is not None
         self.outbox.deliver_to_nobody(message, message.label.instance not in self.table.instances)
+
+
+def _instance_of(label: Label, request: Request) -> Instance:
+    content = (request.arguments, request.root, request.number, label.by_instance, 0)
+    return Instance(label.instance, label.operation, *content, shared=request.shared)
 
 
 def _caller_of(message: Message, label: Label) -> Caller:

@@ -161,22 +161,12 @@ def instance_in(state: Any) -> Instance:
     """Return the instance of ``instance_out``."""
     head, pending, rest = state
     # Older states do not say whether it is shared.
-    callers, calls, answers, replies, answer, decided, shared = msgspec.convert((*rest, False)[:7], _Rest)
+    callers, calls, answers, replies, *end = msgspec.convert((*rest, False)[:7], _Rest)
     messages = [
         msgspec.structs.replace(unpack_message(packed), label=msgspec.convert(label, Label))
         for packed, label in pending
     ]
-    fields: list[Any] = [
-        *msgspec.convert(head, _Head),
-        messages,
-        callers,
-        calls,
-        answers,
-        dict(replies),
-        answer,
-        decided,
-        shared,
-    ]
+    fields: list[Any] = [*msgspec.convert(head, _Head), messages, callers, calls, answers, dict(replies), *end]
     return Instance(*fields)
 
 

@@ -25,7 +25,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from itertools import combinations_with_replacement
-from typing import Any, ClassVar, TypeVar, overload
+from typing import Any, ClassVar, Final, TypeVar, overload
 
 import msgspec
 
@@ -36,6 +36,8 @@ from antecede.whereabouts import text_of
 
 _mark = "__antecede_operation__"
 _confirmed = "__antecede_confirmed__"
+FLAT: Final = frozenset({int, str, float, bool, bytes, type(None)})
+"""Types of values that cannot change."""
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -218,7 +220,7 @@ def attributes_of(object_: Object) -> dict[str, Any]:
 def copied(value: Any) -> Any:
     """Return a copy that shares no mutable value; most values are plain, and copied fast."""
     kind = type(value)
-    if kind in _unchanging:
+    if kind in FLAT:
         return value
     if kind is dict:
         return {key: copied(item) for key, item in value.items()}
@@ -227,6 +229,3 @@ def copied(value: Any) -> Any:
     if kind is tuple:
         return tuple([copied(item) for item in value])
     return deepcopy(value)
-
-
-_unchanging = frozenset({int, str, float, bool, bytes, type(None)})

@@ -11,7 +11,6 @@ answer.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -21,6 +20,7 @@ from antecede.interrupts import is_ctrl_c
 from antecede.objects.entries import plain
 from antecede.objects.instances import Answer, Instance, Request
 from antecede.objects.model import (
+    FLAT,
     Call,
     CallFailed,
     Failure,
@@ -32,7 +32,6 @@ from antecede.objects.model import (
 )
 from antecede.objects.state import Change, Live
 from antecede.objects.state import State as ObjectState
-from antecede.objects.values import FLAT
 from antecede.whereabouts import text_of
 
 State = dict[str, Any]
@@ -163,7 +162,7 @@ def run_shared(
     size = 0
     for arguments in shared:
         first = len(calls)
-        inside = None if between is None else partial(_inside, between, first)
+        inside = None if between is None else _shifted(between, first)
         outcome = run(live, name, arguments, answers[first:], inside)
         calls += outcome.calls
         fits = not outcome.calls or len(shared) <= limits.shared_nested_max
@@ -179,8 +178,8 @@ def run_shared(
     return Outcome(calls, (True, found))
 
 
-def _inside(between: Callable[[int], None], first: int, number: int) -> None:
-    between(first + number)
+def _shifted(between: Callable[[int], None], first: int) -> Callable[[int], None]:
+    return lambda number: between(first + number)
 
 
 def answer_bytes(answer: Answer) -> int:
@@ -253,13 +252,15 @@ def kept(value: Any) -> Any:
     return msgspec.msgpack.decode(msgspec.msgpack.encode(value))
 
 
+def _run_instance(live: Live, one: Instance, between: Callable[[int], None] | None = None) -> Outcome:
+    compute = run_shared if one.shared else run
+    return compute(live, one.operation, one.arguments, one.answers, between)
+
+
 def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
     """Compute instances of one root on a live state, in the order in which they began. Return how far each got."""
     if len(instances) == 1:
-        one = instances[0]
-        if one.shared:
-            return {one.id: run_shared(live, one.operation, one.arguments, one.answers)}
-        return {one.id: run(live, one.operation, one.arguments, one.answers)}
+        return {instances[0].id: _run_instance(live, instances[0])}
     outcomes: dict[str, Outcome] = {}
 
     def inside(prefix: str) -> list[Instance]:
@@ -273,10 +274,7 @@ def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
             for child in inside(f"{one.id}/{number}/"):
                 apply(child)
 
-        if one.shared:
-            outcomes[one.id] = run_shared(live, one.operation, one.arguments, one.answers, between)
-        else:
-            outcomes[one.id] = run(live, one.operation, one.arguments, one.answers, between)
+        outcomes[one.id] = _run_instance(live, one, between)
 
     for top in inside(""):
         apply(top)
@@ -338,18 +336,11 @@ class Intentions:
     def conclude(self, one: Instance) -> Answer:
         """Compute an instance that is already decided, and commit it. The bound on the size of the state was checked
         where it was decided; here other compatible operations may have come before it."""
-        if self._last is not None and self._last[0] == one.id:
-            answer, changes = self._last[1][one.id].answer, self._last[2]
-            self.live.redo(changes)
-        else:
-            self.live.lenient = True
-            try:
-                answer = fold(self.live, [one])[one.id].answer
-            finally:
-                self.live.lenient = False
-            changes = self.live.journal
-        if changes:
-            self._last = None
+        self.live.lenient = True
+        try:
+            answer = self._performed(one.id, [one])[one.id].answer
+        finally:
+            self.live.lenient = False
         if answer is None:
             # It calls something, here but not where it was decided.
             self.live.rollback()
@@ -359,16 +350,21 @@ class Intentions:
 
     def apply(self, begun: Sequence[Instance]) -> None:
         """Commit what the instances of a root did."""
-        if self._last is not None and self._last[0] == _key(begun):
-            changes = self._last[2]
+        self._performed(_key(begun), begun)
+        self.live.commit()
+
+    def _performed(self, key: Any, begun: Sequence[Instance]) -> dict[str, Outcome]:
+        """Make the changes of instances: those that were computed last under this key, or computed now."""
+        if self._last is not None and self._last[0] == key:
+            _, outcomes, changes = self._last
             self.live.redo(changes)
         else:
-            fold(self.live, begun)
+            outcomes = fold(self.live, begun)
             changes = self.live.journal
         if changes:
-            # What others have computed may depend on it.
+            # What others have computed may depend on them.
             self._last = None
-        self.live.commit()
+        return outcomes
 
 
 def _key(begun: Sequence[Instance]) -> list[tuple[str, int, int]]:

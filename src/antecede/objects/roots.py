@@ -92,6 +92,10 @@ class Roots:
     def add(self, root: Root) -> None:
         """Let a new root wait."""
         self._waiting.setdefault(self._operation(root), deque()).append(root)
+        self._expect(root)
+
+    def _expect(self, root: Root) -> None:
+        """Remember the deadline of a root."""
         if root.deadline is not None:
             self._numbers.add(_age(root))
             heappush(self._due, (root.deadline, _age(root)))
@@ -270,9 +274,7 @@ class Roots:
         for root in [*self.running.values(), *self.resting.values()]:
             self._count(root, 1)
             for one in root.parts or [root]:
-                if one.deadline is not None:
-                    self._numbers.add(_age(one))
-                    heappush(self._due, (one.deadline, _age(one)))
+                self._expect(one)
 
 
 def _joins(root: Root, group: list[Root], size: int) -> bool:

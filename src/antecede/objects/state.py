@@ -26,8 +26,8 @@ import msgspec
 
 from antecede import limits
 from antecede.objects.entries import MISSING, Entries
-from antecede.objects.model import Object, attributes_of
-from antecede.objects.values import COPYING, FLAT, UNTYPED, Form, encode, encode_state, forms_of, is_deep
+from antecede.objects.model import FLAT, Object, attributes_of
+from antecede.objects.values import COPYING, UNTYPED, Form, encode, encode_state, forms_of, is_deep
 from antecede.objects.views import SLOT, Lazy, Work, own_attributes, view_kind, work_of
 
 

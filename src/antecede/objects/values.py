@@ -12,13 +12,11 @@ import msgspec
 
 from antecede import limits
 from antecede.errors import ObjectError
-from antecede.objects.model import Object, copied
+from antecede.objects.model import FLAT, Object, copied
 
 encode = msgspec.msgpack.Encoder().encode
 _encode_in_order = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode = msgspec.msgpack.Decoder().decode
-FLAT: Final = frozenset({int, str, float, bool, bytes, type(None)})
-"""Types of values that cannot change."""
 
 
 def encode_state(state: Any) -> bytes:
