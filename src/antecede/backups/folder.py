@@ -131,22 +131,21 @@ class _Form(msgspec.Struct):
     format: int
 
 
-class NewBackup:
-    """A backup that is being made; used with ``with``. Unless ``complete`` is called, nothing is left of it."""
+class NewFolder:
+    """A folder that is being made, under a temporary name; used with ``with``. Unless ``finish`` is called, nothing is
+    left of it."""
 
     def __init__(self, path: str) -> None:
         self.path = path.rstrip("/")
-        self._partial = self.path + PARTIAL
-        if os.path.lexists(self.path):
-            raise UsageError(f"{path}: exists already: expected the name of a new folder")
+        self.partial = self.path + PARTIAL
         self._kept = False
 
     def __enter__(self) -> Self:
-        with named(self._partial):
-            # The rest of an interrupted backup of the same name.
-            if os.path.isdir(self._partial):
-                shutil.rmtree(self._partial)
-            os.makedirs(self._partial, mode=0o700)
+        with named(self.partial):
+            # The rest of an interrupted attempt.
+            if os.path.isdir(self.partial):
+                shutil.rmtree(self.partial)
+            os.makedirs(self.partial, mode=0o700)
         return self
 
     def __exit__(
@@ -154,11 +153,29 @@ class NewBackup:
     ) -> None:
         if not self._kept:
             with suppress(OSError):
-                shutil.rmtree(self._partial)
+                shutil.rmtree(self.partial)
+
+    def finish(self) -> None:
+        """Give the folder its name; an empty folder of that name is replaced."""
+        with named(self.path):
+            if os.path.isdir(self.path):
+                os.rmdir(self.path)
+            os.rename(self.partial, self.path)
+            self._kept = True
+            Files().sync_directory(os.path.dirname(os.path.abspath(self.path)))
+
+
+class NewBackup(NewFolder):
+    """A backup that is being made; ``complete`` finishes it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        if os.path.lexists(self.path):
+            raise UsageError(f"{path}: exists already: expected the name of a new folder")
 
     def folder(self, server: str) -> str:
         """Make the folder of a server."""
-        path = os.path.join(self._partial, server)
+        path = os.path.join(self.partial, server)
         with named(path):
             os.makedirs(path, mode=0o700)
         return path
@@ -169,15 +186,13 @@ class NewBackup:
         saved = SavedFile(TOPOLOGY, len(text), hashlib.sha256(text).hexdigest())
         manifest = msgspec.structs.replace(manifest, topology=saved).sealed()
         sync = Files().sync_directory
-        with named(self._partial):
-            write_new(os.path.join(self._partial, TOPOLOGY), text)
-            for folder, _, _ in os.walk(self._partial):
+        with named(self.partial):
+            write_new(os.path.join(self.partial, TOPOLOGY), text)
+            for folder, _, _ in os.walk(self.partial):
                 sync(folder)
-            write_new(os.path.join(self._partial, MANIFEST), msgspec.json.format(msgspec.json.encode(manifest)))
-            sync(self._partial)
-            os.rename(self._partial, self.path)
-            self._kept = True
-            sync(os.path.dirname(os.path.abspath(self.path)))
+            write_new(os.path.join(self.partial, MANIFEST), msgspec.json.format(msgspec.json.encode(manifest)))
+            sync(self.partial)
+        self.finish()
         return Backup(self.path, manifest)
 
 

@@ -8,13 +8,12 @@ that the trace still needs. The directories are made under a temporary name; the
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from antecede.backups.checking import Tell, recovered_of, recovered_state
-from antecede.backups.folder import PARTIAL, Backup
+from antecede.backups.folder import Backup, NewFolder
 from antecede.backups.system import write_system
 from antecede.errors import StoreError, UsageError
 from antecede.recording.segments import FOLDER, TOPOLOGY, pieces_in
@@ -57,16 +56,11 @@ def restore(
         raise StoreError(f"{backup.path}: not a consistent cut: {faults[0]}")
     files = Files()
     incarnations, system = new_incarnations(files, list(snapshots)), f"{files.random_bits(64):016x}"
-    partial = target + PARTIAL
     result: dict[str, RestoredServer] = {}
-    try:
-        with named(partial):
-            if os.path.isdir(partial):
-                shutil.rmtree(partial)
-            os.makedirs(partial, mode=0o700)
+    with NewFolder(target) as new:
         for server, snapshot in snapshots.items():
             tell(f"writing {server}")
-            folder = os.path.join(partial, server)
+            folder = os.path.join(new.partial, server)
             files.make_directory(folder)
             state = renewed(snapshot, server, incarnations, epoch, topology)
             pieces = pieces_in(backup.folder(server))
@@ -77,15 +71,7 @@ def restore(
             result[server] = RestoredServer(f"{incarnations[server]:016x}", last)
             write_system(folder, system)
             _copy_trace(backup.folder(server), folder, topology)
-        with named(target):
-            if os.path.isdir(target):
-                os.rmdir(target)
-            os.rename(partial, target)
-            files.sync_directory(os.path.dirname(os.path.abspath(target)))
-    except BaseException:
-        with suppress(OSError):
-            shutil.rmtree(partial)
-        raise
+        new.finish()
     return result
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from antecede.messages import COMMIT, REQUEST, RESPONSE, Label, Message
 from antecede.orders.contract import pack_message, unpack_message
-from antecede.orders.objects_stamp import Stamp, stamp_in, stamp_out
+from antecede.orders.objects_stamp import Stamp
 from antecede.orders.relation import Relation
 
 PLAIN = Label(REQUEST, "", "*", "", "*")
@@ -45,13 +45,13 @@ def waiting_for(source: int, message: Message, stamp: Stamp) -> Waiting:
 
 def saved(waiting: Waiting) -> Any:
     """Return a message for a snapshot."""
-    return (waiting.source, pack_message(waiting.message), stamp_out(waiting.stamp))
+    return (waiting.source, pack_message(waiting.message), msgspec.to_builtins(waiting.stamp))
 
 
 def restored(state: Any) -> Waiting:
     """Return a message from a snapshot."""
     source, message, stamped = state
-    return waiting_for(source, unpack_message(message), stamp_in(stamped))
+    return waiting_for(source, unpack_message(message), msgspec.convert(stamped, Stamp))
 
 
 class Rules:

@@ -32,7 +32,7 @@ Entries = tuple[tuple[int, int, int], ...]
 _types = (None, REQUEST, RESPONSE, COMMIT, ABORT)
 
 
-class Stamp(msgspec.Struct, frozen=True, gc=False):
+class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The content of a copy's stamp."""
 
     number: int
@@ -150,16 +150,3 @@ def _label(data: Reader) -> Label | None:
 def vector_in(state: Any) -> Vector:
     """A vector from a snapshot."""
     return {int(member): (int(clock), int(no)) for member, clock, no in state}
-
-
-def stamp_in(state: Any) -> Stamp:
-    """A stamp from a snapshot."""
-    number, clock, no, entries, label = state
-    vector = entries_of(vector_in(entries))
-    return Stamp(int(number), int(clock), int(no), vector, None if label is None else msgspec.convert(label, Label))
-
-
-def stamp_out(stamp: Stamp) -> Any:
-    """A stamp for a snapshot."""
-    label = None if stamp.label is None else msgspec.structs.astuple(stamp.label)
-    return (stamp.number, stamp.clock, stamp.no, stamp.vector, label)
