@@ -44,6 +44,8 @@ from antecede.topology.lines import line_of
 
 TABLES = {SERVER: "servers", CLIENT: "clients", OPERATOR: "operators"}
 """The table of each role."""
+PERMISSIONS = ("names", "send", "receive", "subscribe", "call", "operate")
+"""The keys of an identity whose values are patterns."""
 
 _pattern = re.compile(r"[A-Za-z0-9_.*-]+(@[A-Za-z0-9_.*-]+)?")
 _certificate = re.compile(r"[\x21-\x7e]+")
@@ -135,7 +137,7 @@ class _Reader:
                 table, _token, 'sha256: and 64 hexadecimal digits ("printf %s SECRET | sha256sum")', *at, "tokens"
             ),
             limits=self._limits(table.get("limits", {}), *at, "limits"),
-            **{key: self._patterns(table, *at, key) for key in _lists},
+            **{key: self._patterns(table, *at, key) for key in PERMISSIONS},
         )
         if len({key.public for key in keys}) < len(keys):
             raise self._error("the same key twice", *at, "keys")
@@ -234,6 +236,5 @@ class _Reader:
                     raise self._error(f"{brief(mark)} belongs to {other.label} already", *at)
 
 
-_lists = ("names", "send", "receive", "subscribe", "call", "operate")
 _public_bytes = 32
 _public_chars = 64

@@ -112,31 +112,18 @@ def differing(folder: str, new: TopologyFile) -> TopologyFile | None:
 def histories(folder: str, old: TopologyFile | None = None) -> dict[str, tuple[dict[str, object], list[Epoch]]]:
     """Return, for each data directory in a folder, the server's part in changes and its topologies so far. Nothing is
     changed."""
-    found: dict[str, tuple[dict[str, object], list[Epoch]]] = {}
-    for name in _some_in(folder):
-        opened = _opened(name, f"{folder}/{name}", True, [] if old is None else [old])
-        if opened is not None:
-            organisation = opened.machine.organisation
-            found[name] = (organisation.state(), organisation.history)
-    return found
+    organisations = {one.name: one.machine.organisation for one in _all_in(folder, old)}
+    return {name: (organisation.state(), organisation.history) for name, organisation in organisations.items()}
 
 
 def finish(folder: str, clock_ms: int, old: TopologyFile | None = None, resolve: str = "") -> Outcome:
     """Finish a change that was begun if its coordinator has decided to make it; otherwise abandon it. ``resolve``: the
     decision if its coordinator is lost."""
-    newest: tuple[int, TopologyFile] | None = None
-    for name in _names_in(folder):
-        opened = _opened(name, f"{folder}/{name}", True, [] if old is None else [old])
-        file = None if opened is None else opened.machine.plan.file
-        if (
-            opened is not None
-            and file is not None
-            and (newest is None or opened.machine.organisation.change > newest[0])
-        ):
-            newest = (opened.machine.organisation.change, file)
-    if newest is None:
+    machines = [one.machine for one in _all_in(folder, old)]
+    newest = max(machines, key=lambda machine: machine.organisation.change, default=None)
+    if newest is None or newest.plan.file is None:
         raise TopologyError(f"{folder}: no data directories of servers there")
-    return change_directories(folder, Wish(newest[1], (), "", clock_ms, resolve=resolve), old)
+    return change_directories(folder, Wish(newest.plan.file, (), "", clock_ms, resolve=resolve), old)
 
 
 def _names_in(folder: str) -> list[str]:
@@ -144,11 +131,13 @@ def _names_in(folder: str) -> list[str]:
     return [name for name in names if is_data_directory(f"{folder}/{name}")]
 
 
-def _some_in(folder: str) -> list[str]:
+def _all_in(folder: str, old: TopologyFile | None) -> list[_Stopped]:
+    """Read all servers that were not removed; nothing is changed."""
     names = _names_in(folder)
     if not names:
         raise TopologyError(f"{folder}: no data directories of servers there")
-    return names
+    opened = [_opened(name, f"{folder}/{name}", True, [] if old is None else [old]) for name in names]
+    return [one for one in opened if one is not None]
 
 
 def change_directories(
@@ -192,27 +181,22 @@ def change_directories(
 def _drive(wish: Wish, servers: dict[str, _Stopped], progress: Progress) -> Outcome:
     steps = carry_out(wish)
     drained = False
-    answers: list[dict[str, object] | None] = []
-    error: AntecedeError | None = None
     try:
         asked = next(steps)
         while True:
-            answers, error = [], None
+            commands = [] if isinstance(asked, Wait) else asked
             try:
-                commands = [] if isinstance(asked, Wait) else asked
-                for command in commands:
-                    if command.name == "change-transit" and not drained:
-                        progress("letting letters arrive")
-                        # Only servers of the topology in force are asked this.
-                        machines = {
-                            one.server: servers[one.server].machine for one in commands if one.server in servers
-                        }
-                        drain(machines, lambda records: _keep(servers, records))
-                        drained = True
-                    answers.append(_run(command, servers, wish.new))
-            except AntecedeError as raised:
-                error = raised
-            asked = steps.send(answers) if error is None else steps.throw(error)
+                if not drained and any(one.name == "change-transit" for one in commands):
+                    progress("letting letters arrive")
+                    # Only servers of the topology in force are asked this.
+                    machines = {one.server: servers[one.server].machine for one in commands if one.server in servers}
+                    drain(machines, lambda records: _keep(servers, records))
+                    drained = True
+                answers = [_run(command, servers, wish.new) for command in commands]
+            except AntecedeError as error:
+                asked = steps.throw(error)
+            else:
+                asked = steps.send(answers)
     except StopIteration as end:
         outcome: Outcome = end.value
         return outcome

@@ -11,14 +11,16 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from antecede.access.model import CLIENT, OPERATOR, SERVER, Identity, Key
+from antecede.access.file import PERMISSIONS, TABLES
+from antecede.access.model import Identity, Key
 from antecede.errors import AccessError
 from antecede.live.keys import AUTHORITY, CERTIFICATE, CREDENTIAL, KEY, SERVERS, PrivateKey, require_cryptography
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate, CertificateBuilder
 
-FOLDERS = {SERVER: "servers", CLIENT: "clients", OPERATOR: "operators"}
+FOLDERS = TABLES
+"""The folder of each role has the name of its table in an access file."""
 _authority_days = 3_650
 _early = timedelta(minutes=5)
 """A certificate is valid a little earlier than its issue, because clocks differ."""
@@ -150,11 +152,7 @@ def write_servers(folder: Path, servers: list[Identity]) -> None:
 
 def table(identity: Identity) -> str:
     """Return the table of an identity in an access file."""
-    permissions = {
-        key: getattr(identity, key)
-        for key in ("names", "send", "receive", "subscribe", "call", "operate")
-        if getattr(identity, key)
-    }
+    permissions = {key: getattr(identity, key) for key in PERMISSIONS if getattr(identity, key)}
     name = f'"{identity.name}"' if "." in identity.name else identity.name
     lines = [f"\n[{FOLDERS[identity.role]}.{name}]", f"keys = {keys_text(identity.keys)}"]
     if identity.certificates:

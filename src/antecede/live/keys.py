@@ -114,11 +114,9 @@ class Credentials:
         """Return the means to prove this identity. ``servers``: returns the servers to trust, if not those of the
         folder."""
         own = self._servers
-        if servers is None and own is not None:
-            trusted = own.servers
-            servers = lambda: trusted  # noqa: E731
-        assert servers is not None, "a server trusts the servers of its access file"
-        return Keyring(self.role, self.name, self, verify, lambda: token_bytes(NONCE_BYTES), time, servers)
+        assert servers or own, "a server trusts the servers of its access file"
+        trusted = servers or (lambda: {} if own is None else own.servers)
+        return Keyring(self.role, self.name, self, verify, lambda: token_bytes(NONCE_BYTES), time, trusted)
 
     def sign(self, content: bytes) -> bytes:
         """Return our signature of this content; empty without an Ed25519 key."""

@@ -374,11 +374,9 @@ class _Reader:
     def _hold(self, document: dict[str, Any]) -> Iterable[str]:
         for name, entry in self._table(document, "agents").items():
             follow = entry.get("dead_follow", DEAD_FOLLOW[0])
-            if follow not in DEAD_FOLLOW or "servers" in entry:
+            if "dead_follow" in entry and (follow not in DEAD_FOLLOW or "servers" in entry):
                 expected = " or ".join(DEAD_FOLLOW) if "servers" not in entry else "it only for agents, not for objects"
-                reason = f"agent {name}: dead_follow = {brief(follow)}: expected {expected}"
-                if "dead_follow" in entry:
-                    raise self.error(reason, "agents", name)
+                raise self.error(f"agent {name}: dead_follow = {brief(follow)}: expected {expected}", "agents", name)
             if follow == "hold":
                 yield name
 

@@ -47,24 +47,20 @@ class RunningServers:
 
     async def drive(self, steps: Steps) -> Outcome:
         """Carry out a change to its end."""
-        error: AntecedeError | None = None
-        answers: list[dict[str, object] | None] = []
         try:
             asked = next(steps)
             while True:
-                answers, error = [], None
+                commands = [] if isinstance(asked, Wait) else asked
                 if isinstance(asked, Wait):
                     if asked.reason:
                         self._progress(f"waits for {asked.reason}")
                     await asyncio.sleep(asked.seconds)
-                else:
-                    if asked:
-                        self._progress(_doing.get(asked[0].name, asked[0].name))
-                    found = await asyncio.gather(*map(self._answer, asked))
-                    failures = [one for one in found if isinstance(one, AntecedeError)]
-                    error = failures[0] if failures else None
-                    answers = [one for one in found if not isinstance(one, AntecedeError)]
-                asked = steps.send(answers) if error is None else steps.throw(error)
+                elif asked:
+                    self._progress(_doing.get(asked[0].name, asked[0].name))
+                found = await asyncio.gather(*map(self._answer, commands))
+                failures = [one for one in found if isinstance(one, AntecedeError)]
+                answers = [one for one in found if not isinstance(one, AntecedeError)]
+                asked = steps.throw(failures[0]) if failures else steps.send(answers)
         except StopIteration as end:
             outcome: Outcome = end.value
             return outcome
