@@ -248,13 +248,11 @@ class Buffer(Order):
         )
 
     def load(self, state: Any) -> None:
-        output, posted, unreleased, inputs, numbers, expected, latest = state
+        output, posted, unreleased, inputs, *counts = state
         self.output = deque(map(unpack_message, output))
         self.posted = {
             id_: (int.from_bytes(to, "little"), int.from_bytes(waiting, "little")) for id_, to, waiting in posted
         }
         self.unreleased = set(unreleased)
         self.input = deque(map(unpack_message, inputs))
-        self.numbers = list(numbers)
-        self.expected = list(expected)
-        self.latest = list(latest)
+        self.numbers, self.expected, self.latest = map(list, counts)

@@ -93,8 +93,7 @@ class Direct(StampedOrder):
 
     def missing(self, packet: Packet) -> tuple[int, int] | None:
         # Take the least sender: the sequence of a set from the wire may differ from that of a set made here.
-        delivered = self.delivered
-        return min(((k, time) for k, time in packet.stamp.before[self.me].items() if time > delivered[k]), default=None)
+        return min(self.predecessors(packet), default=None)
 
     def predecessors(self, packet: Packet) -> list[tuple[int, int]]:
         return [(k, time) for k, time in packet.stamp.before[self.me].items() if time > self.delivered[k]]

@@ -97,6 +97,4 @@ class Fifo(StampedOrder):
         return (tuple(self.sent), tuple(self.delivered))
 
     def load(self, state: Any) -> None:
-        sent, delivered = state
-        self.sent = list(sent)
-        self.delivered = list(delivered)
+        self.sent, self.delivered = map(list, state)

@@ -68,12 +68,8 @@ class SequencedOrder(PlainOrder):
 
     def resume(self, source: int, effects: Effects) -> None:
         """Take the packets on a link that waited for earlier numbers."""
-        while self._early:
-            number = self.taken[source] + 1
-            packet = self._early.pop((source, number), None)
-            if packet is None:
-                return
-            self.taken[source] = number
+        while self._early and (packet := self._early.pop((source, self.taken[source] + 1), None)):
+            self.taken[source] += 1
             effects.append(Accept(packet))
             self.take(packet, effects)
 
@@ -99,6 +95,4 @@ class SequencedOrder(PlainOrder):
         return (tuple(self.numbered), tuple(self.taken))
 
     def load_links(self, state: Any) -> None:
-        numbered, taken = state
-        self.numbered = list(numbered)
-        self.taken = list(taken)
+        self.numbered, self.taken = map(list, state)

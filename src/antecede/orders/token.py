@@ -141,14 +141,10 @@ class Token(PlainOrder):
         assert packet.message is not None
         effects: Effects = [PERSIST, Deliver(packet.message)]
         self.delivered = number
-        while self._held:
-            following = self._held.pop(self.delivered + 1, None)
-            if following is None:
-                break
+        while following := self._held.pop(self.delivered + 1, None):
             assert following.message is not None
             self.delivered += 1
-            effects.append(Accept(following))
-            effects.append(Deliver(following.message))
+            effects += (Accept(following), Deliver(following.message))
         return Verdict.DELIVER, effects
 
     def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
@@ -205,11 +201,6 @@ class Token(PlainOrder):
         )
 
     def load(self, state: Any) -> None:
-        delivered, requested, passes, holding, numbers, served, queue = state
-        self.delivered = delivered
-        self.requested = list(requested)
-        self.passes = passes
-        self.holding = holding
-        self.numbers = list(numbers)
-        self.served = list(served)
+        self.delivered, requested, self.passes, self.holding, numbers, served, queue = state
+        self.requested, self.numbers, self.served = map(list, (requested, numbers, served))
         self._queue = deque(map(unpack_message, queue))
