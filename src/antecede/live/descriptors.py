@@ -4,28 +4,22 @@ A process begins with a soft limit, often 1,024, which it may raise itself up to
 descriptor, and so does every file that is opened. So the number of connections stays below the limit.
 """
 
-import sys
+import resource
 
 from antecede import limits
 from antecede.errors import UsageError
 
-if sys.platform != "win32":
-    import resource
-
 
 def raise_limit() -> None:
     """Raise this process's soft limit to what a server may need, as far as the hard limit allows."""
-    if sys.platform != "win32":
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = limits.descriptors_wanted if hard == resource.RLIM_INFINITY else min(limits.descriptors_wanted, hard)
-        if soft != resource.RLIM_INFINITY and soft < wanted:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = limits.descriptors_wanted if hard == resource.RLIM_INFINITY else min(limits.descriptors_wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def connections_possible(dialed: int) -> int:
     """Return how many incoming connections leave enough descriptors for the log, and for ``dialed`` outgoing ones."""
-    if sys.platform == "win32":
-        return limits.connections_max
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return limits.connections_max

@@ -15,9 +15,8 @@ from typing import Any
 
 from antecede.errors import StampError
 from antecede.messages import COPY, PERSIST, Accept, Effects, Message, Packet, Verdict
-from antecede.orders.contract import Reason
+from antecede.orders.contract import PlainOrder, Reason
 from antecede.orders.encoding import Reader
-from antecede.orders.plain import PlainOrder
 
 
 class SequencedOrder(PlainOrder):

@@ -49,9 +49,8 @@ from antecede.messages import (
     Verdict,
     members_of,
 )
-from antecede.orders.contract import Option, Reason, pack_message, unpack_message
+from antecede.orders.contract import Option, PlainOrder, Reason, pack_message, unpack_message
 from antecede.orders.encoding import Reader
-from antecede.orders.plain import PlainOrder
 
 PROPOSE = "propose"
 FINAL = "final"

@@ -32,9 +32,8 @@ from typing import Any, ClassVar
 
 from antecede.errors import StampError
 from antecede.messages import COPY, PERSIST, Deliver, Effects, Message, Packet, Send, Sent, Verdict, members_of
-from antecede.orders.contract import Reason, pack_message, unpack_message
+from antecede.orders.contract import PlainOrder, Reason, pack_message, unpack_message
 from antecede.orders.encoding import Reader
-from antecede.orders.plain import PlainOrder
 
 REQUEST = "request"
 GRANT = "grant"

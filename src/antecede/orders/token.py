@@ -45,9 +45,8 @@ from antecede.messages import (
     Verdict,
     members_of,
 )
-from antecede.orders.contract import Reason, pack_message, unpack_message
+from antecede.orders.contract import PlainOrder, Reason, pack_message, unpack_message
 from antecede.orders.encoding import Reader
-from antecede.orders.plain import PlainOrder
 
 REQUEST = "request"
 TOKEN = "token"
