@@ -234,9 +234,10 @@ def test_a_replica_at_which_a_decided_call_fails_reports_it() -> None:
     net.call("once", at="s2")
     net.finish()
     assert [one.ok for at in ("s1", "s2") for one in net.answers(at)] == [True, True]
-    failed = {name: server.calls.failed() for name, server in net.servers.items()}
-    assert [[one.reason for one in found] for found in failed.values()] == [["ValueError: again"]] * 3
-    assert net.servers["s1"].calls.failed() == []
+    reported: list[tuple[str, str]] = []
+    for server in [*net.servers.values(), net.servers["s1"]]:
+        server.calls.report(lambda event, **fields: reported.append((event, fields["reason"])))
+    assert reported == [("replica-differs", "ValueError: again")] * 3
 
 
 def test_by_older_rules_all_replicas_answer_first() -> None:

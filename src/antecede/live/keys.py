@@ -166,15 +166,5 @@ def read_access(path: str | Path) -> Access:
     return parse_access(_read(path), str(path))
 
 
-def check_access(access: Access, own: Credentials) -> None:
-    """Refuse an access file that does not fit this server's own credentials. It may have servers that the topology does
-    not have: a change may add them, or has removed them."""
-    entry = access.servers.get(own.name)
-    if entry is None:
-        raise AccessError(f"{access.name}: expected a table [servers.{own.name}] with the key of this server")
-    if entry.keys and (own.signer is None or own.signer.public not in {key.public for key in entry.keys}):
-        raise AccessError(f"{access.name}: servers.{own.name}.keys: the key in {own.folder / KEY} is not among them")
-
-
 def _read(path: str | Path) -> str:
     return read_text(path, limits.access_bytes_max, AccessError)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from antecede.access import Access, Authoriser
 from antecede.access.model import SERVER
 from antecede.errors import AccessError
-from antecede.live.keys import Credentials, check_access, read_access
+from antecede.live.keys import KEY, Credentials, read_access
 
 if TYPE_CHECKING:
     from antecede.server.core import ServerCore
@@ -28,8 +28,15 @@ class ServerSecurity:
         self.keyring = credentials.keyring(self.authoriser.servers)
 
     def _read(self, own: Credentials) -> Access:
+        """Read the access file; refuse one that does not fit this server's own credentials. It may have servers that
+        the topology does not have: a change may add them, or has removed them."""
         access = read_access(self._file)
-        check_access(access, own)
+        entry = access.servers.get(own.name)
+        if entry is None:
+            raise AccessError(f"{access.name}: expected a table [servers.{own.name}] with the key of this server")
+        if entry.keys and (own.signer is None or own.signer.public not in {key.public for key in entry.keys}):
+            file = own.folder / KEY
+            raise AccessError(f"{access.name}: servers.{own.name}.keys: the key in {file} is not among them")
         return access
 
     def reload(self, core: "ServerCore") -> None:

@@ -21,7 +21,7 @@ from antecede.engine import Returned, name_of
 from antecede.errors import OverloadError, StoreError, UsageError
 from antecede.messages import Effects
 from antecede.objects.hosting import parted
-from antecede.objects.instances import Answered, Failed
+from antecede.objects.instances import Answered
 from antecede.objects.replicas import RULES, Called, Replicas, Row
 from antecede.objects.values import is_deep
 
@@ -141,16 +141,11 @@ class Calls:
         ended, self.site.ended = self.site.ended, []
         return [self._letter(called, answered, life) for called, answered in ended if called.ask]
 
-    def failed(self) -> list[Failed]:
-        """Return the calls that failed here since the last time although they were answered elsewhere."""
-        if self.site is None or not self.site.failed:
-            return []
-        failed, self.site.failed = self.site.failed, []
-        return failed
-
     def report(self, error: Callable[..., None]) -> None:
-        """Log operations that failed at some replicas only: conflicts are missing, or code is not deterministic."""
-        for failed in self.failed():
+        """Log operations that failed here although they were answered elsewhere: conflicts are missing, or code is not
+        deterministic."""
+        while self.site is not None and self.site.failed:
+            failed = self.site.failed.pop(0)
             error("replica-differs", operation=failed.operation, instance=failed.instance, reason=failed.reason)
 
     def are_sure(self, letters: Iterable[Letter]) -> bool:
@@ -191,24 +186,21 @@ class Calls:
             return None, []
         conflicts = None if site.logged == site.conflicts else site.conflicts
         site.logged = site.conflicts
-        return conflicts, self._rows()
+        rows, site.rows = site.rows, []
+        return conflicts, rows
 
     def recorded(self, conflicts: dict[str, list[list[str]]]) -> None:
         """Record that the log has this table of conflicts."""
         if self.site is not None:
             self.site.logged = conflicts
 
-    def _rows(self) -> list[Row]:
-        rows: list[Row] = []
-        if self.site is not None:
-            rows, self.site.rows = self.site.rows, []
-        return rows
-
     def compare(self, kept: list[Row]) -> None:
         """Check, in a recovery, that operations computed again do the same as before."""
-        done = self._rows()
+        done: list[Row] = []
+        if self.site is not None:
+            done, self.site.rows = self.site.rows, []
+            self.site.failed.clear()
         self.sure.clear()
-        self.failed()
         if done == kept:
             return
         one, other = next(
