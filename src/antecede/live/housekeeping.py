@@ -66,11 +66,8 @@ class Housekeeping:
         await asyncio.to_thread(runtime.store.wait, task.upto)
         draft = await build_apart(runtime.data, runtime.name, runtime.topology, task)
         self._building = False
-        await asyncio.to_thread(self._adopt, draft, task.upto)
-
-    def _adopt(self, draft: str, upto: int) -> None:
-        self._runtime.store.adopt_snapshot(draft, upto)
-        self._release(upto)
+        await asyncio.to_thread(runtime.store.adopt_snapshot, draft, task.upto)
+        await asyncio.to_thread(self._release, task.upto)
 
     async def _write(self, snapshot: Snapshot) -> None:
         await asyncio.to_thread(self._runtime.store.snapshot, snapshot.data, snapshot.upto)

@@ -105,13 +105,10 @@ class TcpLine:
                 await self._watch()
             except (OSError, TimeoutError) as error:
                 line.dial_failed(why_unreached(error), loop.time())
-                self._report_waiting()
-
-    def _report_waiting(self) -> None:
-        """Report that the server cannot be reached: once, until there is a connection again."""
-        if not self._waiting and self._waits is not None:
-            self._waits(f"{self._address} ({self._line.trouble})")
-        self._waiting = True
+                # Report that the server cannot be reached: once, until there is a connection again.
+                if not self._waiting and self._waits is not None:
+                    self._waits(f"{self._address} ({line.trouble})")
+                self._waiting = True
 
     async def _watch(self) -> None:
         """Wait until the connection has ended; send pings meanwhile."""
