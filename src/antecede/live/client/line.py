@@ -24,7 +24,7 @@ from antecede.server.client import ClientLine
 from antecede.server.connections import Connection
 from antecede.topology import Address
 from antecede.topology.file import is_name
-from antecede.wire import TEMPORARY, AnyPart
+from antecede.wire import TEMPORARY
 
 if TYPE_CHECKING:
     from antecede.live.keys import Credentials
@@ -63,6 +63,8 @@ class TcpLine:
         self.accepted = bus.accepted
         self.refused = bus.refused
         self.delivered = bus.delivered
+        self.received = self._line.received
+        self.writable = self._line.flush
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -123,15 +125,9 @@ class TcpLine:
         self._line.opened(connection)
         return self
 
-    def received(self, parts: list[AnyPart]) -> None:
-        self._line.received(parts)
-
     def closed(self, reason: str, now: float) -> None:
         self._line.closed(reason, now)
         self._closed.set()
-
-    def writable(self) -> None:
-        self._line.flush()
 
     # Reports of the line; the bus gets the others directly.
 
