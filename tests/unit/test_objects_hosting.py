@@ -12,7 +12,8 @@ from antecede.errors import ObjectError
 from antecede.objects import Call, CallFailed, ReplicatedObject, operation, operations_of, relation_of
 from antecede.objects.hosting import hosting, state_in
 from antecede.objects.model import initial
-from antecede.objects.replay import Outcome, compute
+from antecede.objects.replay import Outcome, compute, run
+from antecede.objects.state import Live
 
 
 class Entry(msgspec.Struct):
@@ -171,12 +172,15 @@ def test_a_nested_call_waits_goes_on_and_may_fail() -> None:
 
 
 def test_what_others_of_the_root_do_within_a_call_is_seen_after_it() -> None:
-    def between(number: int, state: dict[str, Any]) -> dict[str, Any]:
-        assert state_in(Book, "book", state)["tags"] == {"copied"}
-        return _computed(state, "book.tag", 5, "between").state
+    live = Live(_kind)
+    live.load(initial(_kind))
 
-    outcome = compute(_kind, initial(_kind), "book.copy", ("book",), [(True, None)], between)
-    assert state_in(Book, "book", outcome.state)["tags"] == {"copied", "between", "answered"}
+    def between(number: int) -> None:
+        assert (number, state_in(Book, "book", live.dump())["tags"]) == (1, {"copied"})
+        assert run(live, "book.tag", (5, "between")).answer == (True, None)
+
+    assert run(live, "book.copy", ("book",), [(True, None)], between).answer is not None
+    assert state_in(Book, "book", live.dump())["tags"] == {"copied", "between", "answered"}
 
 
 def test_asynchronous_operations_are_refused() -> None:

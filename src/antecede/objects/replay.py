@@ -200,18 +200,11 @@ def compute(
     name: str,
     arguments: Sequence[Any],
     answers: Sequence[Answer] = (),
-    between: Callable[[int, State], State] | None = None,
 ) -> Outcome:
-    """Compute an operation from a given state, which stays as it is; ``between(n, state)`` is what others did to the
-    object within its n-th call."""
+    """Compute an operation from a given state, which stays as it is."""
     live = Live.copying(kind)
     live.load(state)
-
-    def inside(number: int) -> None:
-        if between is not None:
-            live.load(between(number, live.dump()))
-
-    outcome = run(live, name, arguments, answers, inside)
+    outcome = run(live, name, arguments, answers)
     failed = outcome.answer is not None and not outcome.answer[0]
     outcome.state = state if failed else live.dump()
     return outcome
@@ -244,12 +237,6 @@ def _drive(
             call = program.send(copied(value)) if went_well else program.throw(CallFailed(value))
     except StopIteration as stop:
         return True, stop.value
-
-
-def kept(value: Any) -> Any:
-    """Return a value as it comes back from a disk or from another object: a tuple becomes a list. Raise if it is not
-    plain."""
-    return msgspec.msgpack.decode(msgspec.msgpack.encode(value))
 
 
 def _run_instance(live: Live, one: Instance, between: Callable[[int], None] | None = None) -> Outcome:
