@@ -4,6 +4,7 @@ An identity has one Ed25519 key, for its certificate and for its proof. The two 
 the proof sign contents that begin differently. Files with private keys can be read by their owner only.
 """
 
+import json
 import os
 import stat
 from datetime import UTC, datetime, timedelta
@@ -156,8 +157,8 @@ def table(identity: Identity) -> str:
     name = f'"{identity.name}"' if "." in identity.name else identity.name
     lines = [f"\n[{FOLDERS[identity.role]}.{name}]", f"keys = {keys_text(identity.keys)}"]
     if identity.certificates:
-        lines.append(f"certificates = {_texts(identity.certificates)}")
-    lines += [f"{key} = {_texts(patterns)}" for key, patterns in permissions.items()]
+        lines.append(f"certificates = {json.dumps(identity.certificates)}")
+    lines += [f"{key} = {json.dumps(patterns)}" for key, patterns in permissions.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -171,10 +172,6 @@ def _key_text(key: Key) -> str:
         return f'"{key.public}"'
     when = datetime.fromtimestamp(key.expires, UTC)
     return f'{{ key = "{key.public}", expires = {when:%Y-%m-%dT%H:%M:%SZ} }}'
-
-
-def _texts(values: tuple[str, ...]) -> str:
-    return "[" + ", ".join(f'"{value}"' for value in values) + "]"
 
 
 def _pem(key: PrivateKey) -> bytes:

@@ -157,8 +157,8 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
         lines += ["[servers]", *(f'{_key(server)} = "{address}"' for server, address in self.servers.items())]
         lines += ["", "[domains]"]
         for domain in self.domains:
-            members = ", ".join(f'"{server}"' for server in domain.servers)
-            lines.append(f"{_key(domain.name)} = {{ servers = [{members}], order = {json.dumps(domain.order)} }}")
+            members, order = json.dumps(domain.servers), json.dumps(domain.order)
+            lines.append(f"{_key(domain.name)} = {{ servers = {members}, order = {order} }}")
         seconds, plain = self.reactions.seconds, limits.reaction_seconds_max
         if self.module is not None or seconds != plain:
             lines += ["", "[application]"]
@@ -171,8 +171,7 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
             hold += self.reactions.keys(agent.name)
             lines.append(f'{_key(agent.name)} = {{ server = "{agent.server}", class = "{agent.kind}"{hold} }}')
         for one in self.objects:
-            holders = ", ".join(f'"{server}"' for server in one.servers)
-            lines.append(f'{_key(one.name)} = {{ servers = [{holders}], class = "{one.kind}" }}')
+            lines.append(f'{_key(one.name)} = {{ servers = {json.dumps(one.servers)}, class = "{one.kind}" }}')
         if self.metrics:
             lines += ["", "[metrics]"]
         lines += [f'{_key(server)} = "{str(page).removeprefix("tcp://")}"' for server, page in self.metrics.items()]
