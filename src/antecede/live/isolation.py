@@ -69,11 +69,6 @@ class Isolated:
         self._news = b""
         """A topology that the worker must learn before its next batch."""
 
-    @property
-    def pid(self) -> int | None:
-        """The process of the worker, if there is one."""
-        return None if self._process is None else self._process.pid
-
     def renewed(self, other: "Isolated") -> "Isolated":
         """Return the isolated agent after a change of the topology: this one, if its class is the same, with the other
         one's settings; its worker learns the topology before its next batch. Otherwise the other one."""
