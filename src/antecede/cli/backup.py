@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
         must be stopped. Do not copy the directories of running servers by hand: copies of different moments do not fit
         together.
 
-        Exit 0: done. 1: the backup was made, and its check failed. 2: it could not be made, and nothing is left of it.
+        Exit 0: done. 1: the backup was made, but its check failed. 2: it could not be made; no files are left.
         """
         from antecede import __version__, limits
         from antecede.backups import NewBackup

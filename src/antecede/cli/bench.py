@@ -237,7 +237,7 @@ def register(app: typer.Typer) -> None:
     @bench.command()
     def paper000(
         servers: str = typer.Option("10,20,30,50,75,100,150", help="Numbers of servers, separated by commas."),
-        shapes: str = typer.Option("flat,bus", help="Organisations to measure: flat, bus, daisy, tree, star."),
+        shapes: str = typer.Option("flat,bus", help="Shapes of topologies to measure: flat, bus, daisy, tree, star."),
         order: str = typer.Option("matrix", help="The order in every domain; the paper's is matrix or updates."),
         sends: int = typer.Option(100, min=4, help="Messages to one agent, one after the other."),
         broadcasts: int = typer.Option(20, min=4, help="Messages to the agents of all servers."),

@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> None:
-        """List the clients that the servers know, with the number of their publishes and of letters that wait."""
+        """List the clients that the servers know, with the numbers of their publishes and of waiting letters."""
         clients = [one for one in _listed(where, keys) if not (away and one["connected"])]
         if as_json:
             print(json.dumps(clients, indent=2))

@@ -13,7 +13,7 @@ from antecede.cli.options import JSON, TOPOLOGY
 from antecede.errors import UsageError
 
 _out = typer.Option(None, "--out", metavar="DIR", help="The folder of keys. Default: credentials/ beside the topology.")
-_access = typer.Option(None, "--access", metavar="FILE", help="Default: access.toml beside the topology.")
+_access = typer.Option(None, "--access", metavar="FILE", help="Access file. Default: access.toml beside the topology.")
 _days = typer.Option(365.0, "--days", min=0.0, max=3_650.0, help="Days until keys and certificates expire.")
 _name = typer.Argument(..., metavar="NAME", help="An identity; ROLE/NAME if several have this name.")
 _clients = typer.Option([], "--client", metavar="NAME", help="A client; may be repeated.")
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
             None,
             "--system",
             metavar="NAME",
-            help="Certificates have names spiffe://NAME/role/name. Default: the name of the topology file.",
+            help="NAME in the names of certificates, spiffe://NAME/role/name. Default: the topology file's name.",
         ),
         out: str | None = _out,
         access: str | None = _access,
@@ -71,7 +71,7 @@ def register(app: typer.Typer) -> None:
         access: str | None = _access,
         as_json: bool = JSON,
     ) -> None:
-        """Revoke the keys of an identity. When the servers have read access.toml, its sessions end."""
+        """Revoke the keys of an identity. Its sessions end when the servers have read access.toml again."""
         _Issue(topology, out, access, as_json).revoke(name, old)
 
     @group.command("show")

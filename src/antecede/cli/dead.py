@@ -24,7 +24,7 @@ class Filters(NamedTuple):
     type_: str = typer.Option("", "--type", metavar="NAME", help="Only notifications of this type.")
     reason: str = typer.Option("", "--reason", metavar="TEXT", help="Only letters whose reason contains this text.")
     older: float | None = typer.Option(
-        None, "--older", metavar="SECONDS", help="Only letters that died at least this long ago."
+        None, "--older", metavar="SECONDS", help="Only letters that died at least SECONDS ago."
     )
 
     @property
@@ -45,7 +45,7 @@ _filters = Filters()
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="Letters that their agents could not react to.")
+    group = typer.Typer(no_args_is_help=True, help="Letters that their agents could not handle.")
     app.add_typer(group, name="dead")
 
     @group.command("list")
@@ -88,7 +88,7 @@ def register(app: typer.Typer) -> None:
         print(json.dumps(one_letter(where, keys, "dead-show", letter), indent=2))
 
     for name, does in (
-        ("replay", "Send dead letters again, as new letters to the agents that could not react."),
+        ("replay", "Send dead letters again, as new letters to the agents that could not handle them."),
         ("bury", "Remove dead letters from the list for good."),
     ):
         _many(group, name, does)
@@ -128,7 +128,7 @@ def _many(group: typer.Typer, name: str, does: str) -> None:
     def command(
         where: str = WHERE,
         letter: str | None = typer.Argument(None, metavar="ID", help="A dead letter's id, as listed."),
-        every: bool = typer.Option(False, "--all", help="All that fit the filters; without filters, all."),
+        every: bool = typer.Option(False, "--all", help="All letters that match the filters; without filters, all."),
         filters: Filters = _filters,
         keys: Keys = KEYS,
     ) -> None:

@@ -26,7 +26,7 @@ PANELS = {
 
 FIRST_STEPS = (
     "First steps: antecede demo shows what order is. antecede simulate --order none --trace run.jsonl makes a trace, "
-    "antecede report run.jsonl judges it. antecede COMMAND --help has examples."
+    "then antecede report run.jsonl judges it. antecede COMMAND --help shows examples of a command."
 )
 
 EXAMPLES = {
@@ -133,7 +133,7 @@ EXAMPLES = {
     "verify": [
         "antecede verify run.jsonl",
         "antecede verify data --order fifo,causal,total --json",
-        "antecede verify 's3a://bucket/run/*.parquet' --master spark://host:7077",
+        "antecede verify s3://bucket/run-17/ --master spark://host:7077",
     ],
     "version": ["antecede version", "antecede version --json"],
 }

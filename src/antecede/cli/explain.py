@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
 
         A message is late if a message that depends on it arrived first. The chain begins at the sender, with the late
         message or a later one, and reaches the receiver before the late message does. You see one of the shortest
-        chains. antecede verify counts the late deliveries; the first are those with the smallest index at their
+        chains. antecede verify counts the late deliveries; --first N explains those with the smallest index at their
         receiver.
 
         By significant order, a message is late if a message that had to wait for it was received first. Each step of

@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
             None,
             "--program",
             metavar="FILE",
-            help="A file with lines: processes P…, and send M FROM -> TO[,TO…] [after K]: after K deliveries at FROM. "
+            help="A file with lines: processes P…, and send M FROM -> TO[,TO…] [after K] (after K deliveries at FROM). "
             "Only these sends are tried.",
         ),
         guarantee: str = typer.Option(

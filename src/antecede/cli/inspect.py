@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
     def inspect(
         log: str = typer.Argument(metavar="LOG|BACKUP", help="The data directory of a server, or a backup."),
         verify: bool = typer.Option(
-            False, "--verify", help="Of a backup: check all files, recover all servers, compare the links between them."
+            False, "--verify", help="For a backup: check files, recover all servers, compare the links between them."
         ),
         groups: bool = typer.Option(False, "--groups", help="Also list the commit groups."),
         records: bool = typer.Option(False, "--records", help="Also list the records."),
@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
         ),
         as_json: bool = JSON,
     ) -> int:
-        """Read the log of a server without changing it: segments, groups, records, snapshots, checksums, torn tail.
+        """Read the log of a server without changing it: segments, groups, records, snapshots, checksums, a torn end.
 
         The log of a server is always checked; a backup only with --verify.
 

@@ -67,12 +67,12 @@ def register(app: typer.Typer) -> None:
         strict: bool = typer.Option(False, "--strict", help="Also exit 1 if a declared conflict never occurred."),
         as_json: bool = JSON,
     ) -> int:
-        """Check the declared conflicts: search for operations whose order matters although they are not declared.
+        """Check the declared conflicts: search for operations whose order matters although no conflict is declared.
 
-        Two operations conflict if the two orders of applying them can differ in the final state or in an answer.
-        Hypothesis searches for a state and arguments where they differ, and simplifies them.
+        Two operations conflict if the final state or an answer can depend on which of them is applied first.
+        Hypothesis searches for a state and arguments for which this is so, and simplifies them.
 
-        Exit code 1 if an undeclared pair differs: replicas would diverge. A declared pair that never differs is
+        Exit code 1 if an undeclared pair conflicts: replicas would diverge. A declared pair that never differs is
         reported too: it causes unnecessary waiting. No search can prove that two operations are compatible.
         """
         from antecede.objects.search import classes_in, pairs_of, search

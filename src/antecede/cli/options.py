@@ -37,14 +37,14 @@ _credentials = typer.Option(
     None,
     "--credentials",
     metavar="DIR",
-    help="A folder of antecede credentials. Default: credentials/ beside the topology, if access.toml is there too.",
+    help="A folder from antecede credentials. Default: credentials/ beside the topology, if access.toml is there too.",
 )
 
 
 class Keys(NamedTuple):
     """How a command identifies itself to servers."""
 
-    token_file: str | None = typer.Option(None, metavar="FILE", help="The servers' token.")
+    token_file: str | None = typer.Option(None, metavar="FILE", help="A file with the servers' token.")
     authority: str | None = _authority
     credentials: str | None = _credentials
 
@@ -52,32 +52,32 @@ class Keys(NamedTuple):
 class Serving(NamedTuple):
     """The options of every server."""
 
-    durability: str = typer.Option("disk", help="disk (survives a power cut), os (a kill) or memory (nothing).")
-    token_file: str | None = typer.Option(None, metavar="FILE", help="A token that clients and peers must present.")
+    durability: str = typer.Option("disk", help="disk (survives a power cut), os (survives a kill), memory (nothing).")
+    token_file: str | None = typer.Option(
+        None, metavar="FILE", help="A file with the token that clients and peers must send."
+    )
     certificate: str | None = typer.Option(None, metavar="FILE", help="TLS: the certificate of the servers (PEM).")
-    key: str | None = typer.Option(None, metavar="FILE", help="TLS: its key (PEM).")
+    key: str | None = typer.Option(None, metavar="FILE", help="TLS: the key of the certificate (PEM).")
     authority: str | None = _authority
     credentials: str | None = _credentials
     access: str | None = typer.Option(
         None,
         metavar="FILE",
-        help="Who may do what. Default: access.toml beside the topology, if there is one. SIGHUP: read it again.",
+        help="Who may do what. Default: access.toml beside the topology, if it exists. It is read again on SIGHUP.",
     )
     insecure: bool = typer.Option(
         False, "--insecure", help="Allow connections from other machines in plain text, without TLS."
     )
     trace: bool = typer.Option(False, "--trace", help="Record a trace; check it with antecede verify DIR.")
     keep_trace: str | None = typer.Option(
-        None, metavar="TIME", help="Delete files of the trace older than this, such as 30d."
+        None, metavar="TIME", help="Delete trace files that are older than this, such as 30d."
     )
     keep_trace_size: str | None = typer.Option(
         None, metavar="SIZE", help="While the trace exceeds this size, such as 20GB, delete its oldest files."
     )
-    keep_log: str | None = typer.Option(
-        None, metavar="TIME", help="Keep the log for this time, even if it is not needed."
-    )
+    keep_log: str | None = typer.Option(None, metavar="TIME", help="Keep old log segments for this time, such as 7d.")
     keep_log_size: str | None = typer.Option(
-        None, metavar="SIZE", help="Keep this much of the log, even if it is not needed."
+        None, metavar="SIZE", help="Keep old log segments up to this size, such as 2GB."
     )
     log: str = typer.Option("text", help="text or json, one line per event, on standard error.")
 

@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
         order: str | None = typer.Option(
             None,
             "--order",
-            help="The order of every domain. Default: that of the topology, if all have the same, else pruned.",
+            help="The order of every domain. Default: that of the topology, if its domains have the same, else pruned.",
         ),
         model: str = typer.Option("cpu", "--model", help="cpu (measured) or paper (s² for a domain of s servers)."),
         topology: str | None = typer.Option(

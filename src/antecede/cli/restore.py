@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
         Agents, mailboxes, clients, timers and messages in transit are as they were at the cut. The servers of the new
         system and those of the old one do not connect to each other.
 
-        Exit 0: done. 2: not done, and nothing is left.
+        Exit 0: done. 2: it could not be done; no files are left.
         """
         from antecede.backups import open_backup
         from antecede.backups import restore as restored

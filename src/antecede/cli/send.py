@@ -15,8 +15,8 @@ def register(app: typer.Typer) -> None:
     def send(
         topology: str = WHERE,
         to: str = typer.Argument(..., metavar="TO", help="An agent, or several separated by commas."),
-        kind: str = typer.Argument(..., metavar="TYPE", help="The notification's name."),
-        fields: str = typer.Argument("{}", metavar="JSON", help="Its fields."),
+        kind: str = typer.Argument(..., metavar="TYPE", help="The class of the notification."),
+        fields: str = typer.Argument("{}", metavar="JSON", help="The fields of the notification."),
         client: str | None = CLIENT,
         server: str | None = typer.Option(
             None, metavar="NAME", help="The server to connect to. Default: the first one."

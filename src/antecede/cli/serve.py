@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
         metrics: str | None = typer.Option(
             None,
             metavar="HOST:PORT",
-            help="Serve /metrics, /health, /live and /ready there; PORT: on loopback. Default: as in the topology.",
+            help="Serve /metrics, /health, /live and /ready there; PORT alone: on loopback. Default: the topology's.",
         ),
         until_stdin_closes: bool = typer.Option(
             False,

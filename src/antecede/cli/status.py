@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
     def status(
         where: str = WHERE,
         keys: Keys = KEYS,
-        watch: float | None = typer.Option(None, metavar="SECONDS", help="Repeat the output until Ctrl-C."),
+        watch: float | None = typer.Option(None, metavar="SECONDS", help="Repeat every SECONDS, until Ctrl-C."),
         as_json: bool = JSON,
     ) -> int:
         """Show health, links, queue depths, and what each held message waits for. Exit code 1 unless every server is
@@ -63,7 +63,7 @@ def register(app: typer.Typer) -> None:
         """Acknowledge the truncations of servers' logs, so that status no longer shows them.
 
         When a server starts after a power cut, it removes an unfinished write from the end of its log. Nothing in it
-        was confirmed to anybody. A disk that loses its newest data can look the same, so check the disk first.
+        was confirmed to a client or a peer. A disk that loses new data can look the same, so check the disk first.
         """
         from antecede.cli.live import Access, addresses, ask_server
 

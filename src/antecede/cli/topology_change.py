@@ -35,7 +35,7 @@ def add_to(group: typer.Typer) -> None:
         ),
         dry_run: bool = typer.Option(False, "--dry-run", help="Only show what would change, pause or be refused."),
         drop: bool = typer.Option(
-            False, "--drop", help="Lose the letters of agents that are removed, and the clients of removed servers."
+            False, "--drop", help="Allow the loss of letters of removed agents, and of clients of removed servers."
         ),
         keys: Keys = KEYS,
         as_json: bool = JSON,
@@ -44,7 +44,7 @@ def add_to(group: typer.Typer) -> None:
 
         States, letters, timers and questions stay with their agents. Servers for which something changes must run; the
         others may be down, and learn the change when they connect. Start new servers with NEW first (`antecede serve
-        NEW --server NAME`), they wait until they are added. --dry-run shows what pauses, and which servers are needed.
+        NEW --server NAME`); they wait until they are added. --dry-run shows what pauses, and which servers are needed.
 
         If the command is killed, run it again: it finishes the change, or begins again. If you do not run
         it again, the servers continue as before after some seconds, unless the change was already decided.
@@ -84,7 +84,7 @@ def add_to(group: typer.Typer) -> None:
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> int:
-        """Show the topologies that were in force, and a change that is not finished. Exit code 1 if a server of the
+        """Show the topologies that were in force, and any unfinished change. Exit code 1 if a server of the
         topology does not answer."""
         silent: dict[str, str] = {}
         if data is not None:

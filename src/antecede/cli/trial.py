@@ -53,7 +53,7 @@ _rounds, _schedules = _Rounds(), _Schedules()
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
-        no_args_is_help=True, help="Test real servers on this machine with faults, and check their data."
+        no_args_is_help=True, help="Test real and simulated servers with faults, and check the results."
     )
     app.add_typer(group, name="trial", hidden=True)
 
@@ -81,7 +81,7 @@ def register(app: typer.Typer) -> None:
         ),
         round_: int = typer.Option(5, "--round", min=1, help="Rounds until the logs are checked."),
         servers: int = typer.Option(8, "--servers", min=4, max=64, help="Number of servers."),
-        kills: float = typer.Option(1.0, "--kills", min=0, max=3, help="About how many kills there are per change."),
+        kills: float = typer.Option(1.0, "--kills", min=0, max=3, help="Average number of kills per change."),
         options: _Rounds = _rounds,
     ) -> int:
         """Change the topology of running servers under load, with kills of servers and of the command.
@@ -137,7 +137,7 @@ def register(app: typer.Typer) -> None:
         nice: int = _nice,
         as_json: bool = JSON,
     ) -> int:
-        """Kill random servers under calls of replicated objects; every answered call counts once at all replicas.
+        """Kill random servers while clients call objects; every answered call must take effect once at all replicas.
 
         Exit 0: no errors. 1: errors; the folder is kept.
         """
@@ -196,11 +196,11 @@ def register(app: typer.Typer) -> None:
             2_000, "--strangers", min=0, max=50_000, help="Number of unknown addresses that connect again and again."
         ),
         memory: int = typer.Option(1_024, "--memory", min=1, metavar="MIB", help="Fail if a server uses more memory."),
-        p99: float = typer.Option(100.0, "--p99", metavar="MS", help="Fail if the p99 of the probes is larger."),
+        p99: float = typer.Option(100.0, "--p99", metavar="MS", help="Fail if the p99 of the probes exceeds this."),
         folder: str | None = _folder,
         as_json: bool = JSON,
     ) -> int:
-        """Overload two servers, beside an absent subscriber, an isolated handler that blocks, and strangers.
+        """Overload two servers, with an absent subscriber, an isolated handler that blocks, and connecting strangers.
 
         Exit 0: memory and the p99 of other agents are within their bounds, and nothing accepted is lost. 1: otherwise.
         """

@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
         ),
         user: str = typer.Option("antecede", metavar="NAME", help="The user that runs the servers."),
         output: str | None = typer.Option(
-            None, "--output", "-o", metavar="DIR", help="Write the units there. Default: print them."
+            None, "--output", "-o", metavar="DIR", help="Write the units to this folder. Default: print them."
         ),
         command: str | None = typer.Option(
             None, metavar="PATH", help="The antecede command. Default: the one that runs now."
