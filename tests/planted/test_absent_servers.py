@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from antecede.server import agreement, changing, participation
+from antecede.server import AgentServer, changing, participation, peering
+from antecede.server.agreement import refusal_of
 from antecede.server.change_items import Committed, Learned
 from antecede.server.lessons import Lessons
 from antecede.server.organisation import Organisation
@@ -19,6 +20,7 @@ from antecede.simulator.servers.changes import ChangeWorld
 from antecede.simulator.servers.changes_random import journey
 from antecede.simulator.servers.changing_world import FAULTS, ChangingWorld
 from antecede.topology import change as topology_change
+from antecede.wire import ServerHello
 from helpers.changing import MILD, found_by
 
 Patch = pytest.MonkeyPatch
@@ -95,6 +97,11 @@ def test_frames_that_flow_before_the_lesson(monkeypatch: Patch) -> None:
     """Whole servers: the hellos agree about all shared domains, and the numbers of the changes are not compared."""
     monkeypatch.setattr(Lessons, "are_due_to", lambda self, hello: False)
     monkeypatch.setattr(Lessons, "are_due_from", lambda self, hello: False)
-    monkeypatch.setattr(agreement, "_behind", lambda machine, hello, epoch: None)
+
+    def uncounted(machine: AgentServer, shared: Any, hello: ServerHello, *more: Any) -> Any:
+        same = msgspec.structs.replace(hello, change=machine.organisation.change)
+        return refusal_of(machine, shared, same, *more)
+
+    monkeypatch.setattr(peering, "refusal_of", uncounted)
     faults = msgspec.structs.replace(FAULTS, seconds=4.0)
     found_by(lambda seed: ChangingWorld(seed, MILD, faults, 0.02, 0.8).play(60))

@@ -31,20 +31,20 @@ def test_held_packet_that_is_acknowledged(caught: Caught, monkeypatch: pytest.Mo
 
 
 def test_accepted_packet_that_is_never_acknowledged(caught: Caught, monkeypatch: pytest.MonkeyPatch) -> None:
-    carry_out = MessageConsumer._carry_out
+    perform = MessageConsumer.perform
 
     def forgetful(self: MessageConsumer, effects: Effects, now: float) -> None:
-        carry_out(self, [effect for effect in effects if not isinstance(effect, Accept)], now)
+        perform(self, [effect for effect in effects if not isinstance(effect, Accept)], now)
 
-    monkeypatch.setattr(MessageConsumer, "_carry_out", forgetful)
+    monkeypatch.setattr(MessageConsumer, "perform", forgetful)
     caught(Lamport, "undelivered", "twice", "error", budget=50, faults=True)
 
 
 def test_restart_without_what_was_not_acknowledged(caught: Caught, monkeypatch: pytest.MonkeyPatch) -> None:
     restore = Link.restore
 
-    def empty(self: Link, snapshot: bytes, decode: Callable[[bytes], Any], now: float) -> None:
-        restore(self, snapshot, decode, now)
+    def empty(self: Link, snapshot: bytes, now: float) -> None:
+        restore(self, snapshot, now)
         self._bodies.clear()
 
     monkeypatch.setattr(Link, "restore", empty)

@@ -46,10 +46,14 @@ class Hands:
             if address not in quotas.handed:
                 del self._moved[address]
             elif now - since > limits.client_return_seconds and (address not in connected or address in quotas.crowded):
-                del self._moved[address], quotas.handed[address]
+                self._give_up(address)
                 if address in connected:
                     stalled.append(address)
         return stalled
+
+    def _give_up(self, address: str) -> None:
+        del self._moved[address]
+        self._quotas.handed.pop(address, None)
 
 
 STALLED: Final = (f"no letter was handled for {limits.client_return_seconds:g} s, and the mailbox is full", "stalled")
