@@ -114,7 +114,9 @@ class Oversight:
     def looked(self) -> None:
         """The server did its regular work; if it was quiet, its log must soon vouch for its last group."""
         server, now = self._server, self._server.world.now
-        quiet = server.store.durable == server.store.last and now - self.appended_at > 2 * limits.witness_after_seconds
+        # The last witness may have been written just before the last record, and the next one comes only after a while.
+        since = self.appended_at + limits.witness_seconds + 2 * limits.witness_after_seconds
+        quiet = server.store.durable == server.store.last and now > since
         if quiet and now - self._vouched_at > 2 * limits.witness_seconds:
             self._vouched_at = now
             server.later(4 * server.commit_seconds, self._vouched, server.store.last)
