@@ -84,19 +84,21 @@ def register(app: typer.Typer) -> None:
         """Reset a domain after one of its servers has lost its data, and accept the loss.
 
         All members of the domain must be running. Unacknowledged messages are sent again. If a server had already
-        received one but could not acknowledge it, it gets the message twice.
+        received one but could not acknowledge it, it gets the message twice. Therefore the command is refused (exit
+        code 2) if no link of the domain is stopped and all members were reset equally often.
         """
         from antecede.cli.live import Access, ask_server
         from antecede.cli.organisation import read_topology
+        from antecede.server.resetting import next_generation
 
         topology = read_topology(file)
         if domain not in topology.organisation.domains:
             raise UsageError(f"{file} has no domain {domain}")
-        members = [topology.servers[server] for server in topology.domain(domain).servers]
+        members = {server: topology.servers[server] for server in topology.domain(domain).servers}
         access = Access(file, "operator", *keys)
-        known = [ask_server(address, access, "status")["domains"][domain]["generation"] for address in members]
-        for address in members:
-            print(json.dumps(ask_server(address, access, "forget", domain, str(max(known) + 1))))
+        generation = next_generation(domain, {name: ask_server(at, access, "status") for name, at in members.items()})
+        for address in members.values():
+            print(json.dumps(ask_server(address, access, "forget", domain, str(generation))))
 
     @group.command("make")
     def make(

@@ -1,9 +1,9 @@
 """A server that lost its data: its disk is empty, or an older copy was put back.
 
 Its peers remember messages that it has lost, so it must not continue with them as if nothing had happened: the link
-between them stops, and ``status`` shows it. An operator then resets the domains of the server. From then on, every
-message is delivered once again. If the disk that was lost turns up later and is put back, it belongs to an earlier life
-of the domain, and no server accepts it.
+between them stops, and ``status`` shows it. An operator then resets those domains of the server in which data was
+lost; the reset of the others is refused. From then on, every message is delivered once again. If the disk that was lost
+turns up later and is put back, it belongs to an earlier life of the domain, and no server accepts it.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,6 +13,8 @@ from antecede.simulator.servers.world import ServerWorld
 
 _patience_seconds = 25.0
 """The time after which every peer has been dialed, however often it refused."""
+
+_said = {True: "reset", False: "not reset"}
 
 Probe = Callable[[], Callable[[], int]]
 """Sends a message to an agent, and returns a function that counts its deliveries."""
@@ -38,7 +40,10 @@ def lost_data(world: ServerWorld, name: str, copy: dict[str, bytes], probe: Prob
     world.pass_time(_patience_seconds)
     found = list(_unnoticed(world, name, forgot))
     for domain in world.plan.topology.domains_of(name):
-        world.reset_domain(domain)
+        members = [world.servers[member] for member in world.plan.topology.domains[domain].servers]
+        reset, lost = world.operators.reset_lost(domain, members), domain in dict(forgot)
+        if reset != lost:
+            found.append(f"{name} lost {'' if lost else 'nothing of '}domain {domain}, which was {_said[reset]}")
     for client in world.clients.values():
         if client.home is server and not client.over:
             client.restart()

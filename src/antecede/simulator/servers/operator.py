@@ -7,6 +7,7 @@ from antecede import wire
 from antecede.access.model import OPERATOR
 from antecede.errors import AntecedeError, ClosedError, OverloadError, UsageError
 from antecede.server.operator import OperatorRequest
+from antecede.server.resetting import next_generation
 from antecede.simulator.servers.keys import Identities
 from antecede.simulator.servers.network import End, Loop, connect
 from antecede.simulator.servers.server import SimulatedServer
@@ -79,9 +80,20 @@ class Operators:
 
         self.request(server, command, [key], answered)
 
+    def reset_lost(self, domain: str, members: list[SimulatedServer]) -> bool:
+        """Reset a domain at all its members, unless none of its links is stopped; return whether it is reset."""
+        try:
+            generation = next_generation(domain, {one.name: one.core.operations.status() for one in members})
+        except UsageError:
+            return False
+        self._forget(domain, members, generation)
+        return True
+
     def reset(self, domain: str, members: list[SimulatedServer]) -> None:
-        """Reset a domain at all its members."""
-        generation = 1 + max(server.machine.channel.consumers[domain].generation for server in members)
+        """Reset a domain at all its members, although it needs none: each obeys the command by itself."""
+        self._forget(domain, members, 1 + max(one.machine.channel.consumers[domain].generation for one in members))
+
+    def _forget(self, domain: str, members: list[SimulatedServer], generation: int) -> None:
 
         def answered(document: Any, error: AntecedeError | None) -> None:
             if error is not None:

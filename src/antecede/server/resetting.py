@@ -1,0 +1,61 @@
+"""The operator's part of a reset of a domain: whether it is right, and the next generation.
+
+A reset is for a domain in which a server has lost data. It sends all unacknowledged messages again, and so repeats
+those that were received already. Therefore it needs a reason, which the members' states show: a link of the domain is
+stopped, or the members were reset different numbers of times (an old copy was put back, or a reset was interrupted).
+No member alone knows this: the link between two others may be stopped.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from antecede.errors import UsageError
+
+
+class _Link(msgspec.Struct, frozen=True):
+    connected: bool
+
+
+class _Domain(msgspec.Struct, frozen=True):
+    generation: int
+    links: dict[str, _Link]
+
+
+class _Stopped(msgspec.Struct, frozen=True):
+    domain: str
+
+
+class _Status(msgspec.Struct, frozen=True):
+    """The fields of a server's status that are needed here."""
+
+    domains: dict[str, _Domain]
+    stopped: list[_Stopped]
+
+
+def next_generation(domain: str, statuses: Mapping[str, object]) -> int:
+    """Return the generation with which a domain starts again, or refuse the reset. ``statuses``: the answers of all
+    members to ``status``."""
+    found = {server: _read(server, domain, status) for server, status in statuses.items()}
+    generations = {status.domains[domain].generation for status in found.values()}
+    stopped = any(one.domain == domain for status in found.values() for one in status.stopped)
+    if not stopped and len(generations) == 1:
+        apart = [
+            f"{server} with {peer}"
+            for server, status in found.items()
+            for peer, link in status.domains[domain].links.items()
+            if server < peer and not link.connected
+        ]
+        hint = f"; not connected: {', '.join(apart)} (lost data is noticed when servers connect)" if apart else ""
+        raise UsageError(f"domain {domain} must not be reset: none of its links is stopped{hint}")
+    return max(generations) + 1
+
+
+def _read(server: str, domain: str, status: object) -> _Status:
+    try:
+        read = msgspec.convert(status, _Status)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"unreadable status of server {server}: {error}") from None
+    if domain not in read.domains:
+        raise UsageError(f"server {server} is not in domain {domain}")
+    return read
