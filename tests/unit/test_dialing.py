@@ -1,4 +1,5 @@
-"""How often a server dials a peer that does not let it in, counted in simulated time; and the pauses between tries."""
+"""How often a server dials a peer that does not let it in, counted in simulated time; the pauses between tries; claims
+of strangers."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -13,7 +14,9 @@ from antecede.errors import OverloadError
 from antecede.live.application import plan_of
 from antecede.live.logs import ServerLog
 from antecede.server import AgentServer
+from antecede.server.admission import Admission
 from antecede.server.agreement import CHANGING
+from antecede.server.entry import Entry
 from antecede.server.guard import Guard
 from antecede.server.inquiries import CODE
 from antecede.server.pauses import Backoff, is_last_try, pause_after
@@ -58,11 +61,11 @@ class _Connection:
         return lambda *given, **named: None
 
 
-def _peering(name: str) -> Peering:
+def _peering(name: str, token: str = "") -> Peering:
     machine = AgentServer(name, plan_of(_file), int(name[1:]))
     machine.begin(_file.epoch)
     log = ServerLog(name)
-    peering = Peering(machine, _file.epoch, "", Guard(Authoriser(), None, None, log), log, lambda: 0.5)
+    peering = Peering(machine, _file.epoch, "", Guard(Authoriser(token=token), None, None, log), log, lambda: 0.5)
     peering.attach(_Driver())  # type: ignore[arg-type]
     return peering
 
@@ -82,8 +85,13 @@ def _dials(peering: Peering, meet: Callable[[Dialed], None]) -> list[float]:
 
 
 def _hello(**other: Any) -> wire.ServerHello:
-    two = _peering("s2")
-    return msgspec.structs.replace(two.hello(two.peers["s1"]), **other)
+    return _hello_of("s2", **other)
+
+
+def _hello_of(name: str, **other: Any) -> wire.ServerHello:
+    peering = _peering(name)
+    (peer,) = peering.peers.values()
+    return msgspec.structs.replace(peering.hello(peer), **other)
 
 
 def test_a_peer_that_closes_every_connection_is_dialed_less_and_less_often() -> None:
@@ -179,3 +187,39 @@ def test_handlers_have_a_number_of_tries() -> None:
     assert [pause_after(number) for number in tries] == [0.1, 0.2, 0.4, 0.8]
     assert not any(map(is_last_try, tries))
     assert is_last_try(limits.reaction_tries_max)
+
+
+def _entry(peering: Peering) -> Entry:
+    nobody: Any = None
+    return Entry(peering.guard, peering, nobody, nobody, ServerLog("s2"), Admission())
+
+
+def _greet(entry: Entry, hello: wire.ServerHello) -> _Connection:
+    connection = _Connection(1)
+    entry.opened(connection, 0.0).received([hello])
+    return connection
+
+
+def test_a_stranger_with_a_wrong_token_does_not_change_the_state_of_the_peer() -> None:
+    two = _peering("s2", "secret")
+    entry = _entry(two)
+    peer = two.peers["s1"]
+    true = _hello_of("s1", token="secret")
+    assert not _greet(entry, msgspec.structs.replace(true, token="wrong")).open
+    assert not two.refusals
+    assert peer.claim == "wrong token (127.0.0.1 claims to be s1)", "it may be s1 itself"
+    real = _greet(entry, true)
+    assert real.open
+    assert not peer.claim
+    assert not _greet(entry, msgspec.structs.replace(true, token="wrong")).open
+    # This stranger has the token, or needs none.
+    assert not _greet(entry, msgspec.structs.replace(true, version=999, oldest=999)).open
+    assert peer.connection is real
+    assert not peer.claim
+    assert not two.refusals
+
+
+def test_a_peer_with_another_topology_is_remembered_while_it_is_not_connected() -> None:
+    two = _peering("s2")
+    assert not _greet(_entry(two), _hello_of("s1", version=999, oldest=999)).open
+    assert "999" in two.refusals["s1"]

@@ -194,26 +194,27 @@ class Incoming:
         entry, connection = self._entry, self.connection
         who = self._identify(SERVER, part.token)
         stranger = who if isinstance(who, Refusal) else entry.guard.authoriser.refusal(who, LINK, part.server)
-        if stranger is not None and entry.guard.keyring is not None:
+        if stranger is not None:
             self._refuse_stranger(SERVER, part.server, stranger)
+            self._note_claim(part.server, stranger)
             return
-        if stranger is None and entry.peering.decide(part):
+        if entry.peering.decide(part):
             self._refused = True
             connection.close("the topology changes", code=CODE)
             return
         lessons = entry.peering.lessons
-        if stranger is None and lessons.are_due_to(part):
+        if lessons.are_due_to(part):
             self._refused = True
             lessons.give(part, connection, dialed=False)
             return
-        if stranger is None and lessons.are_due_from(part):
+        if lessons.are_due_from(part):
             if lessons.expect(part, connection, dialed=False):
                 self._teacher = part.server
             else:
                 self._refused = True
             return
-        refusal = stranger or entry.peering.refusal(part)
-        if refusal is not None and stranger is None and entry.peering.inquiries.answers(part, refusal):
+        refusal = entry.peering.refusal(part)
+        if refusal is not None and entry.peering.inquiries.answers(part, refusal):
             self._refused = True
             entry.peering.inquiries.answer(part, connection, refusal)
         elif refusal is not None:
@@ -289,6 +290,14 @@ class Incoming:
         claims = f"{role[:16]} {name[:64]}"
         self._entry.guard.refused_stranger(self.connection.remote, claims, refusal, self._who)
         self._refuse(refusal)
+
+    def _note_claim(self, name: str, refusal: Refusal) -> None:
+        """Let the status show that an end with a wrong token claims to be a peer, if that peer is not connected: it may
+        be the peer itself. Nothing else depends on this."""
+        peer = self._entry.peering.peers.get(name)
+        if peer is not None and peer.connection is None and self._entry.guard.keyring is None:
+            host = self.connection.remote.rpartition(":")[0]
+            peer.claim = f"{refusal.reason} ({host} claims to be {name})"
 
     def _refuse(self, refusal: Refusal) -> None:
         self._refused = True

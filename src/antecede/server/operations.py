@@ -187,7 +187,8 @@ class Operations:
             "trace": self.trace(),
             "domains": {name: self._domain(name) for name in machine.channel.consumers},
             "stopped": stopped,
-            "refused": dict(self._peering.refusals),
+            "refused": {one.name: one.claim for one in self._peering.peers.values() if one.claim}
+            | self._peering.refusals,
             "unreachable": {name: one.status(self._driver.now) for name, one in self._peering.unreachable.items()},
             "clients": {
                 "here": sessions.names,

@@ -56,6 +56,8 @@ class Peer:
         """How often a connection was made: all but the first are reconnections."""
         self.bye = ""
         """The reason that the other end gave for closing the connection."""
+        self.claim = ""
+        """The last refusal since the last connection of an end that claims to be this server, without a proof."""
         self.dial_at: float | None = None
         """The time to dial; None: not now."""
         self.backoff = Backoff()
@@ -63,6 +65,7 @@ class Peer:
     def begin(self) -> None:
         """Forget what was written to an earlier connection."""
         self.ready = False
+        self.claim = ""
         self.deferred.clear()
         self.newest.clear()
 

@@ -381,7 +381,7 @@ class Peering:
             self.refusals[peer.name] = reason
 
     def refuse(self, name: str, connection: Connection, refusal: Refusal) -> None:
-        """Close a server's connection, with the reason."""
+        """Close a server's connection, with the reason. It is kept unless another connection of that server is open."""
         reason = refusal.reason
         if refusal.code == CHANGING:
             connection.close(reason, code=CODE)
@@ -390,7 +390,7 @@ class Peering:
             # A name that no peer has is only what the other end claims.
             named: dict[str, Any] = {"peer": name} if name in self.peers else {"claims": name[:64]}
             self._log.warning("peer-refused", **named, remote=connection.remote, code=refusal.code, reason=reason)
-        if name in self.peers:
+        if name in self.peers and self.peers[name].connection in (None, connection):
             self.refusals[name] = reason
         connection.close(reason, final=True, code=refusal.code)
 
