@@ -58,3 +58,23 @@ def test_no_server_answers(topology: str, monkeypatch: pytest.MonkeyPatch, capsy
     ]
     assert run(["client", "list", "tcp://127.0.0.1:9"]) == 2
     assert capsys.readouterr().err == "antecede: no answer from tcp://127.0.0.1:9\n"
+
+
+@pytest.mark.parametrize("command", ["client remove", "client unsubscribe", "dead drop"])
+def test_clients_of_a_removed_server_are_at_another_one(
+    command: str, topology: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(topology).write_text(Path(topology).read_text() + '[moved]\ns3 = "s2"\n')
+    asked: set[tuple[int, str]] = set()
+
+    def ask(address: Address, access: Any, name: str, *arguments: str) -> Any:
+        asked.add((address.port, arguments[0]))
+        return {"server": "s2", "dropped": 1, "left": 0}
+
+    monkeypatch.setattr(dead_pages, "ask_server", ask)
+    more = ["news"] if command.endswith("unsubscribe") else []
+    assert run([*command.split(), topology, "keeper@s3", *more]) == 0
+    assert asked == {(2, "keeper@s3")}
+    capsys.readouterr()
+    assert run([*command.split(), topology, "keeper@s4", *more]) == 2
+    assert "expected NAME@SERVER with one of s1, s2, s3" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from antecede.cli.dead import Filters
-from antecede.cli.live import Access, addresses, ask_server
+from antecede.cli.live import Access, addresses, ask_server, moved_servers
 from antecede.cli.options import Keys
 from antecede.cli.progress import bar
 from antecede.errors import AntecedeError, ClosedError, MissingError, OverloadError, RefusedError, UsageError
@@ -25,6 +25,7 @@ class Servers:
     def __init__(self, where: str, keys: Keys) -> None:
         self.access = Access(where, "operator", *keys)
         self.addresses = addresses(where)
+        self._moved = moved_servers(where)
         self.down: dict[str, str] = {}
         self.answered = 0
 
@@ -75,11 +76,13 @@ class Servers:
             raise ClosedError(next(iter(self.down.values())) if len(self.down) == 1 else "no server has answered")
 
     def home(self, client: str) -> str:
-        """Return the name of a client's server among these."""
+        """Return the name of a client's server among these. The clients of a removed server are at another one."""
         name, _, server = client.rpartition("@")
+        server = self._moved.get(server, server)
         alone = len(self.addresses) == 1 and next(iter(self.addresses)).startswith("tcp://")
         if not name or (server not in self.addresses and not alone):
-            raise UsageError(f"client {client!r}: expected NAME@SERVER with one of {', '.join(self.addresses)}")
+            known = ", ".join([*self.addresses, *self._moved])
+            raise UsageError(f"client {client!r}: expected NAME@SERVER with one of {known}")
         return server if server in self.addresses else next(iter(self.addresses))
 
 

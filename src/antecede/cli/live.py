@@ -133,6 +133,15 @@ def addresses(where: str) -> dict[str, Address]:
     return read_topology(where).servers
 
 
+def moved_servers(where: str) -> dict[str, str]:
+    """Return the removed servers of a topology file, each with the server that has its clients."""
+    if where.startswith("tcp://"):
+        return {}
+    from antecede.cli.organisation import read_topology
+
+    return dict(read_topology(where).moved)
+
+
 def address_of(where: str, server: str | None) -> Address:
     """Return the address of a server of a topology; by default of the first one."""
     servers = addresses(where)
