@@ -1,6 +1,7 @@
 """SIGTERM: nothing more is taken, what is under way comes to an end, a snapshot is kept, exit 0; twice: at once."""
 
 import asyncio
+import os
 import signal
 import socket
 import subprocess
@@ -147,3 +148,26 @@ def test_servers_end_with_the_command_that_started_them(cluster: Callable[..., A
 def _listens(world: Any, server: str) -> bool:
     with socket.socket() as one:
         return one.connect_ex(("127.0.0.1", world.ports[server])) == 0
+
+
+def test_hangups_without_an_access_file(cluster: Callable[..., Any]) -> None:
+    """One is logged and ignored, by ``up`` and its servers; if the terminal was closed, it is a graceful stop."""
+    world = cluster({"A": ["s1"]}, {"echo": ("s1", "live_agents:Echo")})
+    terminal, stdin = os.openpty()
+    command = [sys.executable, "-m", "antecede", "up", str(world.file)]
+    with (world.folder / "up.log").open("ab") as log:
+        up = subprocess.Popen(command, stdin=stdin, stderr=log, env=world.environment, start_new_session=True)
+    try:
+        os.close(stdin)
+        world.until(lambda: "ready: s1" in world.log("up"), "it is ready")
+        up.send_signal(signal.SIGHUP)
+        world.until(lambda: "reload-ignored" in world.log("up"), "the server has read it")
+        assert up.poll() is None
+        os.close(terminal)
+        up.send_signal(signal.SIGHUP)
+        assert up.wait(20) == 0
+    finally:
+        up.kill()
+        up.wait()
+    assert "this server has no access file" in world.log("up")
+    assert world.log("up").rstrip().splitlines()[-1].split()[4] == "stopped"

@@ -40,7 +40,8 @@ def register(app: typer.Typer) -> None:
 
         The line "ready" comes when all servers are started and connected. If a server cannot start or fails, all are
         stopped, and the last line names the cause. Without --data all data is lost when the servers stop. With
-        access.toml, SIGHUP makes all servers read it again. Exit code 0 if all stopped gracefully.
+        access.toml, SIGHUP makes all servers read it again; without it they ignore SIGHUP. Exit code 0 if all stopped
+        gracefully.
         """
         from antecede.cli.amounts import check_serving
         from antecede.cli.live import check_folder
@@ -103,7 +104,7 @@ async def _run(
     kept: bool,
     reloads: bool,
 ) -> int:
-    from antecede.live.process import stopping_signals
+    from antecede.live.process import stopping_signals, terminal_watch
 
     servers = console.servers
     processes: dict[str, asyncio.subprocess.Process] = {}
@@ -118,8 +119,9 @@ async def _run(
 
     for number in stopping_signals():
         loop.add_signal_handler(number, stop)
+    closed = terminal_watch() if not reloads else lambda: False
+    loop.add_signal_handler(signal.SIGHUP, lambda: stop() if closed() else _tell(processes, signal.SIGHUP))
     if reloads:
-        loop.add_signal_handler(signal.SIGHUP, lambda: _tell(processes, signal.SIGHUP))
         console.say("reloads", f"to read access.toml again: kill -HUP {os.getpid()}")
     for place, server in enumerate(servers):
         command = [sys.executable, "-m", "antecede", "serve", topology, "--server", server]

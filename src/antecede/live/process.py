@@ -5,7 +5,8 @@ written, and the exit code is 0. A second signal ends it at once; its log is the
 disk or a failed step is exit code 2. If SIGINT was ignored when the process started, it stays ignored: shells start
 background processes in this way, and Ctrl-C is then meant for other processes.
 
-With an access file, SIGHUP makes a server read it again. Without one, SIGHUP ends the process as usual.
+With an access file, SIGHUP makes a server read it again. Without one, SIGHUP is logged and ignored, unless it comes
+because the terminal of the process was closed: then it stops the server.
 
 A server that ``antecede up`` started ends with it, however ``up`` ends. The server's standard input is a pipe that only
 ``up`` could write to, and never does; the system closes it when ``up`` ends. (Linux can send a signal at the parent's
@@ -62,6 +63,14 @@ def stopping_signals() -> list[signal.Signals]:
     return [signal.SIGTERM] if ignored else [signal.SIGTERM, signal.SIGINT]
 
 
+def terminal_watch() -> Callable[[], bool]:
+    """Return a function that returns whether the terminal of this process was closed since this call. A process that
+    was started to ignore SIGHUP survives its terminal."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    terminals = [] if ignored else [number for number in range(3) if os.isatty(number)]
+    return lambda: not all(map(os.isatty, terminals))
+
+
 def _await_end_of_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
     """Stop the server when standard input ends. This is a thread, so that a handler that blocks cannot prevent it."""
     while os.read(0, 4_096):
@@ -103,8 +112,8 @@ async def serve(
     if until_stdin_closes:
         Thread(target=_await_end_of_input, args=(loop, stop), name="stdin", daemon=True).start()
     started: list[ServerRuntime] = []
-    if options.get("security") is not None:
-        loop.add_signal_handler(signal.SIGHUP, _reload, started)
+    closed = terminal_watch() if options.get("security") is None else lambda: False
+    loop.add_signal_handler(signal.SIGHUP, lambda: stop() if closed() else _reload(started))
     raise_limit()
     runtime = ServerRuntime(topology, server, data, **options)
     page: MetricsPage | None = None

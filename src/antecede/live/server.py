@@ -204,6 +204,8 @@ class ServerRuntime:
         """Read the access file again, if there is one."""
         if self._security is not None:
             self._security.reload(self.core)
+        else:
+            self.log.warning("reload-ignored", reason="this server has no access file")
 
     async def start(self) -> None:
         """Listen, and continue where the log ended."""
