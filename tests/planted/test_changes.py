@@ -14,7 +14,7 @@ from antecede.engine import Engine
 from antecede.engine.belongings import Belongings
 from antecede.server import changing, organisation, participation
 from antecede.server.change_items import Committed
-from antecede.server.changing import Command
+from antecede.server.change_requests import Command
 from antecede.server.organisation import Organisation
 from antecede.server.participation import Participant
 from antecede.server.projection import Projection

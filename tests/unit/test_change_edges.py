@@ -14,7 +14,8 @@ from antecede.errors import AntecedeError, OverloadError, TopologyError
 from antecede.live.client.changing import RunningServers
 from antecede.server import AgentServer, Input, Refused
 from antecede.server.change_items import Abandoned, Committed, Paused, Staged
-from antecede.server.changing import BusyServerError, Command, Outcome, Wait, Wish, carry_out
+from antecede.server.change_requests import Command
+from antecede.server.changing import BusyServerError, Outcome, Wait, Wish, carry_out
 from antecede.server.dead_letters import DeadLetters
 from antecede.server.items import Published, Reacted
 from antecede.server.participation import Participant

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from antecede.cli.options import JSON, KEYS, Keys
+from antecede.crashes import print_error
 from antecede.errors import ClosedError, RefusedError, UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ def add_to(group: typer.Typer) -> None:
     def apply(
         new: str = typer.Argument(..., metavar="NEW", help="The topology file to put in force (TOML)."),
         old: str | None = typer.Option(
-            None, "--from", metavar="OLD", help="The topology in force: needed for data of older versions."
+            None,
+            "--from",
+            metavar="OLD",
+            help="The topology in force: refused if another one is. Needed for data of older versions.",
         ),
         data: str | None = typer.Option(
             None, metavar="DIR", help="Change stopped servers, with their data directories below this folder."
@@ -62,12 +66,12 @@ def add_to(group: typer.Typer) -> None:
         find_beside(new)
         if not 1 <= limit <= 3_600:
             raise UsageError(f"--limit {limit:g}: expected 1 to 3600 seconds")
+        wish = _wish(file, dry=dry_run, drop=drop, limit_seconds=limit, basis="" if before is None else before.epoch)
         if data is None:
             access = Access(new, "operator", *keys)
-            wish = _wish(file, dry=dry_run, drop=drop, limit_seconds=limit)
             outcome = _on_servers(carry_out(wish), [file, before], access)
         else:
-            outcome = change_directories(data, _wish(file, dry=dry_run, drop=drop), before, _Told())
+            outcome = change_directories(data, wish, before, _Told())
         if as_json:
             print(json.dumps(document(outcome, file), indent=2))
         else:
@@ -186,8 +190,16 @@ def _end(decision: str, topology: str | None, data: str | None, keys: Keys, as_j
         access = Access(_given(topology), "operator", *keys)
         outcome = _on_servers(end_change(_wish(file, resolve=decision)), [file], access)
     if as_json:
-        print(json.dumps({"change": outcome.number, "epoch": outcome.old.epoch}, indent=2))
+        ended = [{"change": number, "state": state} for number, state in outcome.ended.items()]
+        told = {"change": outcome.number, "epoch": outcome.old.epoch, "ended": ended, "silent": list(outcome.absent)}
+        print(json.dumps(told, indent=2))
     else:
+        for number, state in outcome.ended.items():
+            print(f"{state}: change {number}")
+        if not outcome.ended:
+            print("nothing to end: no change was in progress")
+        for server in outcome.absent:
+            print(f"{server} does not answer; if it takes part in a change, it learns the decision from the others")
         print(f"in force: change {outcome.number}, epoch {outcome.old.epoch}")
 
 
@@ -206,8 +218,16 @@ def _on_servers(steps: "Steps", files: "list[TopologyFile | None]", access: "Acc
     from antecede.live.client.changing import RunningServers
 
     known = [file for file in files if file is not None]
-    servers = RunningServers(known, access.token, access.tls, access.keyring, _Told())
-    return asyncio.run(servers.drive(steps))
+    told = _Told()
+    servers = RunningServers(known, access.token, access.tls, access.keyring, told, told.slow)
+    try:
+        return asyncio.run(servers.drive(steps))
+    except KeyboardInterrupt:
+        if servers.begun:
+            print_error(
+                f"change {servers.begun} is in progress: run the same command again, or end it: antecede topology abort"
+            )
+        raise
 
 
 class _Told:
@@ -221,6 +241,10 @@ class _Told:
         if self._shown and text != self._last:
             self._last = text
             print(f"antecede: {text}", file=sys.stderr, flush=True)
+
+    def slow(self, text: str) -> None:
+        """Report that a server does not answer, also if nobody watches."""
+        print_error(text)
 
 
 def document(outcome: "Outcome", new: "TopologyFile") -> dict[str, Any]:
@@ -267,7 +291,7 @@ def _report(outcome: "Outcome", new: "TopologyFile") -> None:
         print(f"{leave} server, with {waiting} letter{'' if waiting == 1 else 's'}")
     pauses = ", ".join(outcome.change.region)
     print(f"pauses until its letters have arrived: {pauses}" if pauses else "nothing pauses")
-    if outcome.state == "planned":
+    if outcome.change.needed:
         print(f"must run: {', '.join(outcome.change.needed)}")
     for refusal in outcome.refusals:
         print(f"refused: {refusal}")

@@ -46,6 +46,7 @@ change_bytes_max: Final = 1024 * 1024 * 1024
 change_idle_seconds_max: Final = 15.0
 change_ask_seconds: Final = 2.0
 change_command_seconds_max: Final = 60.0
+change_look_seconds_max: Final = 15.0
 removed_seconds: Final = 10.0
 """One topology file. Servers of one topology, and its domains. Servers of a drawn topology: more cannot be read.
 Changes of the topology that a server remembers: one per day for years. The number of a change: one per second for a
@@ -54,7 +55,8 @@ an epoch: 16 hexadecimal digits today. The name of a server, a domain or an agen
 A page of what agents take along; what they take along to one server, which keeps it in memory: four times the letters
 that its mailboxes may hold. How long a server waits for the next command of a change before it resumes: commands come
 every tenth of a second, unless a server imports something large. The time between two questions about a decision. How
-long one command may take. How long a removed server stays, so that its clients learn the new address."""
+long one command may take. How long a command may take that only looks, or gives a change up: a server that needs longer
+hangs. How long a removed server stays, so that its clients learn the new address."""
 
 simulated_delay_seconds_max: Final = 1_000_000
 """One gap or delay of a simulated run: eleven days. Longer draws are cut to it."""

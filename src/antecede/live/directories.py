@@ -19,7 +19,8 @@ from antecede.recording.gathering import is_data_directory
 from antecede.recording.segments import next_indices, recorded_topology
 from antecede.server import AgentServer, Input
 from antecede.server.change_items import Committed, Epoch, Learned, Organised, Staged
-from antecede.server.changing import Command, Outcome, Wait, Wish, carry_out
+from antecede.server.change_requests import Command
+from antecede.server.changing import Outcome, Wait, Wish, carry_out
 from antecede.server.draining import drain
 from antecede.server.items import decode_record, joined, pieces_of
 from antecede.server.participation import Participant

@@ -15,6 +15,29 @@ Names = Annotated[list[Name], Meta(max_length=limits.topology_servers_max)]
 """The names of servers."""
 
 
+class Command(msgspec.Struct, frozen=True):
+    """A command to one server."""
+
+    server: str
+    name: str
+    arguments: tuple[str, ...] = ()
+    patient: bool = False
+    """Whether to wait for a server that does not answer: the change is decided."""
+
+    @property
+    def seconds_max(self) -> float:
+        """How long its answer may take."""
+        quick = self.name in ("change-look", "change-lesson", "change-abandon")
+        return limits.change_look_seconds_max if quick else limits.change_command_seconds_max
+
+    @property
+    def begins(self) -> int:
+        """The number of the change that is in progress from this command on; 0: none."""
+        if self.name == "change-stage":
+            return read_stage(self.arguments[0]).change
+        return read_attempt(self.arguments[0])[0] if self.name in ("change-pause", "change-commit") else 0
+
+
 class Stage(msgspec.Struct, frozen=True):
     """The new topology, as every server gets it."""
 

@@ -33,18 +33,8 @@ from typing import TypeVar
 import msgspec
 
 from antecede.errors import AntecedeError, DecidedError, OverloadError, TopologyError
-from antecede.server.change_requests import Stage, View, attempt_of, read_view
+from antecede.server.change_requests import Command, Stage, View, attempt_of, read_view
 from antecede.topology import Change, TopologyFile, parse_topology, plan_change
-
-
-class Command(msgspec.Struct, frozen=True):
-    """A command to one server."""
-
-    server: str
-    name: str
-    arguments: tuple[str, ...] = ()
-    patient: bool = False
-    """Whether to wait for a server that does not answer: the change is decided."""
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -71,6 +61,8 @@ class Outcome(msgspec.Struct, frozen=True):
     """The agents and clients that moved or were removed, each with the number of its letters."""
     absent: tuple[str, ...] = ()
     """The servers that did not take part, and learn the change when they connect."""
+    ended: dict[int, str] = {}
+    """Changes that were in progress and are not any more: ``abandoned`` or ``finished``."""
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -93,6 +85,8 @@ class Wish(msgspec.Struct, frozen=True):
     """How long letters may wait until everything in transit has arrived; then the change is abandoned."""
     resolve: str = ""
     """The decision about a change whose coordinator is lost: ``commit`` or ``abandon``."""
+    basis: str = ""
+    """The epoch of the topology that must be in force; empty: any."""
 
 
 _Result = TypeVar("_Result")
@@ -125,10 +119,11 @@ def carry_out(wish: Wish, without: frozenset[str] = frozenset()) -> Steps:
     """Make a change. ``without``: servers that went away or were busy during an earlier try, and are not asked any
     more."""
     views, old = yield from _survey(wish, without)
+    ended: dict[int, str] = {}
     if any(view.staged for view in views.values()):
         yield from _wait_for_others(wish, views)
         views, old = yield from _survey(wish, without)
-        yield from _finish(views, wish)
+        ended = yield from _finish(views, wish)
         views, old = yield from _survey(wish, without)
     unable: dict[str, str] = {}
     for _ in views:
@@ -139,6 +134,7 @@ def carry_out(wish: Wish, without: frozenset[str] = frozenset()) -> Steps:
         unable = yield from _teach(views, old, behind)
         views, old = yield from _survey(wish, without)
     outcome, leader = _examined(wish, views, old, unable)
+    outcome = msgspec.structs.replace(outcome, ended=ended)
     change, absent = outcome.change, outcome.absent
     if wish.dry or outcome.state != "planned":
         return outcome
@@ -187,7 +183,7 @@ def _examined(wish: Wish, views: dict[str, View], old: TopologyFile, unable: dic
     members = [view for view in parties if view.server in old.servers]
     letters = {one: count for view in members for one, count in view.leaving.items()}
     silent = [server for server in absent if server in change.needed and server not in views]
-    refusals = [f"server {server} does not answer, and must take part in this change" for server in silent]
+    refusals = [_why_silent(server, old, wish.new) for server in silent]
     if not wish.dry:
         # A dry run teaches nothing, so it does not know whether these can learn.
         late = [view for view in behind.values() if view.server in change.needed]
@@ -199,7 +195,9 @@ def _examined(wish: Wish, views: dict[str, View], old: TopologyFile, unable: dic
         state = "unchanged"
     else:
         obstacles = [one for view in members for one in view.obstacles]
-        refusals = [*change.refusals, *refusals, *obstacles]
+        other = f"the topology in force has epoch {old.epoch}, and --from has {wish.basis}: look at the change again"
+        basis = [other] if wish.basis not in ("", old.epoch) else []
+        refusals = [*basis, *change.refusals, *refusals, *obstacles]
     state = "refused" if refusals else state
     head = (state, old, change, leader.change, leader.system or wish.system)
     return Outcome(*head, tuple(refusals), letters, absent), leader
@@ -246,12 +244,14 @@ def _teach(views: dict[str, View], old: TopologyFile, behind: dict[str, View]) -
 
 
 def end_change(wish: Wish) -> Steps:
-    """End a change that was begun: abandon it, or finish it if it was decided. ``wish.new`` is not put in force."""
+    """End a change that was begun: abandon it, or finish it if it was decided. ``wish.new`` is not put in force. The
+    servers that do not answer are ``absent``."""
     views, old = yield from _survey(wish)
-    yield from _finish(views, wish)
-    views, old = yield from _survey(wish)
+    ended = yield from _finish(views, wish)
+    views, old = yield from _survey(wish, frozenset(server for server in old.servers if server not in views))
     leader = max((view for view in views.values() if view.server in old.servers), key=lambda view: view.change)
-    return Outcome("done", old, plan_change(old, old), leader.change, leader.system)
+    silent = tuple(server for server in old.servers if server not in views)
+    return Outcome("done", old, plan_change(old, old), leader.change, leader.system, absent=silent, ended=ended)
 
 
 def _survey(wish: Wish, without: frozenset[str] = frozenset()) -> _Part[tuple[dict[str, View], TopologyFile]]:
@@ -259,7 +259,8 @@ def _survey(wish: Wish, without: frozenset[str] = frozenset()) -> _Part[tuple[di
     views = yield from _look(wish, [server for server in wish.servers if server not in without])
     old = _in_force(views)
     # Their addresses may be known only now.
-    missing = [server for server in old.servers if server not in views and server not in without]
+    asked = {server for server in wish.servers if wish.new.servers.get(server) == old.servers.get(server)}
+    missing = [server for server in old.servers if not (server in views or server in without or server in asked)]
     if missing:
         views |= yield from _look(wish, missing)
         old = _in_force(views)
@@ -322,6 +323,12 @@ def _in_force(views: dict[str, View]) -> TopologyFile:
     return agreed[0]
 
 
+def _why_silent(server: str, old: TopologyFile, new: TopologyFile) -> str:
+    if server in old.servers:
+        return f"server {server} does not answer, and must take part in this change"
+    return f"new server {server} does not answer: start it first (antecede serve {new.name} --server {server})"
+
+
 def _why_behind(view: View, newest: int, unable: dict[str, str]) -> str:
     reason = unable.get(view.server, "it has not learned them yet: try again")
     return f"server {view.server} has change {view.change}, and others have {newest}: {reason}"
@@ -336,8 +343,9 @@ def _made(views: Iterable[View], number: int, attempt: str) -> bool:
     )
 
 
-def _finish(views: dict[str, View], wish: Wish) -> _Part[None]:
-    """Finish or abandon a change that was begun: its coordinator has decided, or it has not."""
+def _finish(views: dict[str, View], wish: Wish) -> _Part[dict[int, str]]:
+    """Finish or abandon a change that was begun: its coordinator has decided, or it has not. Return which."""
+    ended: dict[int, str] = {}
     for number, id_ in sorted({(view.staged, view.attempt) for view in views.values() if view.staged}):
         parts = [view for view in views.values() if (view.staged, view.attempt) == (number, id_)]
         coordinator = next((view.coordinator for view in parts if view.coordinator), "")
@@ -360,6 +368,8 @@ def _finish(views: dict[str, View], wish: Wish) -> _Part[None]:
             yield from _all(Command(view.server, "change-commit", (attempt, "0")) for view in parts)
         else:
             yield from _all(Command(view.server, "change-abandon", (attempt,)) for view in parts)
+        ended[number] = "finished" if decided else "abandoned"
+    return ended
 
 
 def _prepare(servers: list[str], wish: Wish, change: Change, attempt: str) -> _Part[None]:

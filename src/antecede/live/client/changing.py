@@ -14,7 +14,8 @@ from antecede import limits
 from antecede.access.proof import Keyring
 from antecede.errors import AntecedeError, ClosedError, OverloadError, RefusedError
 from antecede.live.client.operator import request
-from antecede.server.changing import BusyServerError, Command, Outcome, Steps, Wait
+from antecede.server.change_requests import Command
+from antecede.server.changing import BusyServerError, Outcome, Steps, Wait
 from antecede.topology import Address, TopologyFile, parse_topology
 
 Progress = Callable[[str], None]
@@ -31,13 +32,17 @@ class RunningServers:
         tls: ssl.SSLContext | None = None,
         keyring: Keyring | None = None,
         progress: Progress = lambda text: None,
+        slow: Progress = lambda text: None,
     ) -> None:
-        """``files``: topologies that contain the servers; those of the topology in force are added."""
+        """``files``: topologies that contain the servers; those of the topology in force are added. ``slow``: reports
+        that a server does not answer for a while."""
         self._addresses: dict[str, list[Address]] = {}
         for file in files:
             self._add(file)
         self._token, self._tls, self._keyring = token, tls, keyring
-        self._progress = progress
+        self._progress, self._slow = progress, slow
+        self.begun = 0
+        """The number of the change that is in progress; 0: none."""
 
     def _add(self, file: TopologyFile) -> None:
         for server, address in file.servers.items():
@@ -57,6 +62,7 @@ class RunningServers:
                     await asyncio.sleep(asked.seconds)
                 elif asked:
                     self._progress(_doing.get(asked[0].name, asked[0].name))
+                    self.begun = 0 if asked[0].name == "change-abandon" else asked[0].begins or self.begun
                 found = await asyncio.gather(*map(self._answer, commands))
                 failures = [one for one in found if isinstance(one, AntecedeError)]
                 answers = [one for one in found if not isinstance(one, AntecedeError)]
@@ -69,6 +75,8 @@ class RunningServers:
         """Return the answer to a command, or its error; None: the server does not answer."""
         begun, trouble = monotonic(), ""
         while True:
+            late = f"server {command.server} has not answered for {_slow_seconds:g} s"
+            timer = asyncio.get_running_loop().call_later(_slow_seconds, self._slow, late)
             try:
                 return await self._ask(command)
             except OverloadError as error:
@@ -80,6 +88,8 @@ class RunningServers:
                     most = _again_seconds_max
             except AntecedeError as error:
                 return error
+            finally:
+                timer.cancel()
             if monotonic() - begun > most:
                 return None if most < _busy_seconds_max else BusyServerError(command.server, trouble)
             self._progress(f"waits for server {command.server}: {trouble}")
@@ -97,6 +107,7 @@ class RunningServers:
                     tls=self._tls,
                     keyring=self._keyring,
                     long=True,
+                    seconds_max=command.seconds_max,
                 )
             except ClosedError as error:
                 failure = error
@@ -129,6 +140,8 @@ _doing = {
 _unhurried = ("change-look", "change-history", "change-abandon")
 """Commands that are not tried again if a server does not answer."""
 _pause_seconds = 0.2
+_slow_seconds = 4.0
+"""The time after which a server that does not answer is named."""
 _again_seconds_max = 5.0
 """How long to try again while a server restarts, before the change is abandoned."""
 _busy_seconds_max = 30.0

@@ -21,9 +21,13 @@ async def request(
     tls: ssl.SSLContext | None = None,
     keyring: Keyring | None = None,
     long: bool = False,
+    seconds_max: float | None = None,
 ) -> Any:
     """Send a request to a server; return the document that it answers with. ``keyring``: the operator's identity, for
-    servers with an access file. ``long``: whether the request is long, or may take long."""
+    servers with an access file. ``long``: whether the request is long, or may take long. ``seconds_max``: how long the
+    answer may take, if not as long as usual."""
+    usual = limits.change_command_seconds_max if long else limits.hello_seconds_max
+    patience = usual if seconds_max is None else seconds_max
     answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     # If this request is cancelled, its error is of no interest.
     answer.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -40,10 +44,10 @@ async def request(
         return OperatorRequest(connection, wire.Request(token, command, list(arguments)), answered, keyring, long=long)
 
     try:
-        await dial(opened, address.host, address.port, tls)
-        async with asyncio.timeout(limits.change_command_seconds_max if long else limits.hello_seconds_max):
+        async with asyncio.timeout(patience):
+            await dial(opened, address.host, address.port, tls)
             return await answer
     except TimeoutError:
-        raise ClosedError(f"no answer from {address}") from None
+        raise ClosedError(f"no answer from {address}: nothing within {patience:g} s") from None
     except OSError as error:
         raise ClosedError(f"no answer from {address}: {why_unreached(error)}") from None

@@ -18,7 +18,8 @@ from antecede.errors import AntecedeError
 from antecede.link import Ack, Frame, Hello
 from antecede.orders import parse
 from antecede.server import AgentServer, FromPeer, Input, Plan
-from antecede.server.changing import Command, Outcome, Steps, Wait, Wish, carry_out
+from antecede.server.change_requests import Command
+from antecede.server.changing import Outcome, Steps, Wait, Wish, carry_out
 from antecede.server.learning import believes, lesson_of
 from antecede.server.participation import Participant
 from antecede.server.recovery import replay, resume

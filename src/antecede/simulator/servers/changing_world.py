@@ -16,8 +16,9 @@ from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
 from antecede.engine.host import Outcome
 from antecede.errors import AntecedeError, ClosedError, OverloadError, UnknownAgentError
-from antecede.server.changing import Command, Steps, Wait, Wish, carry_out
+from antecede.server.change_requests import Command
 from antecede.server.changing import Outcome as ChangeOutcome
+from antecede.server.changing import Steps, Wait, Wish, carry_out
 from antecede.server.lessons import UNCONFIRMED
 from antecede.server.reorganising import Adapter
 from antecede.simulator.servers.changes import plan_of
