@@ -1,11 +1,13 @@
 """Commands to servers of which some do not answer, or stop answering in the middle."""
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from antecede import limits
 from antecede.cli import dead_pages, run
 from antecede.errors import ClosedError
 from antecede.topology import Address
@@ -78,3 +80,34 @@ def test_clients_of_a_removed_server_are_at_another_one(
     capsys.readouterr()
     assert run([*command.split(), topology, "keeper@s4", *more]) == 2
     assert "expected NAME@SERVER with one of s1, s2, s3" in capsys.readouterr().err
+
+
+def test_a_port_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    """The port of the metrics page waits for a request of its own kind."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        assert run(["send", address, "counter", "Word", "--timeout", "0.2"]) == 2
+    reason = "it accepts the connection and does not answer; is this the port of a server?"
+    assert capsys.readouterr().err == f"antecede: no answer from {address}: {reason}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["http://127.0.0.1:7101"], "address 'http://127.0.0.1:7101': expected tcp://HOST:PORT"),
+        (["tcp://127.0.0.1:9", "--timeout", "0"], "--timeout 0: expected more than 0 seconds"),
+        (["tcp://127.0.0.1:9", "--timeout", "nan"], "--timeout nan: expected more than 0 seconds"),
+    ],
+)
+def test_what_send_expects(arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    where, *options = arguments
+    assert run(["send", where, "counter", "Word", *options]) == 2
+    assert capsys.readouterr().err == f"antecede: {reason}\n"
+
+
+def test_a_server_that_hangs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "hello_seconds_max", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        assert run(["status", address]) == 1
+    assert capsys.readouterr().out == f"{address}: no answer ({address}: nothing within 0.1 s)\n"

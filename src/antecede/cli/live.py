@@ -128,6 +128,8 @@ def addresses(where: str) -> dict[str, Address]:
         if not host or not port.isdecimal():
             raise UsageError(f"address {where!r}: expected tcp://HOST:PORT")
         return {where: Address(host.strip("[]"), int(port))}
+    if "://" in where:
+        raise UsageError(f"address {where!r}: expected tcp://HOST:PORT")
     from antecede.cli.organisation import read_topology
 
     return read_topology(where).servers

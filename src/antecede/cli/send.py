@@ -33,6 +33,8 @@ def register(app: typer.Typer) -> None:
         """
         from antecede.cli.live import Access, address_of, command_line
 
+        if not timeout > 0:
+            raise UsageError(f"--timeout {timeout:g}: expected more than 0 seconds")
         address = address_of(topology, server)
         try:
             document = json.loads(fields)

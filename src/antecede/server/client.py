@@ -26,7 +26,7 @@ from antecede.errors import (
     UnknownAgentError,
     UsageError,
 )
-from antecede.server.connections import CLOSED_AT_ONCE, Connection, keep_alive
+from antecede.server.connections import CLOSED_AT_ONCE, NO_WELCOME, Connection, keep_alive
 from antecede.server.pauses import Backoff
 from antecede.server.publishing import Ticket
 
@@ -176,6 +176,7 @@ class ClientLine:
     def opened(self, connection: Connection) -> "ClientLine":
         """The server answered: send the hello, or first our introduction."""
         self._connection = connection
+        self.trouble = NO_WELCOME
         if self._keyring is not None:
             self._proof = Dialing(self._keyring, connection)
             connection.send([self._proof.introduction])
@@ -238,6 +239,7 @@ class ClientLine:
                 self._connection.close(self.refusal)
             return
         self._lost_at = None
+        self.trouble = ""
         self._parts = []
         self.welcomed = True
         self._backoff.reset()
@@ -249,7 +251,8 @@ class ClientLine:
         if self.welcomed:
             self._lost_at = self._clock()
         self.welcomed = False
-        self.trouble = self.trouble or reason or CLOSED_AT_ONCE
+        known = "" if self.trouble == NO_WELCOME else self.trouble
+        self.trouble = known or reason or CLOSED_AT_ONCE
         if self.refusal and not self.closed_here:
             self._owner.gone(RefusedError(self.refusal, self._refusal_code))
         else:

@@ -16,6 +16,8 @@ NO_HELLO: Final = "no-hello"
 
 CLOSED_AT_ONCE: Final = "the server closed the connection without an answer; does it use TLS?"
 """The reason for a missing answer, if the other end gave none."""
+NO_WELCOME: Final = "it accepts the connection and does not answer; is this the port of a server?"
+"""The reason for a missing answer while the connection is open."""
 
 serials = count(1)
 """Numbers for the connections of this process."""
