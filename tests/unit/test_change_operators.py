@@ -10,6 +10,7 @@ import pytest
 
 from antecede import limits
 from antecede.cli import run
+from antecede.errors import UsageError
 from antecede.live.client.changing import RunningServers
 from antecede.server import AgentServer
 from antecede.server.change_requests import Command
@@ -72,8 +73,9 @@ def test_a_server_that_hangs_is_asked_once_and_not_for_long() -> None:
     outcome = system.drive(carry_out(system.wish(_more, dry=True)))
     assert outcome is not None
     assert (outcome.state, outcome.absent) == ("planned", ("s3",))
-    assert [(one.server, one.name) for one in system.asked] == [(f"s{number}", "change-look") for number in (1, 2, 3)]
-    assert {one.seconds_max for one in system.asked} == {limits.change_look_seconds_max}
+    looks = [one for one in system.asked if one.name == "change-look"]
+    assert [one.server for one in looks] == ["s1", "s2", "s3"]
+    assert {one.seconds_max for one in looks} == {limits.change_look_seconds_max}
     assert Command("s1", "change-abandon").seconds_max == limits.change_look_seconds_max
     assert Command("s1", "change-stage").seconds_max == limits.change_command_seconds_max
 
@@ -210,3 +212,29 @@ def test_abort_prints_what_it_has_ended(
         "ended": [{"change": 1, "state": "abandoned"}],
         "silent": ["s3"],
     }
+
+
+def test_a_dry_run_asks_the_servers_that_need_new_classes() -> None:
+    system = _System(_three)
+    outcome = system.drive(carry_out(system.wish(_more, dry=True)))
+    assert outcome is not None
+    assert outcome.state == "planned"
+    assert [one.server for one in system.asked if one.name == "change-classes"] == ["s1"]
+    steps = carry_out(system.wish(_more, dry=True))
+    looked = next(steps)
+    assert not isinstance(looked, Wait)
+    checked = steps.send([system._answer(one) for one in looked])
+    assert not isinstance(checked, Wait)
+    assert [one.name for one in checked] == ["change-classes"]
+    with pytest.raises(StopIteration) as end:
+        steps.throw(UsageError("cannot import x"))
+    assert (end.value.value.state, end.value.value.refusals) == ("refused", ("cannot import x",))
+
+
+def test_an_older_server_is_not_asked_about_classes() -> None:
+    system = _System(_three)
+    steps = carry_out(system.wish(_more, dry=True))
+    looked = next(steps)
+    assert not isinstance(looked, Wait)
+    views = [system._answer(one) for one in looked]
+    assert steps.send([None if view is None else {**view, "checks": False} for view in views]) == []

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from secrets import token_hex
@@ -243,6 +244,31 @@ def test_a_state_that_the_new_class_cannot_read(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="its state cannot be read as Named"):
             await system.apply(system.file(FLAT, {"sum": "2"}, "helpers.summing:Named"))
         await system.total("s1", "sum", 1)
+
+    played(tmp_path, play)
+
+
+def test_a_dry_run_checks_classes_and_imports_nothing_into_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fresh_agents.py").write_text("from helpers.summing import Sum\n\n\nclass Other(Sum):\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    async def play(system: System) -> None:
+        flat = system.file(FLAT, {"sum": "2"})
+        await system.start(flat)
+        for kind, reason in (
+            ("thingz:Thing", "cannot import thingz"),
+            ("fresh_agents:Missing", "module fresh_agents has no Missing"),
+            ("helpers.summing:Missing", "module helpers.summing has no Missing"),
+        ):
+            outcome = await system.apply(system.file(FLAT, {"sum": "2"}, kind), dry=True)
+            assert outcome.state == "refused"
+            assert reason in outcome.refusals[0]
+            assert outcome.refusals[0].startswith("server s2: ")
+        outcome = await system.apply(system.file(FLAT, {"sum": "2"}, "fresh_agents:Other"), dry=True)
+        assert (outcome.state, outcome.refusals) == ("planned", ())
+        assert "fresh_agents" not in sys.modules, "the server will import it as it is when the change is made"
 
     played(tmp_path, play)
 

@@ -13,6 +13,7 @@ from antecede.engine.belongings import Belongings
 from antecede.errors import AgentError, AntecedeError, TopologyError
 from antecede.live.application import Classes, agents_of, load_class, readable
 from antecede.live.isolation import isolated_agents
+from antecede.live.trying import is_imported, try_apart
 from antecede.recording.segments import next_indices
 from antecede.server.organisation import topology_in
 from antecede.server.reorganising import Adapter
@@ -33,11 +34,21 @@ class LiveChanges(Adapter):
         self._working: set[asyncio.Task[None]] = set()
 
     def prepare(self, file: TopologyFile, came: list[Belongings]) -> None:
+        self._check(file, lambda: readable(file, self._runtime.name, came, self._given))
+
+    def check(self, file: TopologyFile, came: list[Belongings]) -> None:
+        name = self._runtime.name
+        if self._given or is_imported(file, name):
+            self.prepare(file, came)
+        else:
+            self._check(file, lambda: try_apart(file, name))
+
+    def _check(self, file: TopologyFile, classes: Callable[[], None]) -> None:
         runtime = self._runtime
         if runtime.name not in file.servers:
             return
         try:
-            readable(file, runtime.name, came, self._given)
+            classes()
         except AgentError as error:
             raise AgentError(
                 f"server {runtime.name}: {error} (a running server uses the modules that it has imported already: "

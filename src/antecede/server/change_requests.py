@@ -84,6 +84,8 @@ class View(msgspec.Struct, frozen=True):
     """The agents and clients that will leave, each with the number of its letters."""
     history: History = []
     """The topologies so far, oldest first."""
+    checks: bool = False
+    """Whether the server knows ``change-classes``; older ones do not."""
 
 
 def attempt_of(change: int, attempt: str) -> str:

@@ -135,6 +135,9 @@ def carry_out(wish: Wish, without: frozenset[str] = frozenset()) -> Steps:
         views, old = yield from _survey(wish, without)
     outcome, leader = _examined(wish, views, old, unable)
     outcome = msgspec.structs.replace(outcome, ended=ended)
+    wrong = (yield from _classes(wish, views, old)) if wish.dry else []
+    if wrong:
+        outcome = msgspec.structs.replace(outcome, state="refused", refusals=(*outcome.refusals, *wrong))
     change, absent = outcome.change, outcome.absent
     if wish.dry or outcome.state != "planned":
         return outcome
@@ -201,6 +204,18 @@ def _examined(wish: Wish, views: dict[str, View], old: TopologyFile, unable: dic
     state = "refused" if refusals else state
     head = (state, old, change, leader.change, leader.system or wish.system)
     return Outcome(*head, tuple(refusals), letters, absent), leader
+
+
+def _classes(wish: Wish, views: dict[str, View], old: TopologyFile) -> _Part[list[str]]:
+    """Let servers check the classes of agents that are new there. Return the first error."""
+    every = old.module != wish.new.module
+    new = {agent.server for agent in {*wish.new.agents} - {*old.agents}}
+    asked = [name for name, view in views.items() if view.checks and (every or name in new)]
+    try:
+        yield [Command(server, "change-classes", (wish.new.text(),)) for server in asked]
+    except AntecedeError as error:
+        return [str(error)]
+    return []
 
 
 def _told(servers: list[str], moment: tuple[str, str]) -> _Part[list[str]]:

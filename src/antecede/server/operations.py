@@ -287,6 +287,9 @@ class Operations:
 
 _shown_max = 50
 _audited_chars = 200
-_only_looks = ("change-look", "change-transit", "change-ready", "change-left", "change-history", "change-lesson")
+_only_looks = (
+    *("change-look", "change-classes", "change-transit", "change-ready", "change-left"),
+    *("change-history", "change-lesson"),
+)
 argument_chars_max = message_id_chars_max + 1 + address_chars_max
 """One argument of a request. The longest is the key of a dead letter: its id and the agent's address."""

@@ -7,9 +7,10 @@ out already has no further effect.
 A command names its attempt: ``7:ab12`` is the attempt ``ab12`` to make change 7. So the commands of two operators do
 not mix: a server takes part in one attempt at a time, and refuses the commands of another one.
 
-Before ``change-stage`` and ``change-receive`` a driver must carry out their :meth:`Participant.preparation`: it imports
-classes and reads states, which may take long. Before ``change-learn`` it should, because planning a change may take
-long, too. A preparation does not use the machine, so another thread may do it.
+Before ``change-classes``, ``change-stage`` and ``change-receive`` a driver must carry out their
+:meth:`Participant.preparation`: it imports classes and reads states, which may take long. Before ``change-learn`` it
+should, because planning a change may take long, too. A preparation does not use the machine, so another thread may do
+it.
 """
 
 from base64 import b64decode, b64encode
@@ -46,6 +47,8 @@ class Participant:
         self._machine = machine
         self._change = change
         self._prepare = prepare
+        self.check = prepare
+        """Raises an error if ``prepare`` would, for a dry run."""
         self._indices = indices
         self._pages: list[bytes] = []
         self._sizes: dict[int, tuple[Belongings, int]] = {}
@@ -54,6 +57,7 @@ class Participant:
         """Returns the seconds since the last command of the attempt in progress."""
         self.commands: dict[str, tuple[int, Callable[..., Any]]] = {
             "change-look": (2, self.look),
+            "change-classes": (1, self.classes),
             "change-lesson": (0, self.lesson),
             "change-learn": (1, self.learn),
             "change-pause": (4, self.pause),
@@ -73,6 +77,10 @@ class Participant:
             new = topology_in(read_stage(arguments[0]).topology)
             stay = self._with_other_classes(new)
             return lambda: self._prepare(new, stay)
+        if name == "change-classes" and len(arguments) == 1:
+            proposed = parse_topology(arguments[0], "the new topology")
+            given = self._with_other_classes(proposed)
+            return lambda: self.check(proposed, given)
         if name == "change-learn" and len(arguments) == 1:
             return preparation(self._machine, read_lesson(arguments[0]))
         if name == "change-receive" and len(arguments) == 4 and arguments[2] == "1":
@@ -116,9 +124,14 @@ class Participant:
                 self._obstacles(new, bool(drop)),
                 {one: self._letters(one) for one in leaving_from(machine, new)},
                 organisation.history,
+                checks=True,
             )
         )
         return view
+
+    def classes(self, topology: str) -> dict[str, Any]:
+        """Answer that the classes of a topology can be used here: the preparation of this command has checked it."""
+        return {"server": self._machine.name}
 
     def lesson(self) -> dict[str, Any]:
         """Return the topology in force here, for servers that are behind."""

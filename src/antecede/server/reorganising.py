@@ -46,6 +46,11 @@ class Adapter:
         """Import the classes of the agents that will live here, and read these states; raise an error if that fails.
         Another thread may call it."""
 
+    def check(self, file: TopologyFile, came: list[Belongings]) -> None:
+        """Raise an error if ``prepare`` would raise one; for a dry run, so it should change nothing. Another thread may
+        call it."""
+        self.prepare(file, came)
+
     def indices(self, addresses: list[str]) -> dict[str, int]:
         """Return the next index of these processes in the recorded trace. Another thread may call it."""
         return {}
@@ -95,6 +100,7 @@ class Reorganising:
             *(machine, self._feed, lambda file, came: self.adapter.prepare(file, came)),
             lambda addresses: self._known_indices,
         )
+        self.participant.check = lambda file, came: self.adapter.check(file, came)
         self.participant.heard = lambda: self.deciding.idle(driver.now)
         self.deciding = Deciding(machine, self._abandon)
         self.commands = self.participant.commands
@@ -284,7 +290,7 @@ class Reorganising:
         self._driver.poke()
 
 
-_looks = ("change-look", "change-history", "change-lesson")
+_looks = ("change-look", "change-classes", "change-history", "change-lesson")
 """Commands that change nothing."""
 _unbound = (*_looks, "change-learn")
 """Commands that belong to no attempt."""

@@ -125,6 +125,7 @@ class RunningServers:
 
 _doing = {
     "change-look": "looks at the servers",
+    "change-classes": "checks the classes of agents",
     "change-lesson": "lets servers learn earlier changes",
     "change-learn": "lets servers learn earlier changes",
     "change-pause": "lets letters wait",
@@ -137,7 +138,7 @@ _doing = {
     "change-abandon": "abandons the change",
     "change-history": "asks the servers",
 }
-_unhurried = ("change-look", "change-history", "change-abandon")
+_unhurried = ("change-look", "change-classes", "change-history", "change-abandon")
 """Commands that are not tried again if a server does not answer."""
 _pause_seconds = 0.2
 _slow_seconds = 4.0
