@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -238,3 +239,19 @@ def test_an_older_server_is_not_asked_about_classes() -> None:
     assert not isinstance(looked, Wait)
     views = [system._answer(one) for one in looked]
     assert steps.send([None if view is None else {**view, "checks": False} for view in views]) == []
+
+
+def test_the_history_has_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "now.toml"
+    file.write_text(topology({"A": "1"}, {}))
+    when = datetime(2026, 5, 17, 8, 30, 1)
+    epochs = [
+        {"change": 0, "epoch": "e0", "since_ms": None},
+        {"change": 1, "epoch": "e1", "since_ms": int(when.timestamp() * 1000)},
+    ]
+    answer = {"server": "s1", "epochs": epochs, "in_progress": None}
+    monkeypatch.setattr("antecede.cli.live.ask_server", lambda *given: dict(answer))
+    assert run(["topology", "history", str(file)]) == 0
+    assert capsys.readouterr().out == "s1: 0 e0, 1 e1 (2026-05-17 08:30:01)\n"

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -100,7 +101,7 @@ def add_to(group: typer.Typer) -> None:
         else:
             for server, one in servers.items():
                 epochs = one["epochs"]
-                print(f"{server}: " + ", ".join(f"{each['change']} {each['epoch']}" for each in epochs))
+                print(f"{server}: " + ", ".join(map(_shown, epochs)))
                 if progress := one["in_progress"]:
                     print(f"{server}: change {progress['change']} is {progress['state']} and not finished")
             for server, reason in silent.items():
@@ -137,6 +138,13 @@ def add_to(group: typer.Typer) -> None:
         if decision not in ("abandon", "commit"):
             raise UsageError(f"--decision {decision}: expected abandon or commit")
         _end(decision, topology, data, keys, as_json)
+
+
+def _shown(epoch: dict[str, Any]) -> str:
+    """Return a topology of the history, with the time when it came into force, if it is known."""
+    since = epoch["since_ms"]
+    when = f" ({datetime.fromtimestamp(since / 1000):%Y-%m-%d %H:%M:%S})" if since else ""
+    return f"{epoch['change']} {epoch['epoch']}{when}"
 
 
 def _given(topology: str | None) -> str:
