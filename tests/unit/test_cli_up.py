@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from antecede.cli.up import _Console
+from antecede.cli.up import _Console, _ready
 from antecede.topology import parse_topology
+from helpers.changing import topology
 
 
 def test_a_very_long_line_is_shown_in_pieces(capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,3 +32,20 @@ def test_a_very_long_line_is_shown_in_pieces(capsys: pytest.CaptureFixture[str])
     assert "".join(line.removeprefix("s1 | ") for line in lines[2:-3]) == "x" * 300_000
     assert lines[-3:] == ["s1 | 12:00:00.000 s1 started", "antecede: ready: s1", "s1 | last �"]
     assert console.last["s1"] == "last �"
+
+
+def test_a_change_that_would_be_refused_is_not_recommended(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file from before a server was removed: its name cannot be used again."""
+    old = parse_topology(topology({"A": "123"}, {"a": 1}))
+    new = parse_topology(topology({"A": "12"}, {"a": 1}, moved="3>2"))
+    monkeypatch.setattr("antecede.live.directories.differing", lambda folder, file: new if file is old else old)
+    assert not _ready("old.toml", old, "data")
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == (
+        "antecede: this change is refused: [moved] has no s3: addresses NAME@s3 may still be in use: "
+        'expected s3 = "s2", and another name for a new server'
+    )
+    assert not _ready("new.toml", new, "data")
+    assert "to make this change: antecede topology apply new.toml --data data" in capsys.readouterr().err

@@ -53,7 +53,7 @@ def test_the_domain_before_the_place_of_a_change_pauses_if_the_route_turns_there
 
 def test_what_is_refused() -> None:
     old, new = parse_topology(WITHOUT), parse_topology(FLAT)
-    assert "addresses NAME@s5 still exist" in plan_change(old, new).refusals[0]
+    assert "addresses NAME@s5 may still be in use" in plan_change(old, new).refusals[0]
     away = topology({"A": "56"}, {"x": 5})
     assert "no server of the old topology is left" in plan_change(new, parse_topology(away)).refusals[0]
     objects = parse_topology(

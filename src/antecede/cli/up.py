@@ -67,6 +67,7 @@ def _ready(path: str, file: "TopologyFile", folder: str) -> bool:
     """Return whether the kept data has this topology. If not, say what differs, and offer the change to a person."""
     from antecede.live.directories import differing
     from antecede.server.organisation import explain
+    from antecede.topology import plan_change
 
     before = differing(folder, file)
     if before is None:
@@ -75,6 +76,10 @@ def _ready(path: str, file: "TopologyFile", folder: str) -> bool:
     print(
         f"antecede: {path} differs from the topology of the data in {folder}: {explain(before, file)}", file=sys.stderr
     )
+    refusals = plan_change(before, file).refusals
+    if refusals:
+        print(f"antecede: this change is refused: {refusals[0]}", file=sys.stderr)
+        return False
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         print(f"antecede: to make this change: {command} (--dry-run shows what moves)", file=sys.stderr)
         return False

@@ -233,7 +233,10 @@ def _refusals(old: TopologyFile, new: TopologyFile) -> Iterator[str]:
         yield "a topology with replicated objects has one domain: no domain can be added"
     for server, home in old.moved.items():
         if server not in new.moved:
-            yield f"[moved] has no {server}: addresses NAME@{server} still exist (before: {server} = {home})"
+            yield (
+                f'[moved] has no {server}: addresses NAME@{server} may still be in use: expected {server} = "{home}", '
+                f"and another name for a new server"
+            )
         elif home in new.servers and new.moved[server] != home:
             yield f"[moved] {server} = {new.moved[server]}: the addresses NAME@{server} are on {home}, which stays"
     if not set(old.servers) & set(new.servers):
