@@ -251,7 +251,7 @@ class _Told:
             print(f"antecede: {text}", file=sys.stderr, flush=True)
 
     def slow(self, text: str) -> None:
-        """Report that a server does not answer, also if nobody watches."""
+        """Report that a server does not answer, also without a terminal."""
         print_error(text)
 
 
