@@ -15,7 +15,7 @@ from antecede import limits
 from antecede.access import Access, Identity, Key, Who
 from antecede.access.audit import Audit
 from antecede.backups import Backup, NewBackup, check_backup, open_backup, restore
-from antecede.backups.folder import SavedFile, SavedServer
+from antecede.backups.folder import MARKER, NewFolder, SavedFile, SavedServer
 from antecede.backups.local import copied, locked
 from antecede.cli import run
 from antecede.errors import MissingError, OverloadError, StoreError, StoreLockedError, UsageError
@@ -110,6 +110,15 @@ def test_a_stopped_system(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     assert run(["restore", backup, str(tmp_path / "more")]) == 2
     assert not (tmp_path / "more").exists()
     victim.write_bytes(good)
+    # Also files that recovery does not read.
+    for victim in (Path(backup, "s1", "trace", "topology.toml"), Path(backup, "topology.toml")):
+        good = victim.read_bytes()
+        victim.write_bytes(good + b"# changed\n")
+        capsys.readouterr()
+        assert run(["restore", backup, str(tmp_path / "more")]) == 2
+        assert f"{victim}: {len(good) + 10} bytes, expected {len(good)}" in capsys.readouterr().err
+        assert not list(tmp_path.glob("more*"))
+        victim.write_bytes(good)
     manifest = Path(backup, "backup.json")
     text = manifest.read_text()
     manifest.write_text(text.replace(file.epoch, "0" * 16))
@@ -293,6 +302,38 @@ def test_an_interrupted_backup_does_not_look_complete(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("backup*"))
     with pytest.raises(StoreError, match="an interrupted backup"):
         open_backup(str(tmp_path / "killed.partial"))
+
+
+def test_only_the_rest_of_an_interrupted_attempt_is_removed(tmp_path: Path) -> None:
+    path, partial = tmp_path / "backup", tmp_path / "backup.partial"
+    partial.mkdir()
+    (partial / "keep").write_text("somebody else's")
+    with pytest.raises(UsageError, match=r"backup\.partial: exists, and no interrupted backup or restore left it"):
+        NewBackup(str(path)).__enter__()
+    assert (partial / "keep").read_text() == "somebody else's"
+    shutil.rmtree(partial)
+    with NewBackup(str(path)) as new:
+        (Path(new.folder("s1")) / "identity.backup").write_bytes(b"")
+        shutil.copytree(partial, tmp_path / "killed.partial")
+        # Another command with this name at the same time: the first one is not disturbed.
+        with pytest.raises(UsageError, match=r"backup: another command is making this folder$"):
+            NewFolder(str(path)).__enter__()
+        new.finish()
+    assert os.listdir(path) == ["s1"]
+    assert not partial.exists()
+    with NewBackup(str(tmp_path / "killed")) as again:
+        assert os.listdir(again.partial) == [MARKER]
+        again.finish()
+    assert os.listdir(tmp_path / "killed") == []
+    with pytest.raises(StoreError, match="nope: no such folder"):
+        open_backup(str(tmp_path / "nope"))
+
+
+def test_a_restore_onto_a_file(tmp_path: Path) -> None:
+    file = routed_topology()
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UsageError, match="file: is a file: expected the name of a new folder"):
+        _restored(Backup(str(tmp_path), manifest_of(file, {})), tmp_path / "file", file)
 
 
 def test_a_manifest_from_outside(tmp_path: Path) -> None:

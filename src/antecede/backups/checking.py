@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from antecede.backups.folder import IDENTITY, Backup, SavedFile, digest_of
+from antecede.backups.folder import IDENTITY, Backup, digest_of
 from antecede.errors import AntecedeError, StoreError
 from antecede.server import AgentServer, Plan
 from antecede.server.items import Item, decode_record
@@ -60,11 +60,11 @@ class Checked(msgspec.Struct):
 
 def check_backup(backup: Backup, plan: Plan, tell: Tell = lambda _: None) -> Checked:
     """Check everything about a backup."""
-    checked = Checked({"": list(_damaged(backup.path, [backup.manifest.topology]))}, [])
+    checked = Checked({"": list(damaged(backup))}, [])
     snapshots: dict[str, bytes] = {}
-    for server, saved in backup.manifest.servers.items():
+    for server in backup.manifest.servers:
         tell(f"checking {server}")
-        found = list(_damaged(backup.folder(server), saved.files))
+        found = list(damaged(backup, server))
         if not found:
             try:
                 recovered, incarnation = recovered_of(backup, server)
@@ -104,7 +104,12 @@ def recovered_state(
     return machine.snapshot(), decode_record(first)
 
 
-def _damaged(folder: str, files: list[SavedFile]) -> Iterator[str]:
+def damaged(backup: Backup, server: str = "") -> Iterator[str]:
+    """Yield the files of a server (empty: the topology) that are missing or do not match the manifest."""
+    manifest = backup.manifest
+    folder, files = (
+        (backup.folder(server), manifest.servers[server].files) if server else (backup.path, [manifest.topology])
+    )
     for saved in files:
         path = os.path.join(folder, saved.name)
         try:

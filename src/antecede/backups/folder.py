@@ -10,9 +10,11 @@
     BACKUP/s1/trace/…              the converted part of its trace, if it records
 
 A backup is made under the name ``BACKUP.partial``. The manifest is its last file, and the rename to its final name the
-last step. So whatever is interrupted does not look complete.
+last step. So whatever is interrupted does not look complete. While it is made, the folder is locked and has a marker:
+only a folder with the marker is cleared, and only if no other command holds the lock.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -32,6 +34,8 @@ MANIFEST = "backup.json"
 TOPOLOGY = "topology.toml"
 IDENTITY = "identity.backup"
 PARTIAL = ".partial"
+MARKER = ".unfinished"
+"""A file in a folder that ``backup`` or ``restore`` is making."""
 FORMAT = 1
 
 
@@ -106,6 +110,8 @@ def open_backup(path: str) -> Backup:
     try:
         data = Path(file).read_bytes()
     except FileNotFoundError:
+        if not os.path.isdir(path):
+            raise StoreError(f"{path}: no such folder: expected one that antecede backup made") from None
         reason = "an interrupted backup" if path.rstrip("/").endswith(PARTIAL) else "not a backup"
         raise StoreError(f"{path}: {reason}: it has no {MANIFEST}") from None
     except OSError as error:
@@ -139,14 +145,52 @@ class NewFolder:
         self.path = path.rstrip("/")
         self.partial = self.path + PARTIAL
         self._kept = False
+        self._lock = -1
 
     def __enter__(self) -> Self:
         with named(self.partial):
-            # The rest of an interrupted attempt.
-            if os.path.isdir(self.partial):
-                shutil.rmtree(self.partial)
-            os.makedirs(self.partial, mode=0o700)
+            os.makedirs(os.path.dirname(os.path.abspath(self.partial)), exist_ok=True)
+            made = not os.path.isdir(self.partial)
+            with suppress(FileExistsError):
+                os.mkdir(self.partial, 0o700)
+            self._lock = self._locked()
+            try:
+                self._clear()
+                write_new(os.path.join(self.partial, MARKER), b"antecede backup or restore is making this folder\n")
+            except BaseException:
+                if made:
+                    shutil.rmtree(self.partial, ignore_errors=True)
+                os.close(self._lock)
+                raise
         return self
+
+    def _locked(self) -> int:
+        """Lock the folder, so that nobody else makes it at the same time. A kill releases the lock."""
+        lock = os.open(self.partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Otherwise another command has finished it, or removed it, since it was opened.
+            if os.path.samestat(os.fstat(lock), os.stat(self.partial)):
+                return lock
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)
+        raise UsageError(f"{self.path}: another command is making this folder")
+
+    def _clear(self) -> None:
+        """Remove the rest of an interrupted attempt, and nothing that somebody else has put there."""
+        found = os.listdir(self.partial)
+        if found and MARKER not in found:
+            raise UsageError(f"{self.partial}: exists, and no interrupted backup or restore left it: move it away")
+        for name in sorted(found, key=lambda one: one == MARKER):
+            path = os.path.join(self.partial, name)
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path)
+            else:
+                os.unlink(path)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -154,6 +198,7 @@ class NewFolder:
         if not self._kept:
             with suppress(OSError):
                 shutil.rmtree(self.partial)
+        os.close(self._lock)
 
     def finish(self) -> None:
         """Give the folder its name; an empty folder of that name is replaced."""
@@ -162,6 +207,7 @@ class NewFolder:
                 os.rmdir(self.path)
             os.rename(self.partial, self.path)
             self._kept = True
+            os.unlink(os.path.join(self.path, MARKER))
             Files().sync_directory(os.path.dirname(os.path.abspath(self.path)))
 
 

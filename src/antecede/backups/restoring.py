@@ -1,8 +1,9 @@
 """Make a new system from a backup: one data directory for each server.
 
-All servers are recovered, and the links between them are compared, before anything is written. Then each gets a
-directory with a new incarnation, a snapshot of its state at the cut, and, if its trace can be continued, the records
-that the trace still needs. The directories are made under a temporary name; the last step renames them.
+Every file is compared with its checksum, all servers are recovered, and the links between them are compared, before
+anything is written. Then each gets a directory with a new incarnation, a snapshot of its state at the cut, and, if its
+trace can be continued, the records that the trace still needs. The directories are made under a temporary name; the
+last step renames them.
 """
 
 import os
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from antecede.backups.checking import Tell, recovered_of, recovered_state
+from antecede.backups.checking import Tell, damaged, recovered_of, recovered_state
 from antecede.backups.folder import Backup, NewFolder
 from antecede.backups.system import write_system
 from antecede.errors import StoreError, UsageError
@@ -40,13 +41,18 @@ def restore(
 ) -> dict[str, RestoredServer]:
     """Make a new system in a new folder. ``plan``, ``epoch`` and ``topology`` (text): those of the new system."""
     target = target.rstrip("/")
+    if os.path.lexists(target) and not os.path.isdir(target):
+        raise UsageError(f"{target}: is a file: expected the name of a new folder")
     if os.path.isdir(target) and os.listdir(target):
         raise UsageError(f"{target}: not empty: expected the name of a new folder")
     found: dict[str, Recovered] = {}
     snapshots: dict[str, bytes] = {}
     former: dict[str, int] = {}
     begins: dict[str, list[Item]] = {}
+    _refuse_damage(backup, "")
     for server in backup.manifest.servers:
+        tell(f"checking {server}")
+        _refuse_damage(backup, server)
         tell(f"recovering {server}")
         found[server], former[server] = recovered_of(backup, server)
         given = (found[server], server, plan, former[server], backup.manifest.epoch)
@@ -73,6 +79,12 @@ def restore(
             _copy_trace(backup.folder(server), folder, topology)
         new.finish()
     return result
+
+
+def _refuse_damage(backup: Backup, server: str) -> None:
+    """Refuse a file that is missing or damaged: recovery itself does not read all of them."""
+    for line in damaged(backup, server):
+        raise StoreError(f"{line}: the backup is damaged")
 
 
 def new_incarnations(files: Files, servers: list[str]) -> Mapping[str, int]:
