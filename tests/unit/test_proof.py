@@ -1,7 +1,7 @@
 """The proof of identity: what each end signs, and what is worth nothing elsewhere."""
 
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -9,6 +9,9 @@ import pytest
 from antecede import wire
 from antecede.access import Authoriser, Identity, Key, Refusal, Who
 from antecede.access.proof import Answering, Dialing, Keyring
+from antecede.errors import AntecedeError
+from antecede.server.client import ClientLine, LineOwner
+from antecede.server.connections import Connection
 from antecede.simulator.servers.keys import Identities
 
 
@@ -104,6 +107,85 @@ def test_another_key_and_two_keys() -> None:
     assert _code(_prove(known)) == "proven", "both are valid during a rotation"
     known.set(msgspec.structs.replace(known.access.clients["alice"], keys=(Key(spare.public),)))
     assert _code(_prove(known)) == "not-proven"
+
+
+def test_a_server_proves_itself_with_its_old_key_until_that_is_revoked() -> None:
+    """Clients that got no new list of servers yet know only the old key."""
+    known, now = _known(), [0.0]
+    before, old, new = known.access.servers, known.new_key(), known.new_key()
+    before = {**before, "s1": Identity("server", "s1", (Key(old.public, 9.0),))}
+    during = Identity("server", "s1", (Key(old.public, 9.0), Key(new.public)))
+    nonce = lambda: bytes(32)  # noqa: E731
+    alice = Keyring("client", "alice", known.new_key(), known.verify, nonce, lambda: now[0], lambda: before)
+    bob = Keyring("client", "bob", known.new_key(), known.verify, nonce, lambda: now[0], lambda: known.access.servers)
+    server = Keyring(
+        "server", "s1", new, known.verify, nonce, lambda: now[0], lambda: known.access.servers, lambda: (old,)
+    )
+
+    def proved(client: Keyring) -> str:
+        dialing = Dialing(client, _Channel())
+        challenge = Answering(server, Authoriser(known.access), _Channel(), dialing.introduction).challenge()
+        assert isinstance(challenge, wire.Challenge)
+        dialing.answer(challenge)
+        return "" if dialing.who is None else dialing.who.by
+
+    known.set(during)
+    assert (proved(alice), proved(bob)) == (old.public, old.public)
+    now[0] = 10.0
+    assert (proved(alice), proved(bob)) == ("", new.public), "the old key has expired"
+    now[0] = 0.0
+    known.set(Identity("server", "s1", (Key(new.public),)))
+    assert (proved(alice), proved(bob)) == ("", new.public), "the old key is revoked"
+
+
+class _Owner:
+    """The owner of a line, and its connection."""
+
+    name = "alice"
+    binding, certified, full = b"", (), False
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+
+    def gone(self, error: AntecedeError) -> None:
+        self.ended.append(str(error))
+
+    def send(self, parts: list[wire.Part]) -> None:
+        pass
+
+    def close(self, reason: str, final: bool = False, code: str = "") -> None:
+        pass
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+@pytest.mark.parametrize("code", ["not-proven", "revoked", "unproven-server"])
+def test_a_client_whose_credentials_were_replaced_dials_again(code: str, replaced: bool) -> None:
+    known, owner, renewals = _known(), _Owner(), [False, replaced]
+    keyring = known.keyring("client", "alice")
+    keyring.renew = lambda: renewals.pop()
+    line = ClientLine(cast(LineOwner, owner), "", lambda: None, lambda: 0.0, lambda: 0.5, keyring=keyring)
+    line.start(0.0)
+
+    def refused(now: float) -> None:
+        assert line.dials(now)
+        line.opened(cast(Connection, owner))
+        if code == "unproven-server":
+            # What follows such a part is ignored.
+            line.received([wire.Challenge(3, "s9", bytes(32), b"")])
+            line.received([wire.Challenge(3, "s9", bytes(32), b"")])
+        else:
+            line.received([wire.Bye("refused", True, code)])
+        line.closed("", now)
+
+    refused(0.0)
+    assert (line.dial_at is not None, len(owner.ended)) == ((True, 0) if replaced else (False, 1))
+    if replaced:
+        # They are the same now as when they were read.
+        assert line.dial_at is not None
+        refused(line.dial_at)
+        assert (line.dial_at, len(owner.ended)) == (None, 1)
+    else:
+        assert renewals == [False]
 
 
 def test_an_expired_key() -> None:

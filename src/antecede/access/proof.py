@@ -17,15 +17,18 @@ An identity is proved by a signature with one of its keys. If it lists certifica
 have one of these names, too. An identity with ``certificate_alone`` is proved by its certificate, which TLS has
 checked. An identity with neither keys nor ``certificate_alone`` can never be proved: this is how keys are revoked.
 
+During the rotation of a server's key, the server proves itself with the oldest of its valid keys: clients whose list of
+servers is older do not know the new one yet. So a new key is used from when the old one is revoked, or has expired.
+
 Refusals do not say whether the name or the key is wrong, so that names cannot be searched for. The log says it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from antecede import wire
 from antecede.access.authoriser import Authoriser, Who
-from antecede.access.model import ROLES, SERVER, Identity, Refusal
+from antecede.access.model import ROLES, SERVER, Identity, Key, Refusal
 
 
 class Signer(Protocol):
@@ -34,6 +37,12 @@ class Signer(Protocol):
     def sign(self, content: bytes) -> bytes:
         """Return the signature of this content; empty if a certificate alone proves the identity."""
         ...
+
+
+class EarlierKey(Signer, Protocol):
+    """A private key of this identity that another one has replaced, and that may still be valid."""
+
+    public: str
 
 
 Verify = Callable[[str, bytes, bytes], bool]
@@ -61,9 +70,12 @@ class Keyring:
         nonce: Callable[[], bytes],
         clock: Callable[[], float],
         servers: Callable[[], Mapping[str, Identity]],
+        earlier: Callable[[], Sequence[EarlierKey]] = tuple,
+        renew: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``nonce``: returns 32 random bytes. ``clock``:
-        returns seconds since 1970. ``servers``: returns the servers to trust."""
+        """``nonce``: returns 32 random bytes. ``clock``: returns seconds since 1970. ``servers``: returns the servers
+        to trust. ``earlier``: returns earlier keys of a server, oldest first. ``renew``: reads the credentials of a
+        client again, and returns whether its key or the servers to trust are others now."""
         self.role = role
         self.name = name
         self._signer = signer
@@ -71,10 +83,22 @@ class Keyring:
         self.nonce = nonce
         self.clock = clock
         self.servers = servers
+        self._earlier = earlier
+        self.renew = renew
 
     def sign(self, content: bytes) -> bytes:
-        """Return our signature of this content."""
+        """Return our signature of this content. A server signs with the oldest of its keys that is valid."""
+        earlier = self._earlier() if self.role == SERVER else ()
+        own = self.servers().get(self.name) if earlier else None
+        if own is not None:
+            valid = {key.public for key in own.keys if self._is_valid(key)}
+            for key in earlier:
+                if key.public in valid:
+                    return key.sign(content)
         return self._signer.sign(content)
+
+    def _is_valid(self, key: Key) -> bool:
+        return key.expires is None or self.clock() < key.expires
 
     def proven_by(self, identity: Identity | None, signature: bytes, content: bytes, channel: Channel) -> str:
         """Return the key or the certificate that proves an identity; empty: nothing does."""
@@ -85,9 +109,8 @@ class Keyring:
             return ""
         if identity.certificate_alone:
             return certificate
-        now = self.clock()
         for key in identity.keys:
-            if (key.expires is None or now < key.expires) and self.verify(key.public, signature, content):
+            if self._is_valid(key) and self.verify(key.public, signature, content):
                 return key.public
         return ""
 

@@ -179,7 +179,7 @@ async def command_line(address: Address, access: "Access", client: str | None, p
         patience=patience,
         waits=waits,
         resumes=resumes,
-        credentials=access.credentials,
+        credentials=None if access.credentials is None else access.credentials.folder,
     ) as bus:
         if client is None:
             bus.otherwise(lambda received: None)

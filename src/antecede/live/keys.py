@@ -2,14 +2,16 @@
 
 A folder contains ``credential.toml`` (role and name), ``key.pem`` (the private key), and for TLS ``certificate.pem``
 and ``authority.pem`` (the certificates that this end accepts must be signed by it). Clients and operators also have
-``servers.toml``: the servers to trust, as in an access file. A key of another kind than Ed25519 serves for TLS only;
-the certificate is then the proof.
+``servers.toml``: the servers to trust, as in an access file. After a rotation a server also has ``previous-key.pem``:
+it uses that key until it is revoked. A running client uses its new key when the old one is refused. A key of another
+kind than Ed25519 serves for TLS only; the certificate is then the proof.
 """
 
 import ssl
 import tomllib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from secrets import token_bytes
 from time import time
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 CREDENTIAL = "credential.toml"
 KEY = "key.pem"
+PREVIOUS_KEY = "previous-key.pem"
 CERTIFICATE = "certificate.pem"
 AUTHORITY = "authority.pem"
 SERVERS = "servers.toml"
@@ -73,6 +76,9 @@ class Credentials:
         self.folder = Path(folder)
         self.role, self.name = self._named()
         self.signer = self._signer()
+        self._newest = self.signer
+        """The key in the folder, which a client uses when its own one is refused."""
+        self._previous = self._earlier() if self.role == SERVER else ()
         self.tls = (self.folder / CERTIFICATE).exists()
         """Whether connections use TLS: the folder has a certificate."""
         self._contexts: list[ssl.SSLContext] = []
@@ -93,16 +99,23 @@ class Credentials:
             raise AccessError(f"{path}: name = {brief(name)}: expected a name")
         return role, name
 
-    def _signer(self) -> PrivateKey | None:
+    def _signer(self, name: str = KEY) -> PrivateKey | None:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-        path = self.folder / KEY
+        path = self.folder / name
         try:
             key = load_pem_private_key(_read(path).encode(), None)
         except (ValueError, TypeError) as error:
             raise AccessError(f"{path}: expected a private key in PEM, without a password: {error}") from None
         return PrivateKey(key) if isinstance(key, Ed25519PrivateKey) else None
+
+    def _earlier(self) -> tuple[PrivateKey, ...]:
+        """Return the key before the last rotation, if it is there: the access file says whether it is still valid."""
+        with suppress(AccessError):
+            if (self.folder / PREVIOUS_KEY).exists() and (key := self._signer(PREVIOUS_KEY)) is not None:
+                return (key,)
+        return ()
 
     def expect(self, role: str, name: str = "") -> None:
         """Refuse credentials of another role, or another name."""
@@ -110,13 +123,17 @@ class Credentials:
             wanted = f"those of {role} {name}" if name else f"a folder in {role}s/"
             raise AccessError(f"{self.folder}: these are the credentials of {self.role} {self.name}: expected {wanted}")
 
-    def keyring(self, servers: Callable[[], Mapping[str, Identity]] | None = None) -> Keyring:
+    def keyring(
+        self,
+        servers: Callable[[], Mapping[str, Identity]] | None = None,
+        renew: Callable[[], bool] = lambda: False,
+    ) -> Keyring:
         """Return the means to prove this identity. ``servers``: returns the servers to trust, if not those of the
-        folder."""
-        own = self._servers
-        assert servers or own, "a server trusts the servers of its access file"
-        trusted = servers or (lambda: {} if own is None else own.servers)
-        return Keyring(self.role, self.name, self, verify, lambda: token_bytes(NONCE_BYTES), time, trusted)
+        folder. ``renew``: see :class:`antecede.access.proof.Keyring`."""
+        assert servers or self._servers, "a server trusts the servers of its access file"
+        trusted = servers or (lambda: {} if self._servers is None else self._servers.servers)
+        nonce = lambda: token_bytes(NONCE_BYTES)  # noqa: E731
+        return Keyring(self.role, self.name, self, verify, nonce, time, trusted, lambda: self._previous, renew)
 
     def sign(self, content: bytes) -> bytes:
         """Return our signature of this content; empty without an Ed25519 key."""
@@ -159,6 +176,31 @@ class Credentials:
         for context in self._contexts:
             newer._load(context)
         self.signer = newer.signer
+        self._previous = newer._previous
+
+    # A client's folder may be replaced while the client runs.
+
+    def read_again(self) -> None:
+        """Use the certificate and the list of servers in the folder from now on, for new connections. Servers may not
+        know a new key yet, so it is used only if the present one is refused: see ``renew``. If the folder cannot be
+        used, for example because it is just being written, everything stays as it is."""
+        with suppress(AccessError):
+            newer = Credentials(self.folder)
+            newer.expect(self.role, self.name)
+            newer.dialing()
+            for context in self._contexts:
+                newer._load(context)
+            self._servers, self._newest = newer._servers, newer.signer
+
+    def renew(self) -> bool:
+        """Read the folder again, and use its key; return whether the key or the servers to trust are others now."""
+        before = self._marks()
+        self.read_again()
+        self.signer = self._newest
+        return self._marks() != before
+
+    def _marks(self) -> tuple[str, str]:
+        return self.signer.public if self.signer else "", self._servers.digest if self._servers else ""
 
 
 def read_access(path: str | Path) -> Access:

@@ -2,8 +2,10 @@
 
 The line dials the server, sends the hello, and dials again after a broken connection, with growing pauses, for as
 long as the client exists. A server that closes the connection for good (a wrong token, another client with the same
-name) ends the line. A temporary client closes its connection for good, and is then forgotten. If it was disconnected
-for so long that its server may have forgotten it, it gives up: publishes that it repeats might count as new.
+name) ends the line. If one of the two ends is not proved, or the client's key is revoked, and the client's credentials
+were replaced since they were read, it dials again with the new ones. A temporary client closes its connection for good,
+and is then forgotten. If it was disconnected for so long that its server may have forgotten it, it gives up: publishes
+that it repeats might count as new.
 
 The owner of a line (:class:`antecede.live.client.Bus`, or a simulated client) decides what to publish and what to do
 with letters. ``now`` and randomness are arguments.
@@ -14,7 +16,8 @@ from typing import Final, Protocol
 
 from antecede import limits, wire
 from antecede.access import Refusal
-from antecede.access.proof import Dialing, Keyring
+from antecede.access.authoriser import REVOKED
+from antecede.access.proof import NOT_PROVEN, Dialing, Keyring
 from antecede.channel.letters import Letter, uncouple
 from antecede.errors import (
     AntecedeError,
@@ -78,6 +81,8 @@ class ClientLine:
         self._keyring = keyring
         self._proof: Dialing | None = None
         """The proof that is not complete yet."""
+        self._left = False
+        """Whether we have closed this connection, because the server did not prove its identity."""
         self._speaks = speaks
         self._token = token
         self._flush_soon = flush_soon
@@ -177,6 +182,7 @@ class ClientLine:
         """The server answered: send the hello, or first our introduction."""
         self._connection = connection
         self.trouble = NO_WELCOME
+        self._left = False
         if self._keyring is not None:
             self._proof = Dialing(self._keyring, connection)
             connection.send([self._proof.introduction])
@@ -192,7 +198,10 @@ class ClientLine:
         """Let the server prove its identity, and prove ours."""
         proof = dialing.answer(part)
         if isinstance(proof, Refusal):
-            self.refusal, self._refusal_code = proof.reason, proof.code
+            self._left = True
+            self.trouble = proof.reason
+            if not self._renews(proof.code):
+                self.refusal, self._refusal_code = proof.reason, proof.code
             connection.close(proof.reason, final=True, code=proof.code)
             return
         self._proof = None
@@ -200,11 +209,15 @@ class ClientLine:
         connection.send([proof])
         self._greet(connection)
 
+    def _renews(self, code: str) -> bool:
+        """Return whether a refusal is about an identity, and the credentials were replaced since they were read."""
+        return code in (NOT_PROVEN, REVOKED) and self._keyring is not None and self._keyring.renew()
+
     def received(self, parts: list[wire.AnyPart]) -> None:
         """Take what the server sent."""
         owner, connection = self._owner, self._connection
         if self._proof is not None and connection is not None and not isinstance(parts[0], wire.Bye):
-            if not self.refusal:
+            if not self._left:
                 self._prove(self._proof, connection, parts[0])
             return
         for part in parts:
@@ -224,7 +237,7 @@ class ClientLine:
                     # The server has moved, or was removed and another one has our mailbox.
                     self.moved_to = part.at
                     self._backoff.reset()
-                if part.final:
+                if part.final and not self._left and not self._renews(part.code):
                     self.refusal, self._refusal_code = part.reason, part.code or "refused"
 
     def _welcome(self, part: wire.Welcome) -> None:

@@ -43,13 +43,17 @@ class TcpLine:
         keyring: Keyring | None = None,
         waits: Callable[[str], None] | None = None,
         resumes: Callable[[str], None] | None = None,
+        read_again: Callable[[], None] | None = None,
     ) -> None:
+        """``read_again``: reads the client's credentials again, before it dials again."""
         self._bus = bus
+        self._read_again = read_again
         self._address = address
         self._tls = tls
         self._patience = patience
         self._waits = waits
         self._resumes = resumes
+        self._dialed = False
         self._waiting = False
         """``waits`` was called since the last connection."""
         self.name = bus.name
@@ -102,6 +106,9 @@ class TcpLine:
             if line.moved_to:
                 self._address = _address_in(line.moved_to) or self._address
                 line.moved_to = ""
+            if self._dialed and self._read_again is not None:
+                self._read_again()
+            self._dialed = True
             try:
                 await dial(self._opened, self._address.host, self._address.port, self._tls)
                 await self._watch()
@@ -180,7 +187,8 @@ def connect(
     gets a unique name, and its mailbox is removed when it closes. ``patience`` is how long to try the first time.
     ``waits`` is called when the server cannot be reached, at the start or later, with its address and the reason;
     ``resumes`` is called with the address when it answers again. ``credentials``: the folder with the client's
-    credentials, for servers with an access file (``antecede credentials``).
+    credentials, for servers with an access file (``antecede credentials``). If the folder is replaced, the bus uses it
+    when it connects again.
     """
     where = _address_in(address)
     if where is None:
@@ -193,8 +201,11 @@ def connect(
     if own is None:
         return Bus(name, lambda bus: TcpLine(bus, where, token, tls, patience, None, waits, resumes))
     own.expect(CLIENT)
-    keyring, dialing = own.keyring(), tls or own.dialing()
-    return Bus(name, lambda bus: TcpLine(bus, where, "", dialing, patience, keyring, waits, resumes))
+    # Credentials that were read by the caller stay as they are.
+    mine = own is not credentials
+    keyring, dialing = own.keyring(renew=own.renew) if mine else own.keyring(), tls or own.dialing()
+    again_ = own.read_again if mine else None
+    return Bus(name, lambda bus: TcpLine(bus, where, "", dialing, patience, keyring, waits, resumes, again_))
 
 
 def _address_in(address: str) -> Address | None:
