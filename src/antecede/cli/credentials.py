@@ -5,12 +5,16 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from time import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from antecede.cli.options import JSON, TOPOLOGY
+from antecede.cli.wording import counted
 from antecede.errors import UsageError
+
+if TYPE_CHECKING:
+    from antecede.access.model import Identity, Key
 
 _out = typer.Option(None, "--out", metavar="DIR", help="The folder of keys. Default: credentials/ beside the topology.")
 _access = typer.Option(None, "--access", metavar="FILE", help="Access file. Default: access.toml beside the topology.")
@@ -47,7 +51,7 @@ def register(app: typer.Typer) -> None:
         Run it again to add servers, clients or operators: what exists stays. New clients may do everything that
         clients can do; edit access.toml to allow less.
         """
-        issue = _Issue(topology, out, access, as_json)
+        issue = _Issue(topology, out, access, as_json, days)
         issue.create(client, operator, days, tls, system or Path(topology).stem)
 
     @group.command("rotate")
@@ -59,8 +63,13 @@ def register(app: typer.Typer) -> None:
         access: str | None = _access,
         as_json: bool = JSON,
     ) -> None:
-        """Create another key for an identity. Both keys are valid until you revoke the old one with revoke --old."""
-        _Issue(topology, out, access, as_json).rotate(name, days)
+        """Create another key for an identity. Both keys are valid until you revoke the old one with revoke --old.
+
+        After it: SIGHUP to all servers, then give a client or an operator its new folder. A server uses its old key
+        until that is revoked; before that, all clients and operators need their folders again, which list the servers
+        to trust.
+        """
+        _Issue(topology, out, access, as_json, days).rotate(name, days)
 
     @group.command("revoke")
     def revoke(
@@ -94,6 +103,7 @@ def register(app: typer.Typer) -> None:
                     "keys": [{"key": key.public, "expires": key.expires} for key in one.keys],
                     "certificates": list(one.certificates),
                     "certificate_alone": one.certificate_alone,
+                    "tokens": len(one.tokens),
                     "permissions": {
                         action: list(getattr(one, action))
                         for action in ("names", "send", "receive", "subscribe", "call", "operate")
@@ -122,18 +132,38 @@ def _key_line(key: dict[str, Any]) -> str:
 
 
 def _unlisted(one: dict[str, Any]) -> str:
-    return "no key, proved by its certificate" if one["certificate_alone"] else "no key: it cannot connect"
+    if one["certificate_alone"]:
+        return "no key, proved by its certificate"
+    if one["tokens"]:
+        return f"no key; {counted(one['tokens'], 'token')} for the pages of the metrics server"
+    return "no key: it cannot connect"
+
+
+def _next_steps(identity: "Identity", keys: "tuple[Key, ...]", revoke: str) -> str:
+    """Return what to do after a rotation, in one line."""
+    from antecede.access.model import SERVER
+
+    valid = sum(key.expires is None or key.expires > time() for key in keys)
+    expired = f" and {counted(len(keys) - valid, 'expired key')}" if valid < len(keys) else ""
+    server = identity.role == SERVER
+    folders = "give all clients and operators their folders again" if server else "give it its new folder"
+    end = f"; when {'they use them' if server else 'it uses that'}: antecede credentials {revoke}"
+    return f"{identity.label} has {counted(valid, 'valid key')}{expired}. Then {folders}{end if len(keys) > 1 else ''}"
 
 
 class _Issue:
     """One run of a command that changes credentials."""
 
-    def __init__(self, topology: str, out: str | None, access: str | None, as_json: bool) -> None:
+    def __init__(
+        self, topology: str, out: str | None, access: str | None, as_json: bool, days: float | None = None
+    ) -> None:
         from antecede.cli.organisation import read_topology
         from antecede.live.editing import AccessText
         from antecede.live.keys import require_cryptography
 
         require_cryptography()
+        if days is not None and not days > 0:
+            raise UsageError(f"--days {days:g}: expected more than 0")
         self._as_json = as_json
         self._file = read_topology(topology)
         beside = Path(topology).parent
@@ -149,23 +179,32 @@ class _Issue:
             if not is_name(name):
                 raise UsageError(f"name {name!r}: expected 1 to 64 letters, digits, _, . or -")
         known = self._text.access
-        for role, names in ((CLIENT, clients), (OPERATOR, operators)):
-            for name in names:
-                if name in known.identities(role):
-                    raise UsageError(f"{known.name}: {role} {name} exists already: use antecede credentials rotate")
+        if not operators and not known.operators:
+            operators = ["admin"]
+        asked = [(SERVER, name) for name in self._file.servers]
+        asked += [(CLIENT, name) for name in clients] + [(OPERATOR, name) for name in operators]
+        wanted = [one for one in dict.fromkeys(asked) if one[1] not in known.identities(one[0])]
+        present = [f"{role} {name}" for role, name in dict.fromkeys(asked) if role != SERVER]
+        present = [one for one in present if tuple(one.split()) not in wanted]
+        if not wanted and present:
+            raise UsageError(
+                f"{known.name}: {', '.join(present)} exists already: use antecede credentials rotate for another key"
+            )
+        if not wanted:
+            raise UsageError(f"{self._text.path}: all servers have credentials: expected --client or --operator")
         place = self._folder / "authority"
         authority = None
         if tls:
-            authority = Authority.read(place) if place.exists() else Authority.create(place, system)
-        elif place.exists():
+            if not Authority.is_in(place) and any(one.certificates for one in known.everyone()):
+                raise UsageError(
+                    f"{place}: there is no authority, and {known.name} lists certificates of one: expected its folder "
+                    "there, because servers do not accept certificates of a new one"
+                )
+            authority = Authority.read(place) if Authority.is_in(place) else Authority.create(place, system)
+        elif Authority.is_in(place):
             raise UsageError(f"{place} exists: these credentials use TLS, expected no --no-tls")
-        if not operators and not known.operators:
-            operators = ["admin"]
-        wanted = [(SERVER, name) for name in self._file.servers if name not in known.servers]
-        wanted += [(CLIENT, name) for name in dict.fromkeys(clients)]
-        wanted += [(OPERATOR, name) for name in dict.fromkeys(operators)]
-        if not wanted:
-            raise UsageError(f"{self._text.path}: all servers have credentials: expected --client or --operator")
+        for one in present:
+            print(f"antecede: {one} exists already and stays as it is", file=sys.stderr)
         for role, name in wanted:
             uri = f"spiffe://{system}/{role}/{name}"
             self._text.add(self._issued(role, name, uri if tls else "", authority, days, ()))
@@ -174,21 +213,17 @@ class _Issue:
     def rotate(self, name: str, days: float) -> None:
         from antecede.live.editing import find
         from antecede.live.issuing import Authority
-        from antecede.live.keys import AUTHORITY, CERTIFICATE
+        from antecede.live.keys import CERTIFICATE
 
         identity = find(self._text.access, name)
         uri = next((one for one in identity.certificates if one.startswith("spiffe://")), "")
         tls = (self._place(identity.role, identity.name) / CERTIFICATE).exists()
         place = self._folder / "authority"
-        authority = Authority.read(place) if tls or (place / AUTHORITY).exists() else None
+        authority = Authority.read(place) if tls or Authority.is_in(place) else None
         issued = self._issued(identity.role, identity.name, uri, authority, days, identity.keys)
         self._text.set_keys(identity, issued.keys)
         self._finish([(identity.role, identity.name)])
-        print(
-            f"{identity.label} has {len(issued.keys)} valid keys. When it uses the new folder (a server after SIGHUP): "
-            f"antecede credentials revoke {self._file.name} {name} --old",
-            file=sys.stderr,
-        )
+        print(_next_steps(identity, issued.keys, f"revoke {self._file.name} {name} --old"), file=sys.stderr)
 
     def revoke(self, name: str, old: bool) -> None:
         from antecede.live.editing import find
@@ -228,14 +263,14 @@ class _Issue:
     def _finish(self, issued: list[tuple[str, str]], revoked: dict[str, Any] | None = None) -> None:
         """Write the access file, and the servers to trust into all folders of clients and operators."""
         from antecede.access.model import CLIENT, OPERATOR
-        from antecede.cli.wording import counted
         from antecede.live.issuing import FOLDERS, write_servers
 
-        self._text.write()
         servers = list(self._text.access.servers.values())
         for role in (CLIENT, OPERATOR):
             for folder in sorted((self._folder / FOLDERS[role]).glob("*/")):
                 write_servers(folder, servers)
+        # Last: until then, a command that was interrupted can be repeated.
+        self._text.write()
         folders = [{"role": role, "name": name, "folder": str(self._place(role, name))} for role, name in issued]
         document = {"file": str(self._text.path), "digest": self._text.access.digest, "issued": folders}
         if self._as_json:

@@ -6,6 +6,7 @@ the proof sign contents that begin differently. Files with private keys can be r
 
 import json
 import os
+import shutil
 import stat
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -57,10 +58,19 @@ class Authority:
             .add_extension(usage, critical=True)
         )
         made = cls(key, builder.sign(key.key, None))
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / KEY, _pem(key), 0o600)
-        _write(folder / AUTHORITY, made.pem)
+        # The folder gets its name when it is complete, so that an interrupted command can be repeated.
+        unfinished = folder.with_name(f".{folder.name}.new")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        _write(unfinished / KEY, _pem(key), 0o600)
+        _write(unfinished / AUTHORITY, made.pem)
+        os.replace(unfinished, folder)
         return made
+
+    @staticmethod
+    def is_in(folder: Path) -> bool:
+        """Return whether there is an authority; an empty folder is not one."""
+        return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
 
     @classmethod
     def read(cls, folder: Path) -> "Authority":

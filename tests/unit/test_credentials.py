@@ -1,0 +1,160 @@
+"""The folders of credentials: what is created, rotated and read again, and what is refused."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antecede.access.model import Identity
+from antecede.cli import run
+from antecede.live import issuing
+from antecede.live.keys import Credentials, read_access
+
+pytest.importorskip("cryptography")
+
+
+@pytest.fixture
+def topology(tmp_path: Path) -> Path:
+    """Return a topology of one server."""
+    path = tmp_path / "shop.toml"
+    path.write_text('[servers]\ns1 = "tcp://127.0.0.1:7101"\n[domains]\nA = { servers = ["s1"] }\n')
+    return path
+
+
+def _made(topology: Path, command: str, *arguments: str) -> Path:
+    """Run a command; return the folder of credentials."""
+    assert run(["credentials", command, str(topology), *arguments]) == 0
+    return topology.parent / "credentials"
+
+
+def _servers(topology: Path) -> dict[str, Identity]:
+    return read_access(topology.parent / "access.toml").servers
+
+
+def test_a_server_signs_with_its_old_key_until_that_is_revoked(topology: Path) -> None:
+    folder = _made(topology, "create") / "servers" / "s1"
+    old = Credentials(folder).signer
+    _made(topology, "rotate", "s1")
+    new = Credentials(folder)
+    keyring = new.keyring(lambda: _servers(topology))
+    assert old is not None
+    assert new.signer is not None
+    assert new.signer.public != old.public
+    assert keyring.sign(b"content") == old.sign(b"content")
+    _made(topology, "revoke", "s1", "--old")
+    assert keyring.sign(b"content") == new.signer.sign(b"content")
+
+
+def test_a_running_client_takes_a_new_folder(topology: Path) -> None:
+    """New servers count at the next connection; a new key only when the old one is refused."""
+    own = Credentials(_made(topology, "create", "--client", "alice") / "clients" / "alice")
+    keyring, old = own.keyring(renew=own.renew), own.sign(b"content")
+    assert not keyring.renew(), "nothing has changed"
+    _made(topology, "rotate", "s1")
+    _made(topology, "rotate", "alice")
+    own.read_again()
+    assert keyring.servers() == _servers(topology)
+    assert own.sign(b"content") == old, "servers may not know the new key yet"
+    assert keyring.renew()
+    assert own.sign(b"content") == Credentials(own.folder).sign(b"content") != old
+    assert not keyring.renew()
+    (own.folder / "certificate.pem").write_text("half of a cert")
+    (own.folder / "servers.toml").write_text("")
+    assert not keyring.renew(), "a folder that is just being written"
+    assert keyring.servers()
+
+
+def _failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run a command that must fail; return its line."""
+    capsys.readouterr()
+    assert run(list(arguments)) == 2
+    return capsys.readouterr().err
+
+
+def test_no_second_authority(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The authority may be kept elsewhere; servers would not accept certificates of another one."""
+    folder = _made(topology, "create")
+    shutil.move(folder / "authority", topology.parent / "kept")
+    before = (topology.parent / "access.toml").read_text()
+    create = ("credentials", "create", str(topology), "--client", "dora")
+    assert "there is no authority, and" in _failed(capsys, *create)
+    assert not (folder / "authority").exists()
+    assert not (folder / "clients" / "dora").exists()
+    assert (topology.parent / "access.toml").read_text() == before
+    shutil.move(topology.parent / "kept", folder / "authority")
+    assert run(list(create)) == 0
+
+
+def test_an_interrupted_command_can_be_repeated(topology: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, count = issuing._write, [0]
+
+    def interrupted(*given: Any) -> None:
+        count[0] -= 1
+        if not count[0]:
+            raise KeyboardInterrupt
+        write(*given)
+
+    monkeypatch.setattr(issuing, "_write", interrupted)
+    folder, writes = topology.parent / "credentials", 0
+    while not (topology.parent / "access.toml").exists():
+        writes += 1
+        # From the start, and where an earlier version was killed.
+        for left in (False, True):
+            shutil.rmtree(folder, ignore_errors=True)
+            if left:
+                (folder / "authority").mkdir(parents=True)
+            count[0] = writes
+            if run(["credentials", "create", str(topology), "--client", "alice"]) == 0:
+                break
+            count[0] = 0
+            assert run(["credentials", "create", str(topology), "--client", "alice"]) == 0
+            Credentials(folder / "clients" / "alice").dialing()
+            Credentials(folder / "servers" / "s1").contexts()
+            (topology.parent / "access.toml").unlink()
+    assert writes > 10
+
+
+def test_what_exists_stays(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = _made(topology, "create", "--client", "alice", "--no-tls")
+    key = (folder / "clients" / "alice" / "key.pem").read_bytes()
+    capsys.readouterr()
+    _made(topology, "create", "--client", "alice", "--client", "carol", "--operator", "admin", "--no-tls")
+    shown = capsys.readouterr()
+    assert "client carol:" in shown.out
+    assert "client alice exists already and stays as it is" in shown.err
+    assert (folder / "clients" / "alice" / "key.pem").read_bytes() == key
+    assert read_access(topology.parent / "access.toml").clients.keys() == {"alice", "carol"}
+    create = ("credentials", "create", str(topology), "--client", "alice", "--no-tls")
+    assert "client alice exists already: use antecede credentials rotate" in _failed(capsys, *create)
+
+
+def test_what_to_do_after_a_rotation(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _made(topology, "create", "--client", "alice", "--no-tls")
+    _made(topology, "revoke", "alice")
+    capsys.readouterr()
+    _made(topology, "rotate", "alice", "--days", "0.000001")
+    error = capsys.readouterr().err
+    assert "client alice has 0 valid keys and 1 expired key. Then give it its new folder\n" in error
+    _made(topology, "rotate", "alice")
+    assert (
+        "client alice has 1 valid key and 1 expired key. Then give it its new folder; when it uses that: antecede "
+        in (capsys.readouterr().err)
+    )
+    _made(topology, "rotate", "s1")
+    error = capsys.readouterr().err
+    assert "server s1 has 2 valid keys. Then give all clients and operators their folders again; when they" in error
+    assert "--days 0: expected more than 0" in _failed(
+        capsys, "credentials", "rotate", str(topology), "alice", "--days", "0"
+    )
+
+
+def test_an_operator_with_a_token_has_no_key(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _made(topology, "create", "--no-tls")
+    access = topology.parent / "access.toml"
+    tokens = f'[operators.prometheus]\ntokens = ["sha256:{"0" * 64}"]\noperate = ["metrics"]\n'
+    access.write_text(f"{access.read_text()}{tokens}[operators.gone]\n")
+    _made(topology, "show")
+    shown = capsys.readouterr().out
+    assert "operator prometheus: no key; 1 token for the pages of the metrics server\n" in shown
+    assert "operator gone: no key: it cannot connect\n" in shown
