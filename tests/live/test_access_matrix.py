@@ -3,15 +3,18 @@ allow is refused, with this code."""
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from antecede import wire
-from antecede.access.authoriser import temporary_name
-from antecede.access.model import Identity
+from antecede.access import Refusal, Who
+from antecede.access.authoriser import ANONYMOUS, temporary_name
+from antecede.access.model import COMMANDS, Identity
 from antecede.access.proof import Keyring
 from antecede.engine.topic import Topic
 from antecede.live import ServerRuntime
@@ -199,6 +202,26 @@ def test_the_pages(tmp_path: Path) -> None:
                 assert got == expected, secret
         finally:
             await page.stop()
+        lines = (tmp_path / "data" / "audit.jsonl").read_text().splitlines()
+        remotes = {one["remote"].rpartition(":")[0] for one in map(json.loads, lines) if "page" in one}
+        assert remotes == {"127.0.0.1"}
+
+    _played(tmp_path, play)
+
+
+def test_every_command_can_be_allowed_by_its_name(tmp_path: Path) -> None:
+    async def play(world: _World) -> None:
+        operations, asked = world.runtime.operations, set[str]()
+        refusal = operations._guard.authoriser.refusal
+
+        def noted(who: Who, action: str, name: str) -> Refusal | None:
+            asked.add(name)
+            return refusal(who, action, name)
+
+        with patch.object(operations._guard.authoriser, "refusal", noted):
+            for command in (*operations._commands, *operations._reorganising.commands):
+                operations.request(ANONYMOUS, "", command, [], lambda answer: None)
+        assert asked == set(COMMANDS)
 
     _played(tmp_path, play)
 

@@ -85,6 +85,8 @@ def test_the_digest_depends_on_the_content_alone() -> None:
         ("[limits]\nrate = 0", "access.toml:2: limits.rate: 0: expected a number larger than 0"),
         ("[limits]\nconnections = 1.5", "limits.connections: 1.5: expected a whole number, 1 or more"),
         ("[clients.a]\nlimits = 1", "clients.a.limits: 1: expected { rate"),
+        ('[operators.a]\noperate = ["statuss"]', 'operators.a.operate: "statuss": expected one of status, dead-list'),
+        ('[anonymous]\noperate = ["live", "heath"]', 'access.toml:2: anonymous.operate: "heath": expected one of'),
         ("[addresses]\nrate = 1", 'addresses.rate: unknown key "rate": expected connections, attempts'),
     ],
 )

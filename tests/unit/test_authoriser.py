@@ -2,11 +2,12 @@
 
 import hashlib
 import json
+from typing import Any
 
 import pytest
 
 from antecede import limits
-from antecede.access import LOCAL, TOKEN, Authoriser, Who, parse_access
+from antecede.access import LOCAL, TOKEN, Access, Authoriser, Identity, Key, Who, parse_access
 from antecede.access.audit import REFUSED, Audit
 from antecede.access.authoriser import ACTIONS, ANONYMOUS, temporary_name
 from antecede.access.rates import Attempts, Rate
@@ -198,10 +199,28 @@ def test_the_audit_log_is_bounded() -> None:
     assert "\n" not in "".join(lines)
 
 
+def test_keys_that_expire() -> None:
+    """A key has expired at its time, not some minutes before; one with a valid successor need not be rotated."""
+    keys = (Key(_key(1), 100.0), Key(_key(2), 200.0))
+    now = [80.0]
+    authoriser = Authoriser(Access(clients={"alice": Identity("client", "alice", keys)}), clock=lambda: now[0])
+
+    def shown() -> list[tuple[bool, bool]]:
+        expires: Any = authoriser.status()["expires"]
+        return [(one["expired"], one["replaced"]) for one in expires]
+
+    assert shown() == [(False, True), (False, False)]
+    now[0] = 100.0
+    assert shown() == [(True, True), (False, False)]
+    now[0] = 200.0
+    assert shown() == [(True, False), (True, False)]
+
+
 def test_status() -> None:
     shown = _authoriser().status()
     assert shown["mode"] == "access-file"
     assert shown["digest"] == parse_access(_file).digest
-    assert shown["expires"] == [{"role": "client", "name": "alice", "key": _key(3), "time": 100.0, "days": 0.0}]
+    alice = {"role": "client", "name": "alice", "key": _key(3), "time": 100.0, "days": 0.0}
+    assert shown["expires"] == [{**alice, "expired": False, "replaced": False}]
     assert Authoriser().status()["mode"] == "open"
     assert Authoriser(token="t").status()["mode"] == "token"

@@ -1,6 +1,10 @@
 """The folders of credentials: what is created, rotated and read again, and what is refused."""
 
+import asyncio
+import logging
+import os
 import shutil
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +12,10 @@ import pytest
 
 from antecede.access.model import Identity
 from antecede.cli import run
-from antecede.live import issuing
+from antecede.live import ServerRuntime, issuing
 from antecede.live.keys import Credentials, read_access
+from antecede.live.security import ServerSecurity
+from antecede.topology import parse_topology
 
 pytest.importorskip("cryptography")
 
@@ -68,7 +74,12 @@ def test_a_running_client_takes_a_new_folder(topology: Path) -> None:
 def _failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """Run a command that must fail; return its line."""
     capsys.readouterr()
-    assert run(list(arguments)) == 2
+    logger = logging.getLogger("antecede")
+    before = (logger.handlers, logger.level, logger.propagate)
+    try:
+        assert run(list(arguments)) == 2
+    finally:
+        logger.handlers, logger.level, logger.propagate = before
     return capsys.readouterr().err
 
 
@@ -133,7 +144,7 @@ def test_what_to_do_after_a_rotation(topology: Path, capsys: pytest.CaptureFixtu
     _made(topology, "create", "--client", "alice", "--no-tls")
     _made(topology, "revoke", "alice")
     capsys.readouterr()
-    _made(topology, "rotate", "alice", "--days", "0.000001")
+    _made(topology, "rotate", "alice", "--days", "0.000000001")
     error = capsys.readouterr().err
     assert "client alice has 0 valid keys and 1 expired key. Then give it its new folder\n" in error
     _made(topology, "rotate", "alice")
@@ -158,3 +169,93 @@ def test_an_operator_with_a_token_has_no_key(topology: Path, capsys: pytest.Capt
     shown = capsys.readouterr().out
     assert "operator prometheus: no key; 1 token for the pages of the metrics server\n" in shown
     assert "operator gone: no key: it cannot connect\n" in shown
+
+
+def test_a_system_with_credentials_does_not_start_open(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _made(topology, "create", "--no-tls")
+    (topology.parent / "access.toml").unlink()
+    data = ("--data", str(topology.parent / "data"))
+    for start in (("up", str(topology), *data), ("serve", str(topology), "--server", "s1", *data)):
+        assert "access.toml is missing, and there are" in _failed(capsys, *start)
+        assert not (topology.parent / "data").exists()
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        topology.write_text(topology.read_text().replace("7101", str(busy.getsockname()[1])))
+        assert "cannot listen" in _failed(capsys, "serve", str(topology), "--server", "s1", *data, "--insecure")
+
+
+def test_the_data_directory_of_a_server(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Folders above it are made. A folder with files of others is left alone."""
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        topology.write_text(topology.read_text().replace("7101", str(busy.getsockname()[1])))
+        serve = ("serve", str(topology), "--server", "s1", "--data")
+        error = _failed(capsys, *serve, str(topology.parent))
+        assert "not a data directory: it has shop.toml and no identity" in error
+        assert os.listdir(topology.parent) == ["shop.toml"]
+        assert "cannot listen" in _failed(capsys, *serve, str(topology.parent / "new" / "data" / "s1"))
+        assert (topology.parent / "new" / "data" / "s1" / "identity").exists()
+        # The second start finds what the first one made; and a new file system is not quite empty.
+        assert "cannot listen" in _failed(capsys, *serve, str(topology.parent / "new" / "data" / "s1"))
+        for name in ("lost+found", "lock", ".hidden", "audit.jsonl"):
+            (topology.parent / "disk" / name).mkdir(parents=True) if name[0] == "l" else (
+                topology.parent / "disk" / name
+            ).touch()
+        (topology.parent / "disk" / "lock").rmdir()
+        assert "cannot listen" in _failed(capsys, *serve, str(topology.parent / "disk"))
+
+
+def test_files_that_cannot_be_used_are_named(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = _made(topology, "create", "--client", "alice", "--client", "bob")
+    own, other = folder / "servers" / "s1", folder / "clients" / "alice"
+    serve = ("serve", str(topology), "--server", "s1", "--data", str(topology.parent / "s1"))
+    good = {name: (own / name).read_bytes() for name in ("certificate.pem", "authority.pem", "key.pem")}
+    shutil.copy(other / "certificate.pem", own / "certificate.pem")
+    assert f"{own / 'certificate.pem'} does not belong to {own / 'key.pem'}" in _failed(capsys, *serve)
+    for name in ("certificate.pem", "authority.pem"):
+        for file, content in good.items():
+            (own / file).write_bytes(content)
+        (own / name).write_text("no PEM")
+        assert f"TLS: {own / name}: expected a certificate in PEM" in _failed(capsys, *serve)
+    (own / "authority.pem").unlink()
+    (own / "certificate.pem").write_bytes(good["certificate.pem"])
+    assert f"TLS: {own / 'authority.pem'}: No such file or directory" in _failed(capsys, *serve)
+    (topology.parent / "access.toml").unlink()
+    given = ("--insecure", "--certificate", str(other / "certificate.pem"), "--key", str(own / "key.pem"))
+    assert f"{other / 'certificate.pem'} does not belong to {own / 'key.pem'}" in _failed(capsys, *serve, *given)
+    status = ("status", str(topology), "--authority", "nope.pem")
+    assert "TLS: nope.pem: No such file or directory" in _failed(capsys, *status)
+
+
+def test_the_folder_of_a_role_names_the_folders_in_it(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = _made(topology, "create", "--client", "alice", "--client", "bob", "--no-tls")
+    send = ("send", str(topology), "x", "X", "{}", "--credentials", str(folder / "clients"))
+    error = _failed(capsys, *send)
+    assert f"expected --credentials with one of {folder / 'clients' / 'alice'}, {folder / 'clients' / 'bob'}" in error
+
+
+def test_a_size_that_the_log_cannot_have(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    serve = ("serve", str(topology), "--server", "s1", "--data", str(topology.parent / "s1"), "--keep-log-size")
+    assert "--keep-log-size 20GB: expected at most 8 GiB" in _failed(capsys, *serve, "20GB")
+    assert "--keep-log-size 8589934593B: expected at most 8 GiB" in _failed(capsys, *serve, "8589934593B")
+    assert "has no server s2" in _failed(capsys, "serve", str(topology), "--server", "s2", *serve[4:], "8589934592B")
+
+
+@pytest.mark.parametrize("rotated", [False, True])
+def test_a_server_whose_key_has_expired_says_so_first(
+    rotated: bool, topology: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = _made(topology, "create", "--no-tls", "--days", "0.000000001")
+    if rotated:
+        _made(topology, "rotate", "s1")
+    security = ServerSecurity(topology.parent / "access.toml", Credentials(folder / "servers" / "s1"), "s1")
+    file = parse_topology(topology.read_text())
+
+    async def made() -> None:
+        ServerRuntime(file, "s1", durability="memory", security=security)
+
+    caplog.set_level(logging.INFO, "antecede")
+    asyncio.run(made())
+    assert [record.getMessage() for record in caplog.records[:1]] == ([] if rotated else ["key-expired"])

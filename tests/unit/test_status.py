@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,3 +101,71 @@ def test_the_exit_code_is_1_if_a_server_refuses_another(
     answer = {"server": "s1", "health": health, "refused": refused}
     monkeypatch.setattr("antecede.cli.live.ask_server", lambda *given: answer)
     assert run(["status", "tcp://127.0.0.1:7101", "--json"]) == code
+
+
+@pytest.mark.parametrize(
+    ("access", "differs", "code"),
+    [
+        ({}, False, 0),
+        ({"digest": "other"}, True, 1),
+        ({"mode": "open", "digest": None}, True, 1),
+        ({"error": "access.toml:3: unknown key"}, False, 1),
+    ],
+)
+def test_the_exit_code_is_1_if_servers_use_different_access_files(
+    access: dict[str, Any],
+    differs: bool,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    same = {"mode": "access-file", "digest": "d", "identities": 3, "error": "", "expires": []}
+    answers = [{**_idle, "server": "s1", "access": same}, {**_idle, "server": "s2", "access": {**same, **access}}]
+    file = tmp_path / "shop.toml"
+    servers = '[servers]\ns1 = "tcp://127.0.0.1:7101"\ns2 = "tcp://127.0.0.1:7102"\n'
+    file.write_text(servers + '[domains]\nA = { servers = ["s1", "s2"] }\n')
+    monkeypatch.setattr("antecede.cli.live.ask_server", lambda address, *given: answers[address.port - 7101])
+    assert run(["status", str(file)]) == code
+    assert ("servers use different access files" in capsys.readouterr().out) == differs
+    assert run(["status", str(file), "--json"]) == code
+    document = json.loads(capsys.readouterr().out)
+    assert (document["well"], document["access_differs"]) == (code == 0, differs)
+
+
+def test_advice_about_keys(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def key(name: str, days: float, **more: bool) -> dict[str, Any]:
+        return {"role": "client", "name": name, "key": "ed25519:x", "time": 0.0, "days": days, **more}
+
+    keys = [
+        key("a", 0.0, expired=False, replaced=False),
+        key("b", 1.0, expired=False, replaced=True),
+        key("c", -1.0, expired=True, replaced=True),
+        key("d", 12.0, expired=False, replaced=False),
+        key("e", -0.1),
+    ]
+    access = {"mode": "access-file", "digest": "d", "identities": 3, "error": "", "expires": keys}
+    answer = {**_idle, "server": "s1", "access": access}
+    monkeypatch.setattr("antecede.cli.live.ask_server", lambda *given: answer)
+    assert run(["status", "tcp://127.0.0.1:7101"]) == 0
+    shown = capsys.readouterr().out
+    assert "  key of client a expires in less than a day: antecede credentials rotate\n" in shown
+    assert "  old key of client b expires in 1 day: antecede credentials revoke --old\n" in shown
+    assert "  old key of client c has expired: antecede credentials revoke --old\n" in shown
+    assert "  key of client d expires in 12 days: antecede credentials rotate\n" in shown
+    assert "  key of client e has expired: antecede credentials rotate\n" in shown
+
+
+_idle: dict[str, Any] = {
+    "health": "ok",
+    "trouble": "",
+    "waiting_letters": 0,
+    "reactions": 0,
+    "dead": 0,
+    "log": {"last": 1, "durable": 1},
+    "clients": {"here": [], "away": {}},
+    "mailboxes": {},
+    "domains": {},
+    "stopped": [],
+    "refused": {},
+}

@@ -28,7 +28,7 @@ from typing import Final
 import msgspec
 
 from antecede import limits
-from antecede.access.model import CLIENT, OPERATOR, SERVER, Access, Identity, Refusal, matches
+from antecede.access.model import CLIENT, OPERATOR, SERVER, Access, Identity, Key, Refusal, matches
 from antecede.access.rates import Rate
 from antecede.wire import TEMPORARY
 
@@ -200,6 +200,8 @@ class Authoriser:
                     "key": key.public,
                     "time": when,
                     "days": round((when - now) / 86_400, 1),
+                    "expired": when <= now,
+                    "replaced": _is_replaced(identity, key, now),
                 }
                 for when, identity, key in ([] if access is None else access.expiring()[:_shown_max])
             ],
@@ -210,6 +212,12 @@ def temporary_name(identity: str, unique: str) -> str:
     """Return the name of a temporary client of an identity. It contains the identity's name, so that no other identity
     can take it. ``unique``: 16 hexadecimal digits."""
     return f"{TEMPORARY}{_part(identity)}.{unique}"
+
+
+def _is_replaced(identity: Identity, key: Key, now: float) -> bool:
+    """Return whether the identity has a newer key that is valid, so that this one can be revoked."""
+    newest = identity.keys[-1]
+    return newest is not key and (newest.expires is None or newest.expires > now)
 
 
 def _is_temporary_of(identity: str, client: str) -> bool:

@@ -25,8 +25,8 @@
     connections = 200
     attempts = 50
 
-Nothing in it is guessed: an unknown key, a key of two identities or a bad pattern is an error that names file, line,
-table and key. The file is not part of the topology's epoch: it may differ and change while servers run.
+Nothing in it is guessed: an unknown key or command, a key of two identities or a bad pattern is an error that names
+file, line, table and key. The file is not part of the topology's epoch: it may differ and change while servers run.
 """
 
 import re
@@ -37,7 +37,18 @@ from collections.abc import Iterable
 from typing import Any
 
 from antecede import limits
-from antecede.access.model import CLIENT, OPERATOR, SERVER, Access, AddressLimits, Identity, Key, Limits
+from antecede.access.model import (
+    CLIENT,
+    COMMANDS,
+    OPERATOR,
+    PAGES,
+    SERVER,
+    Access,
+    AddressLimits,
+    Identity,
+    Key,
+    Limits,
+)
 from antecede.errors import AccessError
 from antecede.topology.file import brief, is_name, natural
 from antecede.topology.lines import line_of
@@ -167,7 +178,11 @@ class _Reader:
         return Key(entry, expires)
 
     def _patterns(self, table: dict[str, Any], *at: str) -> tuple[str, ...]:
-        return self._texts(table, _pattern, 'a name, or a pattern such as "bank.*" or "*@s1"', *at)
+        found = self._texts(table, _pattern, 'a name, or a pattern such as "bank.*" or "*@s1"', *at)
+        for entry in found if at[-1] == "operate" else ():
+            if "*" not in entry and entry not in (*COMMANDS, *PAGES):
+                raise self._error(f"{brief(entry)}: expected one of {', '.join((*COMMANDS, *PAGES))}", *at)
+        return found
 
     def _texts(self, table: dict[str, Any], form: re.Pattern[str], expected: str, *at: str) -> tuple[str, ...]:
         given = self._list(table, expected, *at)

@@ -11,6 +11,13 @@ SERVER: Final = "server"
 CLIENT: Final = "client"
 OPERATOR: Final = "operator"
 ROLES: Final = (SERVER, CLIENT, OPERATOR)
+COMMANDS: Final = (
+    *("status", "dead-list", "dead-show", "dead-replay", "dead-bury", "mailbox-drop"),
+    *("client-list", "client-remove", "client-unsubscribe", "forget", "acknowledge", "backup", "topology"),
+)
+"""The commands that an operator may be allowed to give."""
+PAGES: Final = ("metrics", "health", "live", "ready")
+"""The pages of the metrics server."""
 
 
 class Refusal(msgspec.Struct, frozen=True):

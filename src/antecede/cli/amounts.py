@@ -26,6 +26,7 @@ def size(option: str, text: str | None) -> int | None:
 
 def check_serving(options: "Serving") -> "Keep":
     """Check the options of a server; return how long it keeps its trace and its log."""
+    from antecede import limits
     from antecede.live.retention import Keep
 
     if options.log not in ("text", "json"):
@@ -36,6 +37,11 @@ def check_serving(options: "Serving") -> "Keep":
         seconds("--keep-log", options.keep_log),
         size("--keep-log-size", options.keep_log_size),
     )
+    if keep.log_bytes is not None and keep.log_bytes > limits.store_log_bytes_max // 2:
+        raise UsageError(
+            f"--keep-log-size {options.keep_log_size}: expected at most {limits.store_log_bytes_max // 2 >> 30} GiB "
+            f"({limits.store_log_bytes_max // 2} bytes), half of the largest log"
+        )
     if not options.trace and (options.keep_trace or options.keep_trace_size):
         raise UsageError(f"--keep-trace{'' if options.keep_trace else '-size'}: there is no trace without --trace")
     return keep

@@ -16,6 +16,7 @@ from antecede.topology import Address, TopologyFile
 
 if TYPE_CHECKING:
     from antecede.access.proof import Keyring
+    from antecede.cli.options import Serving
     from antecede.live.client import Bus
     from antecede.live.keys import Credentials
     from antecede.live.security import ServerSecurity
@@ -38,6 +39,34 @@ def check_folder(data: str | None) -> None:
     """Refuse a data directory that is not a directory."""
     if data is not None and Path(data).exists() and not Path(data).is_dir():
         raise UsageError(f"--data {data}: is a file, expected a directory")
+
+
+def make_parents(data: str) -> None:
+    """Make the folders above a data directory, so that a power cut does not lose them."""
+    from antecede.store.directory import named
+    from antecede.store.files import Files
+
+    missing, path = [], Path(data).absolute().parent
+    while not path.exists():
+        missing.append(path)
+        path = path.parent
+    with named(data):
+        for path in reversed(missing):
+            path.mkdir(mode=0o700, exist_ok=True)
+            Files().sync_directory(str(path.parent))
+
+
+def check_identities(topology: str, options: "Serving") -> None:
+    """Refuse to start without identities where a system has them: its access file is missing, and its credentials are
+    there. Who gives a token or --insecure has decided it."""
+    beside = Path(topology).parent
+    if options.access is not None or options.credentials is not None or (beside / "access.toml").exists():
+        return
+    if options.token_file is None and not options.insecure and any(beside.glob("credentials/**/credential.toml")):
+        raise UsageError(
+            f"{beside / 'access.toml'} is missing, and there are {beside / 'credentials'}: without this file everybody "
+            "may do everything: expected the file, --access FILE, or --insecure"
+        )
 
 
 def listening_address(
@@ -85,7 +114,9 @@ def tls_contexts(
         listening.load_cert_chain(certificate, key)
         dialing = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=authority)
     except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"TLS: {error}") from None
+        from antecede.live.keys import tls_fault
+
+        raise UsageError(f"TLS: {tls_fault(error, authority, certificate, key)}") from None
     return listening, dialing
 
 
@@ -118,7 +149,9 @@ def client_tls(authority: str | None) -> ssl.SSLContext | None:
     try:
         return ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=authority)
     except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"TLS: {error}") from None
+        from antecede.live.keys import tls_fault
+
+        raise UsageError(f"TLS: {tls_fault(error, authority)}") from None
 
 
 def addresses(where: str) -> dict[str, Address]:
@@ -223,7 +256,9 @@ def find_credentials(given: str | None, where: str, role: str, name: str = "") -
         if where.startswith("tcp://") or not (beside / "access.toml").exists():
             return None
     root = beside / "credentials" if given is None else Path(given)
-    folders = sorted((root / f"{role}s").glob(f"{name or '*'}/credential.toml"))
+    # Also in the folder of one role, such as credentials/clients.
+    below = (root / f"{role}s", root)
+    folders = next((found for one in below if (found := sorted(one.glob(f"{name or '*'}/credential.toml")))), [])
     if len(folders) == 1:
         return folders[0].parent
     if folders:

@@ -66,7 +66,9 @@ class Serving(NamedTuple):
         help="Who may do what. Default: access.toml beside the topology, if it exists. It is read again on SIGHUP.",
     )
     insecure: bool = typer.Option(
-        False, "--insecure", help="Allow connections from other machines in plain text, without TLS."
+        False,
+        "--insecure",
+        help="Allow connections from other machines in plain text, and credentials/ without access.toml beside it.",
     )
     trace: bool = typer.Option(False, "--trace", help="Record a trace; check it with antecede verify DIR.")
     keep_trace: str | None = typer.Option(

@@ -35,7 +35,15 @@ def register(app: typer.Typer) -> None:
         Exit code 0 after a graceful stop, 2 if it cannot start or its disk fails.
         """
         from antecede.cli.amounts import check_serving
-        from antecede.cli.live import check_folder, listening_address, read_token, server_security, tls_contexts
+        from antecede.cli.live import (
+            check_folder,
+            check_identities,
+            listening_address,
+            make_parents,
+            read_token,
+            server_security,
+            tls_contexts,
+        )
         from antecede.cli.organisation import usable_topology
         from antecede.live.application import find_beside
         from antecede.live.logs import write_logs
@@ -50,6 +58,7 @@ def register(app: typer.Typer) -> None:
             raise UsageError("--trace needs a log, and --durability memory keeps none")
         check_folder(data)
         keep = check_serving(options)
+        check_identities(topology, options)
         token = read_token(options.token_file)
         find_beside(topology)
         write_logs(options.log)
@@ -61,6 +70,8 @@ def register(app: typer.Typer) -> None:
         listening_address(
             *(file, server, host, token), identities=security is not None, tls=encrypted, insecure=options.insecure
         )
+        if data is not None and options.durability != "memory":
+            make_parents(data)
         page = file.metrics.get(server) if metrics is None else page_address(metrics)
         main = served(
             file,

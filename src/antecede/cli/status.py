@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from antecede.cli.options import JSON, KEYS, WHERE, Keys
-from antecede.cli.wording import letter_name
+from antecede.cli.wording import counted, letter_name
 from antecede.errors import ClosedError, RefusedError, UsageError
 
 
@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
         as_json: bool = JSON,
     ) -> int:
         """Show health, links, queue depths, and what each held message waits for. Exit code 1 unless every server is
-        ok.
+        ok and all use the same access file.
 
         A message is held until the messages that it depends on have arrived. "waits for s2: message 7, the last one
         delivered is 5" means that messages from s2 are still in transit. With --json and --watch there is one document
@@ -42,13 +42,18 @@ def register(app: typer.Typer) -> None:
                 except (ClosedError, RefusedError) as error:
                     servers[name] = {"server": name, "health": "no answer", "trouble": str(error)}
             well = all(one["health"] == "ok" and not one.get("refused") for one in servers.values())
+            differs = _access_differs(servers)
+            well = well and not differs and not any((one.get("access") or {}).get("error") for one in servers.values())
             if as_json:
-                print(json.dumps({"well": well, "servers": servers}, indent=2 if watch is None else None), flush=True)
+                report = {"well": well, "access_differs": differs, "servers": servers}
+                print(json.dumps(report, indent=2 if watch is None else None), flush=True)
             else:
                 if watch is not None:
                     print(f"--- {datetime.now():%H:%M:%S}")
                 for one in servers.values():
                     _report(one)
+                if differs:
+                    print("servers use different access files: give all of them the same one, then SIGHUP")
             if watch is None:
                 return 0 if well else 1
             sys.stdout.flush()
@@ -172,8 +177,20 @@ def _report_access(access: dict[str, Any] | None) -> None:
         print(f"  access file not reloaded: {access['error']}")
     for key in access["expires"]:
         if key["days"] <= _soon_days:
-            when = "has expired" if key["days"] <= 0 else f"expires in {key['days']:.0f} days"
-            print(f"  key of {key['role']} {key['name']} {when}: antecede credentials rotate")
+            when = "has expired" if key.get("expired", key["days"] <= 0) else f"expires in {_days(key['days'])}"
+            replaced = key.get("replaced")
+            which, advice = ("old key", "revoke --old") if replaced else ("key", "rotate")
+            print(f"  {which} of {key['role']} {key['name']} {when}: antecede credentials {advice}")
+
+
+def _days(days: float) -> str:
+    return counted(round(days), "day") if days >= 1 else "less than a day"
+
+
+def _access_differs(servers: dict[str, Any]) -> bool:
+    """Return whether not all servers use the same access file."""
+    used = [one["access"] for one in servers.values() if one.get("access")]
+    return len({(one["mode"], one["digest"]) for one in used}) > 1
 
 
 _soon_days = 30

@@ -44,12 +44,13 @@ def register(app: typer.Typer) -> None:
         gracefully.
         """
         from antecede.cli.amounts import check_serving
-        from antecede.cli.live import check_folder
+        from antecede.cli.live import check_folder, check_identities
         from antecede.cli.organisation import usable_topology
 
         file = usable_topology(topology)
         check_folder(data)
         check_serving(options)
+        check_identities(topology, options)
         if options.trace and (data is None or options.durability == "memory"):
             raise UsageError("--trace needs the servers' logs: expected --data DIR, and not --durability memory")
         with contextlib.ExitStack() as stack:

@@ -168,7 +168,8 @@ class Credentials:
             context.load_cert_chain(self.folder / CERTIFICATE, self.folder / KEY)
             context.load_verify_locations(self.folder / AUTHORITY)
         except (OSError, ssl.SSLError) as error:
-            raise AccessError(f"{self.folder}: TLS: {error}") from None
+            files = (self.folder / AUTHORITY, self.folder / CERTIFICATE, self.folder / KEY)
+            raise AccessError(f"TLS: {tls_fault(error, *files)}") from None
 
     def adopt(self, newer: "Credentials") -> None:
         """Use the key and the certificate of newer credentials of the same folder from now on, also for new
@@ -201,6 +202,27 @@ class Credentials:
 
     def _marks(self) -> tuple[str, str]:
         return self.signer.public if self.signer else "", self._servers.digest if self._servers else ""
+
+
+def tls_fault(
+    error: OSError, authority: str | Path | None, certificate: str | Path | None = None, key: str | Path | None = None
+) -> str:
+    """Return which of these files cannot be used for TLS, and why: the error itself names none."""
+    for path in (certificate, key, authority):
+        try:
+            if path is not None:
+                Path(path).read_bytes()
+        except OSError as found:
+            return f"{path}: {found.strerror}"
+    if isinstance(error, ssl.SSLError) and error.reason in ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"):
+        return f"{certificate} does not belong to {key}"
+    for path in (certificate, authority):
+        try:
+            if path is not None:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+        except ssl.SSLError:
+            return f"{path}: expected a certificate in PEM"
+    return f"{key}: expected a private key in PEM: {error}"
 
 
 def read_access(path: str | Path) -> Access:

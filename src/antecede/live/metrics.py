@@ -26,6 +26,7 @@ from antecede.access import Refusal
 from antecede.access.audit import REFUSED
 from antecede.durations import Durations
 from antecede.errors import UsageError
+from antecede.live.tcp import peer_text
 from antecede.server.guard import UNKNOWN_CALLER
 from antecede.topology import Address
 
@@ -236,7 +237,8 @@ class MetricsPage:
             if self._open <= limits.metrics_connections_max:
                 async with asyncio.timeout(limits.hello_seconds_max):
                     head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(await self._respond(head))
+                    remote = peer_text(writer.get_extra_info("peername"))
+                    writer.write(await self._respond(head, remote))
                     await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, RuntimeError):
             # A RuntimeError: the server's event loop is closed.
@@ -245,14 +247,14 @@ class MetricsPage:
             self._open -= 1
             writer.close()
 
-    async def _respond(self, head: bytes) -> bytes:
+    async def _respond(self, head: bytes, remote: str) -> bytes:
         """Return the whole response to a request."""
         lines = head.decode("latin-1").split("\r\n")
         method, _, rest = lines[0].partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
         if method not in ("GET", "HEAD"):
             return _response("405 Method Not Allowed", "text/plain", b"GET only\n", method)
-        refusal = self._refusal(path, lines) if path in _pages else None
+        refusal = self._refusal(path, lines, remote) if path in _pages else None
         if refusal is not None:
             status = "401 Unauthorized" if refusal.code == UNKNOWN_CALLER else "403 Forbidden"
             return _response(status, "text/plain", f"{refusal.reason}\n".encode(), method)
@@ -269,7 +271,7 @@ class MetricsPage:
             return _response("404 Not Found", "text/plain", b"/metrics, /health, /live or /ready\n", method)
         return await asyncio.wrap_future(made)
 
-    def _refusal(self, path: str, lines: list[str]) -> Refusal | None:
+    def _refusal(self, path: str, lines: list[str], remote: str) -> Refusal | None:
         """Return why this caller may not see the page. With an access file a caller shows the secret of an operator, as
         a bearer token."""
         guard, name = self._runtime.core.guard, path.removeprefix("/")
@@ -277,7 +279,7 @@ class MetricsPage:
         who, refusal = guard.page(name, given[7:].strip() if given[:7].lower() == "bearer " else given)
         if refusal is not None:
             fields = {"page": name, "code": refusal.code, "reason": refusal.reason}
-            self._home.call_soon_threadsafe(lambda: guard.note(REFUSED, who, "page", **fields))
+            self._home.call_soon_threadsafe(lambda: guard.note(REFUSED, who, remote, **fields))
         return refusal
 
     # In the server's event loop.

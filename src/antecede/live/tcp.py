@@ -57,7 +57,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self.remote = _shown(transport.get_extra_info("peername"))
+        self.remote = peer_text(transport.get_extra_info("peername"))
         connected = transport.get_extra_info("socket")
         if connected is not None:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -402,7 +402,8 @@ def _input_buffer() -> memoryview:
     return found
 
 
-def _shown(peer: object) -> str:
+def peer_text(peer: object) -> str:
+    """Return the address of the other end, for logs."""
     return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "?"
 
 

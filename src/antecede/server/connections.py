@@ -14,7 +14,9 @@ NO_HELLO: Final = "no-hello"
 """The code for closing a connection on which no hello comes."""
 
 
-CLOSED_AT_ONCE: Final = "the server closed the connection without an answer; does it use TLS?"
+CLOSED_AT_ONCE: Final = (
+    "the server closed the connection without an answer; does it use TLS? (--credentials DIR, or --authority FILE)"
+)
 """The reason for a missing answer, if the other end gave none."""
 NO_WELCOME: Final = "it accepts the connection and does not answer; is this the port of a server?"
 """The reason for a missing answer while the connection is open."""

@@ -7,8 +7,9 @@ these per life of a server, hand it what connections bring, and take its turns; 
 from collections.abc import Callable
 
 from antecede import limits
-from antecede.access import Access, Authoriser
+from antecede.access import Access, Authoriser, Who
 from antecede.access.audit import Audit
+from antecede.access.model import SERVER
 from antecede.access.proof import Keyring
 from antecede.engine import React
 from antecede.server import AgentServer
@@ -85,6 +86,7 @@ class ServerCore:
         log.clock = lambda: driver.now
         self.peering.attach(self.driver)
         self.sessions.attach(self.driver, now)
+        self._report_own_key()
 
     # What the adapter calls.
 
@@ -133,12 +135,20 @@ class ServerCore:
         self.review()
         self.log.info("access-reloaded", digest=access.digest, before=None if before is None else before.digest)
         self.guard.note("reloaded", None, "", digest=access.digest)
+        self._report_own_key()
 
     def keep_access(self, reason: str) -> None:
         """Keep the access file, because its new content cannot be used."""
         self.guard.authoriser.error = reason
         self.log.error("access-kept", reason=reason)
         self.guard.note("reload-failed", None, "", reason=reason)
+
+    def _report_own_key(self) -> None:
+        """Log that no other server will accept ours, because its key has expired."""
+        authoriser, name = self.guard.authoriser, self.machine.name
+        own = authoriser.identity(SERVER, name)
+        if own is not None and own.keys and all(authoriser.lapse(Who(SERVER, name, key.public)) for key in own.keys):
+            self.log.error("key-expired", reason=f"the key of server {name} has expired: antecede credentials rotate")
 
     def _report_expired(self) -> None:
         """Log which mailboxes lost letters since the last time: the worst, each in one line."""

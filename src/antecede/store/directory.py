@@ -52,6 +52,22 @@ def lock_directory(files: Files, directory: str) -> int:
         raise StoreLockedError(f"{directory}: in use by process {error.strerror or 'unknown'}") from error
 
 
+def refuse_foreign(files: Files, directory: str) -> None:
+    """Refuse a folder with files of others, which is not a data directory: it was given by mistake."""
+    try:
+        names = files.names(directory)
+    except FileNotFoundError:
+        return
+    if IDENTITY in names or numbered(names, "segment") or numbered(names, "snapshot"):
+        return
+    others = [name for name in names if name not in _allowed and not name.endswith(TEMPORARY) and name[0] != "."]
+    if others:
+        raise StoreError(
+            f"{directory}: not a data directory: it has {min(others)} and no identity: expected an empty folder, or "
+            "one that a server has made"
+        )
+
+
 def read_identity(files: Files, directory: str) -> Identity | None:
     """Return the identity of the directory; None if it has none."""
     path = f"{directory}/{IDENTITY}"
@@ -140,6 +156,11 @@ def segment_numbers(files: Files, directory: str) -> list[int]:
                 f"{directory}/{segment_name(number + 1)}", 0, "the segment is missing between two others"
             )
     return numbers
+
+
+_allowed = (LOCK, "lost+found", "audit.jsonl", "audit.jsonl.1")
+"""Files that a folder may have before a server's first start there: a new file system, and what a server without a log
+has left."""
 
 
 def _unused(files: Files, path: str) -> bool:

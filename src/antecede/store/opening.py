@@ -10,7 +10,7 @@ import logging
 from antecede.errors import UsageError
 from antecede.store.contract import OnDurable, OnFailed
 from antecede.store.cuts import note_cut
-from antecede.store.directory import adopt, create, lock_directory, named, read_identity
+from antecede.store.directory import adopt, create, lock_directory, named, read_identity, refuse_foreign
 from antecede.store.files import Files
 from antecede.store.log import LogStore
 from antecede.store.recovery import judge, repair
@@ -36,6 +36,7 @@ def open_log(
     if durability not in ("disk", "os"):
         raise UsageError(f"durability {durability!r}: expected disk or os for a log")
     with named(directory):
+        refuse_foreign(files, directory)
         lock = lock_directory(files, directory)
         try:
             identity = read_identity(files, directory) or create(files, directory, sizes.first_bytes)
