@@ -165,7 +165,7 @@ class NewFolder:
         return self
 
     def _locked(self) -> int:
-        """Lock the folder, so that nobody else makes it at the same time. A kill releases the lock."""
+        """Lock the folder, so that no other command makes it at the same time. A kill releases the lock."""
         lock = os.open(self.partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -181,7 +181,7 @@ class NewFolder:
         raise UsageError(f"{self.path}: another command is making this folder")
 
     def _clear(self) -> None:
-        """Remove the rest of an interrupted attempt, and nothing that somebody else has put there."""
+        """Remove the rest of an interrupted attempt, and nothing that others have put there."""
         found = os.listdir(self.partial)
         if found and MARKER not in found:
             raise UsageError(f"{self.partial}: exists, and no interrupted backup or restore left it: move it away")

@@ -2,9 +2,9 @@
 
 A folder contains ``credential.toml`` (role and name), ``key.pem`` (the private key), and for TLS ``certificate.pem``
 and ``authority.pem`` (the certificates that this end accepts must be signed by it). Clients and operators also have
-``servers.toml``: the servers to trust, as in an access file. After a rotation a server also has ``previous-key.pem``:
-it uses that key until it is revoked. A running client uses its new key when the old one is refused. A key of another
-kind than Ed25519 serves for TLS only; the certificate is then the proof.
+``servers.toml``: the servers to trust, as in an access file. After a rotation the folder of a server also has
+``previous-key.pem``: the server uses that key until it is revoked. A running client uses its new key when the old one
+is refused. A key of another kind than Ed25519 serves for TLS only; the certificate is then the proof.
 """
 
 import ssl

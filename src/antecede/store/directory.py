@@ -64,7 +64,7 @@ def refuse_foreign(files: Files, directory: str) -> None:
     if others:
         raise StoreError(
             f"{directory}: not a data directory: it has {min(others)} and no identity: expected an empty folder, or "
-            "one that a server has made"
+            "that of a server"
         )
 
 
@@ -159,8 +159,8 @@ def segment_numbers(files: Files, directory: str) -> list[int]:
 
 
 _allowed = (LOCK, "lost+found", "audit.jsonl", "audit.jsonl.1")
-"""Files that a folder may have before a server's first start there: a new file system, and what a server without a log
-has left."""
+"""Files that a folder may have before a server's first start there: a new file system, and the audit log of
+servers without a log."""
 
 
 def _unused(files: Files, path: str) -> bool:
