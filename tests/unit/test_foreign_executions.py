@@ -104,7 +104,7 @@ def test_a_delimiter_is_for_logs(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--delimiter: not a regular expression"):
         _convert(tmp_path, _one, delimiter="(")
     spans = [{"traceId": "t", "id": "1", "timestamp": 1, "localEndpoint": {"serviceName": "a"}}]
-    with pytest.raises(UsageError, match="--execution is for logs"):
+    with pytest.raises(UsageError, match="--execution is only for logs"):
         _convert(tmp_path, json.dumps(spans), execution="1")
 
 

@@ -35,7 +35,7 @@ def test_the_name_of_a_file_names_the_process(capsys: pytest.CaptureFixture[str]
     Path("logs/other.log").write_text("sent 3 to b\n")
     assert cli.run(["import", "logs", "--mapping", "kept.toml"]) == 2
     assert capsys.readouterr().err == (
-        "antecede: logs/other.log: --file-pattern does not match the name of this file: node-(?P<process>.)\n"
+        "antecede: logs/other.log: --file-pattern does not match the path of this file: node-(?P<process>.)\n"
     )
 
 

@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
         ] = None,
         as_json: bool = JSON,
     ) -> None:
-        """Show the help of a command; without a command, list all commands."""
+        """Show the help of a command; without a command, list the commands."""
         at = context.parent
         assert at is not None
         for word in command or []:

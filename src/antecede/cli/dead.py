@@ -57,8 +57,8 @@ def register(app: typer.Typer) -> None:
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> None:
-        """List the dead letters of all servers that answer, oldest first. Each has a place, such as s1:17, after which
-        the next page begins: --first 100 --after s1:17."""
+        """List the dead letters of all servers that answer, oldest first. Each has a place, such as s1:17. For the
+        next page, give the place of the last letter that you saw: --first 100 --after s1:17."""
         from antecede.cli.dead_pages import listed
 
         letters = listed(where, keys, filters, first, after)

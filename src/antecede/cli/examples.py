@@ -26,7 +26,8 @@ PANELS = {
 
 FIRST_STEPS = (
     "First steps: antecede demo shows what order is. antecede simulate --order none --trace run.jsonl makes a trace, "
-    "then antecede report run.jsonl judges it. antecede COMMAND --help shows examples of a command."
+    "then antecede report run.jsonl judges it. antecede COMMAND --help shows examples of a command. "
+    "In a clone, antecede trial --help lists the fault tests of Antecede itself."
 )
 
 EXAMPLES = {

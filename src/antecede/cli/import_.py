@@ -70,7 +70,7 @@ def register(app: typer.Typer) -> None:
             None,
             "--file-pattern",
             metavar="RE",
-            help="With a mapping: named groups that are found in the name of each file, such as (?P<process>\\w+).log",
+            help="With a mapping: named groups that are found in the path of each file, such as (?P<process>\\w+).log",
         ),
         send: str | None = typer.Option(None, "--send", metavar="RE", help="The kinds of records that are sends."),
         deliver: str | None = typer.Option(

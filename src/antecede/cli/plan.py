@@ -86,7 +86,7 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Find the cheapest split of servers into domains for this traffic.
 
-        Domains always form a tree, so causal order holds end to end. A message costs α + β·stamp bytes for every domain
+        Domains never form a cycle, so causal order holds end to end. A message costs α + β·stamp bytes for every domain
         that it enters; --model paper counts only s² for a domain of s servers. With the measured costs the answer is
         often to stay flat: one domain for all.
 

@@ -67,8 +67,9 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Acknowledge the truncations of servers' logs, so that status no longer shows them.
 
-        When a server starts after a power cut, it removes an unfinished write from the end of its log. Nothing in it
-        was confirmed to a client or a peer. A disk that loses new data can look the same, so check the disk first.
+        When a server starts after a power cut, it removes a torn write, one that the power cut interrupted, from the
+        end of its log. Usually nothing in it was confirmed to a client or a peer. But a disk that loses new data can
+        look the same, so check the disk first.
         """
         from antecede.cli.live import Access, addresses, ask_server
 

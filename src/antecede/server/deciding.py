@@ -9,8 +9,8 @@ The coordinator's log decides (:mod:`antecede.server.changing`). So after a time
   and the attempt that is in progress there. If neither is this change, it was abandoned there. Only an answer counts: a
   hello that the coordinator sent earlier may be older than its part in the change.
 
-Besides, any server that is ahead sends the history of its changes with the attempts that made them
-(:mod:`antecede.server.learning`). This is how a server that was down at the commit learns of it.
+Besides, the first server of the topology sends the history of changes, with the attempts that made them, to a server
+that is behind (:mod:`antecede.server.learning`). This is how a server that was down at the commit learns of it.
 
 Why a server may abandon a staged change when the coordinator does not have it: the commit is given only after every
 server has confirmed that the change is staged there, the coordinator included. If it is not staged there any more, or

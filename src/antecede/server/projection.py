@@ -220,7 +220,7 @@ class Projection:
                 self._organisation = organisation
                 self._follow()
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise StoreError(f"unreadable place in the trace of {self.server}: {error}") from None
+            raise StoreError(f"the saved position in the trace of {self.server} cannot be read: {error}") from None
         # A restored server has another incarnation than the part of its trace that comes from the backup.
         if str(prefix).rpartition(".")[0].rpartition(".")[0] != self.server:
             raise StoreError(f"a place in the trace of {prefix}: expected {self.prefix}")

@@ -98,7 +98,7 @@ def convert(
         raise TraceError(f"{files[0]['file']}: nothing could be read as {files[0]['format']}{first}")
     if execution is not None:
         if not isinstance(collector, Logs):
-            raise UsageError(f"--execution is for logs, not for {files[0]['format']}")
+            raise UsageError(f"--execution is only for logs with vector clocks, not for {files[0]['format']}")
         collector.choose(execution)
     say("finding messages")
     traces = collector.weave() if isinstance(collector, Logs) else {"": collector.weave()}

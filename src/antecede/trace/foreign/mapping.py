@@ -9,10 +9,10 @@ column of a trace, the place of its value in the record:
   one of the fields is missing, the value is missing.
 
 A name may begin with ``send.`` or ``deliver.``: then it applies to those records only, if the two use different fields
-(``deliver.process=dst``). If each process has its own log, its name may be only in the name of the file: a regular
-expression extracts it, and its groups become fields of all records. Two regular expressions on the value of ``kind``
-decide which records are sends and which are deliveries. A mapping can be saved as a TOML file. This module does not
-know records or traces.
+(``deliver.process=dst``). If each process has its own log, the name of the process may be only in the path of the file:
+a regular expression extracts it, and the groups of the expression become fields of all records. Two regular expressions
+on the value of ``kind`` decide which records are sends and which are deliveries. A mapping can be saved as a TOML file.
+This module does not know records or traces.
 """
 
 import re
@@ -53,7 +53,7 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     pattern: list[str] | str = []
     """For lines of text: regular expressions with named groups. The first one that matches a line counts."""
     file_pattern: str | None = None
-    """For the names of files: a regular expression with named groups."""
+    """For the paths of files: a regular expression with named groups."""
     send: str | None = None
     deliver: str | None = None
     separator: str = ","
@@ -228,12 +228,12 @@ class Plan:
         return found | set(self.kind.paths if self.kind else ()) | set(self.index.paths if self.index else ())
 
     def in_name(self, name: str) -> dict[str, str]:
-        """Return the fields that the name of a file gives to all its records."""
+        """Return the fields that the path of a file gives to all its records."""
         if self.file is None:
             return {}
         found = self.file.search(name)
         if found is None:
-            raise TraceError(f"{name}: --file-pattern does not match the name of this file: {self.file.pattern}")
+            raise TraceError(f"{name}: --file-pattern does not match the path of this file: {self.file.pattern}")
         return {group: text for group, text in found.groupdict().items() if text is not None}
 
     def kind_of(self, said: str) -> tuple[str, dict[str, str]]:
