@@ -30,7 +30,8 @@ ABORT = "abort"
 
 
 class Label(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The role of a message for the operations that send and receive it, for an order based on conflicts."""
+    """The role of a message for the operations that send and receive it, for an order based on conflicts.
+    Not the label for people (:mod:`antecede.labels`)."""
 
     type: str
     """``request``, ``response``, ``commit`` or ``abort``."""

@@ -1,8 +1,8 @@
 """The one place that decides what an identity may do at a server, for every entry point.
 
-Peers, clients, operators and the metrics page all ask this class, and so will entry points to come. It answers with a
-refusal, which has a code, or with None: allowed. In the one-token mode there is no access file, and all who have the
-token may do everything.
+Peers, clients, operators and the metrics page all ask this class, and every further entry point must ask it, too. It
+answers with a refusal, which has a code, or with None: allowed. In the one-token mode there is no access file, and all
+who have the token may do everything.
 
 ==============  ===================================================================================================
 action          name

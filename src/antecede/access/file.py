@@ -25,8 +25,9 @@
     connections = 200
     attempts = 50
 
-Nothing in it is guessed: an unknown key or command, a key of two identities or a bad pattern is an error that names
-file, line, table and key. The file is not part of the topology's epoch: it may differ and change while servers run.
+Nothing in it is guessed: an unknown setting or command, a public key that two identities share, or a bad pattern is an
+error that names file, line, table and setting. The file is not part of the topology's epoch: it may differ and change
+while servers run.
 """
 
 import re

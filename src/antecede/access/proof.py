@@ -8,7 +8,7 @@
     Proof(signature), then the hello      ──►
 
 Each end signs the same content: both nonces, the role and the name of the dialing end, the name of the server, the
-versions, and the binding of the TLS channel (empty without TLS). The content starts with which end signs (dialing or
+versions, and the binding of the TLS channel (empty without TLS). The content starts with the end that signs (dialing or
 answering). So a signature is worth nothing on another connection, in the other direction, for another name, or through
 a relay that ends TLS. The dialing end sends nothing about itself beyond its name before the server has proved to be the
 right one.

@@ -2,7 +2,7 @@
 
 
 class Bucket:
-    """Permits at most ``rate`` per second on average, and as many at once."""
+    """Permits at most ``rate`` units per second on average, and at most the same number at once."""
 
     __slots__ = ("_filled_at", "_level", "rate")
 
@@ -33,7 +33,8 @@ class Rate:
         self._bytes = None if size is None else Bucket(size)
 
     def take(self, count: int, size: int, now: float) -> str:
-        """Count this much; return the limit that is exceeded, in words, or empty. Then nothing is counted."""
+        """Count this amount, and return an empty text. If a limit is already exceeded, count nothing and return the
+        limit in words."""
         if self._count is not None and not self._count.holds(now):
             return f"more than {self._count.rate:g} per second"
         if self._bytes is not None and not self._bytes.holds(now):

@@ -94,12 +94,12 @@ class Engine:
         """``settings``: how much may wait in mailboxes. ``homes``: the agents of the topology."""
         self.homes = homes
         self.mailboxes: dict[str, deque[Letter]] = {}
-        """Letters delivered and not reacted to; an agent without any is not in it."""
+        """Letters that were delivered and not reacted to, by agent; an agent without such letters has no entry."""
         self.states: dict[str, bytes] = {}
         self.born: dict[str, str] = {}
         """Agents created at run time: address → class."""
         self.read: dict[str, str] = {}
-        """For some clients, the last letter that they have begun to handle according to a record."""
+        """For some clients, the last letter that their handlers have begun to handle, as a record of the log says."""
         self.dead: dict[str, Dead] = {}
         """Dead letters, by letter and agent, in the sequence in which they died."""
         self.deaths = 0
@@ -123,7 +123,8 @@ class Engine:
         self.ready: dict[str, None] = {}
         """Agents that have letters and are not reacting."""
         self.frozen: frozenset[str] | None = None
-        """Agents and clients that must not do anything, because they will move; empty: all; None: none of them."""
+        """Agents and clients that must not do anything, because they will move. An empty set means all of them, None
+        means none."""
 
     def deliver(self, agent: str, letter: Letter) -> None:
         """Put a letter into an agent's mailbox, unless it must be held."""
@@ -164,7 +165,7 @@ class Engine:
             raise MailboxFullError(reason)
 
     def seen(self, agents: list[str], clock_ms: int) -> None:
-        """Let the age of the letters that came since the last time count from now."""
+        """Note this time as the start of waiting of the letters that came since the last call."""
         for agent in agents:
             if agent in self.mailboxes:
                 self.quotas.seen(agent, len(self.mailboxes[agent]), clock_ms)
@@ -202,8 +203,8 @@ class Engine:
             self._put(agent, (letter,))
 
     def hold_for(self, agents: list[str]) -> tuple[set[str], dict[str, Past]]:
-        """From now on, hold what follows from dead letters of these agents, and of no others. Return the agents, and
-        the dictionary for the pasts of their letters."""
+        """From now on, hold letters that follow from dead letters of these agents, and of no other agents. Return the
+        agents, and the dictionary for the pasts of their letters."""
         following = self.following
         following.agents.clear()
         following.agents.update(agents)
@@ -234,7 +235,8 @@ class Engine:
         return list(map(self._hand_out, ready))
 
     def freeze(self, agents: list[str] | None) -> None:
-        """Hand out no letters to these agents and clients (empty: to none), and ignore outcomes. None: continue."""
+        """Hand out no letters to these agents and clients (an empty list: to no agent or client at all), and ignore
+        their outcomes. None: hand out letters again."""
         before, self.frozen = self.frozen, None if agents is None else frozenset(agents)
         for agent in [] if before is None else before or list(self.mailboxes):
             self.abandon(agent)
@@ -357,7 +359,8 @@ class Engine:
                 self.quotas.emptied(agent)
 
     def _expire_held(self, agent: str, reactions: tuple[Reaction, ...]) -> list[Letter]:
-        """Set held letters aside, because their mailbox is above its quota; what its agent handles goes on."""
+        """Set held letters aside, because their mailbox is above its quota. A reaction of the agent that is in progress
+        continues."""
         letters = []
         for reaction in reactions:
             letter = self.following.expire(agent)

@@ -1,12 +1,12 @@
 """Everything that a server keeps for one agent or client, to hand it over to another server.
 
-``take_out`` removes it from an engine, ``put_in`` adds it to one. What was taken out is complete: the saved state, the
-letters that wait, the open questions and the dead letters. Timers, the number of a client's last publish and the next
-index in the trace belong to other parts of the server, which add them. The age of a letter counts again from its
+``take_out`` removes these belongings from an engine, ``put_in`` adds them to one. They are complete: the saved state,
+the letters that wait, the open questions and the dead letters. Timers, the number of a client's last publish and the
+next index in the trace belong to other parts of the server, which add them. The age of a letter counts again from its
 arrival at the new server.
 
 Letters that are held because they follow from a dead letter cannot be handed over, because the stamps that decide about
-them are those of the old server's domains. The plan of a change refuses this (:func:`holds`).
+them are those of the old server's domains. The plan of a change refuses to move such an agent (:func:`holds`).
 """
 
 import msgspec
@@ -33,7 +33,7 @@ class Belongings(msgspec.Struct, frozen=True, array_like=True):
     index: int = 0
     """The next index in the trace."""
     tries: dict[str, int] = {}
-    """For letters during whose handling a process ended: how often."""
+    """For each letter during whose handling a process ended: how often this happened."""
     read: str = ""
     """The last letter that the client has begun to handle, if a record says so."""
 
@@ -68,8 +68,8 @@ def take_out(engine: Engine, address: str) -> Belongings:
 
 
 def put_in(engine: Engine, belongings: Belongings) -> None:
-    """Add everything of an agent or client to an engine that has nothing of it, except for letters that came for it
-    already: these are behind the others."""
+    """Add everything of an agent or client to an engine. The engine has nothing of it yet, except perhaps letters that
+    came earlier; these are put behind the others."""
     address = belongings.address
     came = engine.clear(address)
     if belongings.state is not None:

@@ -1,5 +1,6 @@
-"""The change of an agent's state, as bytes that replace others: a log need not repeat a large state of which one entry
-changed, as that of a topic does with each subscription.
+"""The change of an agent's state, as bytes that replace others.
+
+If one entry of a large state changes, as with each subscription to a topic, the log need not repeat the whole state.
 
 A change is found where it is cheap to find: a few places whose length stays the same (counters, the length of a list),
 then one place of any length. Everything else is a new state.
@@ -27,7 +28,7 @@ CHANGES_FROM_BYTES = 1024
 
 
 def change_of(old: bytes | None, new: bytes) -> State:
-    """Return the change between two states, or the new state if that is shorter, or almost."""
+    """Return the change between two states, or the new state if the change has half of its bytes or more."""
     if old is None:
         return new
     common = min(len(old), len(new))
@@ -49,7 +50,7 @@ def change_of(old: bytes | None, new: bytes) -> State:
 
 
 def changed(old: bytes | None, state: State) -> bytes:
-    """Return the new state; ``old`` must be the one that the change was made from."""
+    """Return the new state. ``old``: the state from which the change was made."""
     if isinstance(state, bytes):
         return state
     old, done = old or b"", 0
@@ -64,7 +65,8 @@ def changed(old: bytes | None, state: State) -> bytes:
 
 
 def _common_start(one: bytes, other: bytes, start: int, stop: int) -> int:
-    """Return the first place from ``start`` on, before ``stop``, where they differ; else ``stop``."""
+    """Return the first place from ``start`` on, before ``stop``, where the two differ; ``stop`` if they do not
+    differ."""
     while start < stop:
         middle = (start + stop + 1) // 2
         if one[start:middle] == other[start:middle]:
@@ -75,7 +77,7 @@ def _common_start(one: bytes, other: bytes, start: int, stop: int) -> int:
 
 
 def _common_end(one: bytes, other: bytes, most: int) -> int:
-    """Return how many bytes at the end are the same, at most that many."""
+    """Return how many bytes at the end of the two are the same, up to ``most``."""
     count = 0
     while count < most:
         more = (count + most + 1) // 2
@@ -89,4 +91,4 @@ def _common_end(one: bytes, other: bytes, most: int) -> int:
 _places_max = 3
 _place_bytes = 8
 _sure_bytes = 32
-"""So many bytes must be the same again after a place whose length stays the same."""
+"""The number of equal bytes that must follow a place whose length stays the same."""

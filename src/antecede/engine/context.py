@@ -3,10 +3,10 @@
 External effects of a handler (a web request, a print) happen at least once: a reaction that was not committed runs
 again. ``ctx.reaction_id`` is the same each time, so it is a good idempotency key.
 
-Handlers may run before their letters are durable. A letter that this server has named can then come again under another
-id after a crash: its client publishes it again, or the agent that sent it reacts again. So a handler that asks for
-``ctx.reaction_id`` too early is stopped there (:class:`TooEarly`), and runs again when its letter is durable. From then
-on all reactions of its agent wait for that (:mod:`antecede.server.retries`).
+Handlers may run before their letters are durable. A letter that got its id from this server can then come again under
+another id after a crash: its client publishes it again, or the agent that sent it reacts again. So a handler that asks
+for ``ctx.reaction_id`` too early is stopped there (:class:`TooEarly`), and runs again when its letter is durable. From
+then on all reactions of its agent wait until their letters are durable (:mod:`antecede.server.retries`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -143,7 +143,7 @@ class Context(msgspec.Struct, eq=False):
         self._put(_outbound((letter.source,), notification, answers=letter.ask))
 
     def timer(self, seconds: float, notification: Notification) -> None:
-        """Send a notification to this agent later. Survives a crash."""
+        """Send a notification to this agent later. The timer survives a crash."""
         if not 0 <= seconds <= timer_seconds_max:
             raise AgentError(f"timer of {seconds} s: expected 0 to {timer_seconds_max}")
         self.requests = True

@@ -75,7 +75,8 @@ class Range(msgspec.Struct, frozen=True):
 def page_of(
     dead: Mapping[str, Dead], choice: Choice, within: Range, size: Callable[[Dead], int] = lambda dead: 0
 ) -> Page:
-    """Return the next page. ``size``: the size of one letter, whose sum is limited; one letter always fits."""
+    """Return the next page. ``size``: returns the size of one letter. The sum of the sizes on a page is limited, but
+    one letter always fits."""
     page = Page([], within.after, False)
     total = examined = 0
     for one in dead.values():

@@ -7,8 +7,8 @@ handed out, after the letter that was sent again. Letters that do not follow fro
 **Stamps decide** whether a letter follows from another. A letter that came through a domain has the past of its train
 (:class:`Past`): for each member the newest of its messages that the train follows from. Routes are unique in a forest,
 so a letter that follows from a dead one came in a train that follows from the dead one's train, or through another
-domain. Stamps know servers, not agents: a letter that may follow is held, too. So is a letter if the stamps cannot
-decide: it was sent on this server, it came through another domain than the dead letter, or the order has no such
+domain. Stamps know servers, not agents: a letter that may follow is held, too. A letter is also held if the stamps
+cannot decide: it was sent on this server, it came through another domain than the dead letter, or the order has no such
 stamps. A letter that may follow from a *held* letter is held as well, so order is kept.
 
 A letter of the agent itself does not follow, because the agent did not react to the dead letter. Timers are not
@@ -62,12 +62,12 @@ class Following:
         """The sequence in which the letters of these agents came, by letter and agent."""
         self.newest = 0
         self.since: dict[str, int] = {}
-        """The server time at which held letters of mailboxes with a limit of time were seen, by letter and agent."""
+        """The server time from which each held letter of a mailbox with a limit of time waits, by letter and agent."""
         self._barriers: dict[str, _Barrier] = {}
 
     def came(self, agent: str, letter: Letter) -> None:
         """Number a letter that came for one of the agents. A dead letter that was sent again keeps its number, so that
-        what followed from it still does."""
+        letters that followed from it still follow."""
         replayed = [key for key, dead in self.blocks.get(agent, {}).items() if dead.id == letter.replays]
         if replayed:
             self.numbers[f"{letter.id} {agent}"] = self.numbers.get(replayed[0], 0)
@@ -82,15 +82,15 @@ class Following:
         self.since.pop(key, None)
 
     def keep(self, domains: set[str]) -> None:
-        """Forget what the stamps of all other domains said, because these begin again: what is not known counts as
-        following."""
+        """Forget the pasts of letters that came through other domains than these, because those domains begin again. A
+        letter without a past counts as one that follows."""
         for key in [key for key, past in self.pasts.items() if past.domain not in domains]:
             del self.pasts[key]
         self._barriers.clear()
 
     def seen(self, agent: str, clock_ms: int) -> None:
-        """The held letters that came since the last time were there at this time; a clock that was set back
-        lets the age of the others begin again."""
+        """Note this time as the start of waiting of each held letter of the agent that has none yet. If the clock was
+        set back, the other letters begin to wait now, too."""
         for letter in self.held.get(agent, ()):
             key = f"{letter.id} {agent}"
             self.since[key] = min(self.since.get(key, clock_ms), clock_ms)
@@ -101,7 +101,7 @@ class Following:
         return held is not None and held[0].id == letter
 
     def expire(self, agent: str) -> Letter:
-        """Take the first held letter of an agent away; it is dead."""
+        """Remove the first held letter of an agent, which is now dead, and return it."""
         held = self.held[agent]
         letter = held.pop(0)
         if not held:
@@ -111,13 +111,13 @@ class Following:
         return letter
 
     def block(self, agent: str, key: str, letter: Letter, waiting: Iterable[Letter]) -> list[Letter]:
-        """Hold what follows from this letter from now on. Of the letters that wait, return those that need not be
+        """From now on, hold letters that follow from this one. Of the letters that wait, return those that need not be
         held."""
         self.blocks.setdefault(agent, {})[key] = letter
         return self._sift(agent, list(waiting), self.held.pop(agent, []))
 
     def unblock(self, agent: str, key: str) -> list[Letter]:
-        """An operator has decided about a dead letter; return the letters that may now be handled."""
+        """Record that an operator has decided about a dead letter; return the letters that may now be handled."""
         blocks = self.blocks.get(agent)
         if blocks is None or blocks.pop(key, None) is None:
             return []
@@ -153,7 +153,8 @@ class Following:
         return True
 
     def undecided(self, agent: str) -> int:
-        """Return how many of an agent's held letters are not from the sender of a dead one: they may follow, or not."""
+        """Return how many of an agent's held letters are not from the sender of a dead letter. These may follow from a
+        dead letter, or not."""
         sources = {letter.source for letter in self.blocks.get(agent, {}).values()}
         return sum(letter.source not in sources for letter in self.held.get(agent, ()))
 

@@ -31,7 +31,7 @@ from antecede.interrupts import is_ctrl_c
 from antecede.whereabouts import text_of
 
 _none: list[Any] = []
-"""The values of ``begin`` without an observer, and the times of reactions that are not timed."""
+"""An empty list: the results of ``begin`` if there is no observer, and the times of reactions that are not timed."""
 
 
 class Outcome(msgspec.Struct):
@@ -62,7 +62,8 @@ class Outcome(msgspec.Struct):
 
 
 class Unfit(str):
-    """The reason why no handler can take a letter, which is then dead at once. What handlers return means nothing."""
+    """The reason why no handler can take a letter, which is then dead at once. It has its own type, because a handler
+    may return a text, which means nothing."""
 
     __slots__ = ()
 
@@ -285,7 +286,8 @@ class Host:
         return agent, state
 
     def _call(self, agent: Agent, letter: Letter, named: str, context: Context) -> Any:
-        """Call the handler and return what it returns, or say why there is none to call (:class:`Unfit`)."""
+        """Call the handler and return its result; if there is no handler to call, return the reason
+        (:class:`Unfit`)."""
         if named == STALE:
             return None
         ready = None if named else self._ready.get((type(agent), letter.type))
@@ -363,7 +365,7 @@ class Host:
             raise error
 
     def _done(self, outcome: Outcome, agent: Agent, saved: bytes, checked: bool) -> bool:
-        """End a batch; return False if its last state cannot be read again, so that none of it may be kept."""
+        """End a batch; return False if its last state cannot be read again; then nothing of the batch may be kept."""
         state = outcome.state
         if state is None or state == saved:
             outcome.state = None

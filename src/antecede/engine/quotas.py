@@ -58,15 +58,15 @@ class Quotas:
         self.settings = settings
         self.is_agent = is_agent
         self.handed: dict[str, int] = {}
-        """Clients that may have letters in their hands, and how many; their sessions say so. A letter counts until the
-        step that removes it from the mailbox."""
+        """For each client that may have letters in its hands, how many, as its session reports it. A letter counts
+        until the step that removes it from the mailbox."""
         self.crowded: set[str] = set()
         """Mailboxes with too many letters, of which the first were handed out."""
         self.ages: dict[str, deque[list[int]]] = {}
         """For mailboxes with a limit of time: [server time, number of letters seen then], from the head on. Letters
         behind these have not been seen. This is durable."""
         self.expired: dict[str, int] = {}
-        """The letters that expired since someone looked here, by mailbox."""
+        """The number of letters that expired since this was last read, by mailbox."""
         self.known: dict[str, Quota] = {}
         """The quotas that were needed so far. Sizes, ages and crowded mailboxes are noted for these only."""
         self._sizes: dict[str, _Size] = {}
@@ -110,8 +110,9 @@ class Quotas:
         self.crowded.discard(agent)
 
     def seen(self, agent: str, letters: int, clock_ms: int) -> None:
-        """The letters of a mailbox that came since the last time were there at this time. If the clock was set back,
-        the age of the others begins again: otherwise they would wait until it is where it was."""
+        """Note this time as the start of waiting of the letters that came to a mailbox since the last call. If the
+        clock was set back, the other letters begin to wait now, too: otherwise they would not grow older until the
+        clock is where it was. ``letters``: the number of all letters in the mailbox."""
         self.of(agent)
         runs = self.ages.setdefault(agent, deque())
         for run in runs:
@@ -130,7 +131,8 @@ class Quotas:
         return quota
 
     def unseen(self, mailboxes: dict[str, _Mailbox], clock_ms: int) -> list[str]:
-        """Return the mailboxes with a limit of time in which letters have not been seen for a while."""
+        """Return the mailboxes with a limit of time for which ``seen`` is due: letters have come since the last call,
+        which was a while ago, or the clock was set back."""
         found = []
         for agent, mailbox in mailboxes.items():
             if self.of(agent).seconds:
@@ -142,14 +144,14 @@ class Quotas:
         return found
 
     def unseen_held(self, held: _Held, since: dict[str, int]) -> list[str]:
-        """Return the mailboxes with a limit of time and held letters that have not been seen."""
+        """Return the mailboxes with a limit of time that hold letters for which ``seen`` was not called yet."""
         timed = [agent for agent in held if self.of(agent).seconds]
         return [agent for agent in timed if any(f"{letter.id} {agent}" not in since for letter in held[agent])]
 
     def refusal(self, to: tuple[str, ...], bodies: list[bytes], mailboxes: dict[str, _Mailbox], held: _Held) -> str:
-        """Return why letters of a client of this server are refused: they do not all fit into a mailbox; empty: they
-        are not refused. They count before they are accepted; otherwise accepted letters would expire for them. ``to``:
-        mailboxes of this server."""
+        """Return why letters of a client of this server are refused, if they do not all fit into a mailbox; empty: they
+        are not refused. They count before they are accepted; otherwise accepted letters would expire to make room for
+        them. ``to``: mailboxes of this server."""
         for address in to:
             quota = self.known.get(address) or self.settings.quota(address, self.is_agent(address))
             if quota.full != "refuse":
@@ -202,8 +204,8 @@ class Quotas:
     def look(
         self, mailboxes: dict[str, _Mailbox], reacting: Callable[[str], bool], clock_ms: int, memory_bytes: int
     ) -> Iterator[Excess]:
-        """Yield what must expire now, and note the crowded mailboxes. ``memory_bytes``: of all letters in mailboxes;
-        there a multicast counts once."""
+        """Yield what must expire now, and note the crowded mailboxes. ``memory_bytes``: the memory of all letters in
+        mailboxes, in which a multicast counts once."""
         letters = size = 0
         fullest: list[tuple[int, str]] = []
         self.crowded.clear()
@@ -265,7 +267,7 @@ class Quotas:
 
 
 def _older(letters: Iterable[Letter], others: Sequence[Letter], numbers: dict[str, int], agent: str) -> int:
-    """Return how many of the first letters came before all others."""
+    """Return how many letters at the head of ``letters`` came before all of ``others``."""
     first = numbers.get(f"{others[0].id} {agent}", 0) if others else inf
     count = 0
     for letter in letters:
@@ -277,7 +279,7 @@ def _older(letters: Iterable[Letter], others: Sequence[Letter], numbers: dict[st
 
 def _over(quota: Quota, count: int, size: int, letters: Iterable[Letter]) -> tuple[int, str]:
     """Return how many of the first letters are too many, or have too many bytes, and the reason. ``count``, ``size``:
-    of all letters."""
+    the number and the bytes of all letters."""
     many = count - quota.letters if quota.letters else 0
     over, place = size - quota.bytes if quota.bytes else 0, 0
     if over > 0:

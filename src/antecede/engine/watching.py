@@ -17,7 +17,8 @@ class Watch(Protocol):
         ...
 
     def end(self, begun: Any, dead: str, failure: BaseException | None) -> None:
-        """Called when it has ended: successfully, with a dead letter for that reason, or with an exception."""
+        """Called when the reaction has ended: successfully, with a dead letter for the reason ``dead``, or with an
+        exception."""
         ...
 
 
@@ -46,7 +47,7 @@ class Progress(Protocol):
 
 
 class Stepwise(Generic[_Result]):
-    """Awaits a batch, and reports whenever it has the event loop."""
+    """Awaits a batch, and reports when the batch gets the event loop and when it returns it."""
 
     def __init__(self, batch: Coroutine[Any, Any, _Result], progress: Progress, slot: int) -> None:
         self._batch = batch

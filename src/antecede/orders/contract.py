@@ -7,8 +7,8 @@ An order is the part of one process that decides this, and nothing else. It has 
   verdict (``DELIVER``, ``HOLD``, ``DUPLICATE``) and with effects (see :mod:`antecede.messages`).
 * ``tick(now)`` — time has passed; only orders that *need* timers do anything.
 
-**Every order works on links that reorder.** An order that needs FIFO numbers its own packets. The link below handles
-loss and resends; an order with counters still answers ``DUPLICATE`` as a second line of defence.
+**Every order works on links that reorder.** If an order needs FIFO links, it numbers its own packets. The link below
+handles loss and resends; an order with counters still answers ``DUPLICATE`` as a second line of defence.
 
 **What survives a crash.** ``snapshot()`` is the durable state. A packet that is only *held* is not in it: it was not
 acknowledged, so the link will deliver it again. ``clone()`` is the whole state, held packets included.
@@ -42,7 +42,7 @@ def pack_message(message: Message) -> tuple[str, int, bytes, bytes]:
 
 
 def unpack_message(values: Any) -> Message:
-    """The message of ``pack_message``."""
+    """Return the message from the values of ``pack_message``."""
     id_, source, to, payload = values
     return Message(id_, source, int.from_bytes(to, "little"), payload)
 
@@ -92,8 +92,8 @@ class Order(ABC):
     selective: ClassVar[bool] = False
     """``check`` can judge a packet without accepting it, so a program may choose among deliverable messages."""
     accepts_own: ClassVar[bool] = False
-    """Whether it accepts every packet to itself at once, even if the message must wait: such a packet need not be
-    encoded, since nothing has to survive that is not part of the order's state."""
+    """Whether the order accepts every packet from its member to itself at once, even if the message must wait. Such a
+    packet need not be encoded, since everything that must survive is part of the order's state."""
     relays: ClassVar[bool] = False
     """Copies may come from a member that did not send the message, and pass through members that are not
     destinations."""
@@ -164,8 +164,9 @@ class Order(ABC):
         return []
 
     def past(self, packet: Packet) -> tuple[int, ...] | None:
-        """Return for each member the number of its newest message that this one follows from (for the source: of this
-        one). Only messages that matter for deliveries here need to count. None: the stamp does not show it."""
+        """Return for each member the number of its newest message that this one follows from; for the source, the
+        number of this message itself. Only messages that matter for deliveries here need to count. None: the stamp does
+        not show it."""
         return None
 
     # Stamps.
@@ -206,7 +207,8 @@ class Order(ABC):
         return stamp
 
     def is_unhurried(self, packet: Packet) -> bool:
-        """Return whether nothing at its destination waits for a packet that this member sends."""
+        """Return whether a packet that this member sends is not urgent, because nothing at its destination waits for
+        it."""
         return False
 
     def dependents(self, packet: Packet) -> int:

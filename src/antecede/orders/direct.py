@@ -9,8 +9,8 @@ A message that is ordered after its direct predecessors is ordered after all its
 * It may be delivered at i when every (k, x) of its before[i] has been delivered.
 * At delivery, the sets get the entries of the stamp (the newest of each k). Towards the message's other destinations,
   the message itself replaces everything that it carried.
-* **recent** contains the last deliveries of its sender. From it the receiver learns, in its *delivered* matrix, which
-  entries of its own sets are no longer in transit, and drops them.
+* **recent**, a part of the stamp, contains the last deliveries of the message's sender. From it the receiver learns, in
+  its *delivered* matrix, which entries of its own sets are no longer in transit, and drops them.
 
 In the original, ``recent`` is before[i] itself. A message that a process sent to itself may still be in transit when it
 is listed there, and would count as delivered. So the two are separate here.

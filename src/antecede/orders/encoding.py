@@ -141,9 +141,9 @@ class Reader:
 class RecordedReader(Reader):
     """Reads a stamp from the log.
 
-    It was compared with the state when it arrived. If it was held, it is in the log behind packets that arrived later
-    and were delivered first, so at a recovery the state has moved on. What a lying member sent may contradict this
-    state, and is taken as it was taken then: otherwise the log could not be replayed.
+    A stamp was compared with the state when its packet arrived. If the packet was held, it is in the log behind packets
+    that arrived later and were delivered first, so at a recovery the state has moved on. A stamp from a lying member
+    may contradict this state. It is accepted as it was accepted then: otherwise the log could not be replayed.
     """
 
     __slots__ = ()

@@ -10,8 +10,9 @@ Garg derives it from Lamport's mutual exclusion: sending a message is requesting
 * The sender marks m as deliverable when m is the smallest in its own queue, all other members have acknowledged it, and
   the sender's copy to itself, if there is one, has arrived. It then sends ``release`` to all other members.
 * A release only **marks** m. As printed (*on receiving this notification, the corresponding message is delivered*)
-  total order breaks, because a smaller message may still be unmarked here (1178 of 1500 random runs). Every member
-  removes the head of its queue when it is marked, and delivers it if it is addressed: strictly by (time, sender).
+  total order breaks, because a smaller message may still be unmarked here (1178 of 1500 random runs). When the
+  head of its queue is marked, a member removes it, and delivers it if the member is one of its destinations: strictly
+  by (time, sender).
 
 All packets are numbered on their link (``resequence``), because the argument needs FIFO links. All messages go to all
 members in sequence, so messages are counted per sender, and an ack or a release names the n-th message of a sender.

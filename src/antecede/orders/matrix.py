@@ -1,8 +1,8 @@
 """``matrix``: causal order by a matrix of counts (Raynal, Schiper, Toueg; Garg §12.2, Fig. 12.2 and 12.4).
 
-M[j][k] at a process is the number of messages that j has sent to k, as far as it knows. To send to D, count *all* of
-D first and only then stamp (a loop of single sends would leave the later copies out of the earlier stamps and break
-causal order: Garg's ``multicast`` in Fig. 12.4). A message from j with matrix W may be delivered at i when
+M[j][k] at a process is the number of messages that j has sent to k, as far as this process knows. To send to D, count
+*all* of D first and only then stamp (a loop of single sends would leave the later copies out of the earlier stamps and
+break causal order: Garg's ``multicast`` in Fig. 12.4). A message from j with matrix W may be delivered at i when
 
 * W[j][i] = (delivered from j) + 1, and
 * W[k][i] ≤ (delivered from k) for every other k,

@@ -127,7 +127,7 @@ class Objects(Order):
         self.asked = [0] * members
         """The latest time that each member was asked for."""
         self.sparing = False
-        """Between instances, times are sent unasked only for requests of kind (2); who waits for another one asks."""
+        """Between instances, times are sent unasked only for requests of kind (2); other times must be asked for."""
         self.together = False
         """The times that a step sends leave at its end, one packet for each member (:meth:`times`)."""
         self._later: dict[int, tuple[int, int]] = {}
@@ -191,7 +191,7 @@ class Objects(Order):
             join(self.seen.setdefault(operation, {}), vector.items())
 
     def _tell(self, target: int, effects: Effects, wanted: int = 0) -> None:
-        """Send the time to a member, and optionally the members that want to know its own."""
+        """Send the time to a member, and optionally the members to which it should send its own time."""
         self.told[target] = self.clock
         if self.together:
             self._later[target] = (self.clock, self._later.get(target, (0, 0))[1] | wanted)
@@ -200,7 +200,7 @@ class Objects(Order):
 
     def times(self) -> Effects:
         """End a step: send the time to the members that need it. A member that got a message of that time or a later
-        one knows it; and the later a time is, the more it says."""
+        one knows it. A later time says more than an earlier one."""
         later, self._later = self._later, {}
         # What a step sends must not depend on earlier ones except by the durable state.
         copied, self._copied = self._copied, [0] * self.members
@@ -261,7 +261,7 @@ class Objects(Order):
             self._try([key], effects)
 
     def _tell_all(self, to: int, time: int, effects: Effects) -> bool:
-        """Send the destinations of a request of kind (2) our time, which is past its time, unless they know it."""
+        """Send our time, which is past ``time``, to the destinations of a request of kind (2) that lack it."""
         ignorant = [t for t in members_of(to & ~(1 << self.me)) if self.told[t] < time]
         for target in ignorant:
             self._tell(target, effects)
@@ -281,7 +281,7 @@ class Objects(Order):
         return (Verdict.DELIVER, effects) if later or fresh or told else (Verdict.DUPLICATE, [])
 
     def _answer(self, packet: Packet) -> tuple[Verdict, Effects]:
-        """Answer a request for a time that is not too early."""
+        """Send our time to a member that asks for it, unless it already has the time that it needs."""
         (time,) = packet.stamp
         self.clock = max(self.clock, time)
         effects: Effects = [PERSIST]

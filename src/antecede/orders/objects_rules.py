@@ -67,7 +67,7 @@ class Rules:
         return any(instance or self.relation.matters(operation) for instance, operation in (sender, receiver))
 
     def agreed(self, label: Label, to: int) -> bool:
-        """Return whether all destinations must agree on its place (rule 2)."""
+        """Return whether all destinations must agree on the place of such a message (rule 2)."""
         return label.type == REQUEST and to & (to - 1) != 0 and self.relation.matters(label.operation)
 
     def needed(self, waiting: Waiting) -> list[tuple[int, int]]:

@@ -70,7 +70,8 @@ def write_stamp(stamp: Stamp, out: Writer) -> None:
 
 @lru_cache(maxsize=4)
 def _in_all_copies(clock: int, no: int, vector: Entries, label: Label | None) -> bytes:
-    """Return what is the same in the stamps of all copies of a message; they are encoded one after the other."""
+    """Return the bytes that the stamps of all copies of a message share. They are kept, since all copies are encoded
+    one after the other."""
     out = Writer()
     for number in (clock, no, len(vector), *chain.from_iterable(vector)):
         out.number(number)
@@ -105,7 +106,8 @@ def read_stamp(data: Reader, source: int, expected: int, clock: int) -> Stamp:
 
 
 def write_time(time: tuple[int, int, int], members: int, out: Writer) -> None:
-    """Append the stamp of a packet with the time: the messages sent so far, the time, and who wants to know others'."""
+    """Append the stamp of a packet with the time: the number of messages sent so far, the time, and the members to
+    which the receiver should send its own time."""
     sent, clock, wanted = time
     out.number(sent)
     out.number(clock)

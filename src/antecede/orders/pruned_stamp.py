@@ -26,8 +26,8 @@ Log = tuple[int, ...]
 """(τ, D, τ′, D′, …) of one sender, ascending; D is a bit mask."""
 _tails_max: Final = 1_024
 _brief_bytes_max: Final = 512
-"""Quiet stamps of this length, of a few hundred members, are read at once; with the number above, this bounds the
-memory of what was read before."""
+"""Quiet stamps up to this length (a few hundred members) are read in one step. Together with the number above, this
+bounds the memory of the stamps that are kept to be read again."""
 
 
 def _fold(distance: int) -> int:
@@ -268,7 +268,7 @@ def _newest(k: int, source: int, me: int, time: int, known: int, folded: int) ->
 
 
 def write_constraints(control: Control, constraints: tuple[int, ...], out: Writer) -> None:
-    """(k, τ, k′, τ′, …), ascending in k, each τ as its age below the sender's newest."""
+    """Write the constraints (k, τ, k′, τ′, …), ascending in k, each τ as its age below the sender's newest."""
     out.number(len(constraints) >> 1)
     previous = 0
     for at in range(0, len(constraints), 2):

@@ -73,7 +73,8 @@ class SequencedOrder(PlainOrder):
             self.take(packet, effects)
 
     def explain_early(self) -> Iterator[tuple[Message, list[Reason]]]:
-        """Return these messages with what they wait for."""
+        """Return the messages that are held because they arrived out of sequence, each with the packets that it waits
+        for."""
         for packet in self.held_packets():
             if packet.message is not None:
                 taken = self.taken[packet.source]

@@ -1,11 +1,11 @@
 """``skeen``: the destinations vote on a message's place (Garg §12.3.3).
 
 * The initiator sends a copy, with its clock, to each destination.
-* A destination moves its clock beyond both, puts the message into its queue at that time, undeliverable, and returns
-  the time as its proposal (``propose``).
+* A destination moves its clock beyond both clocks. At that time it puts the message into its queue, not deliverable
+  yet, and returns the time as its proposal (``propose``).
 * When all have proposed, the initiator sends the maximum to them as the final timestamp (``final``).
-* A destination moves the message to its final place and its own clock up to it. It delivers the head of its queue
-  whenever that is final.
+* A destination moves the message to its final place, and its own clock up to the final timestamp. It delivers the head
+  of its queue whenever that is final.
 
 Two things must be added to the printed rules. Equal timestamps need a **tie-break**: by initiator, and among messages
 of one initiator by the sequence in which it started them, which every destination knows from the number of the copy on

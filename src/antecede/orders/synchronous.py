@@ -53,7 +53,7 @@ class Synchronous(PlainOrder):
         self.asked = [0] * members
         """The last request from here to each member; the entry for ourselves counts our own copies to ourselves."""
         self.granted = [0] * members
-        """The last of them that was granted."""
+        """The last request from here to each member that was granted."""
         self.requested = [0] * members
         """The last request from each member that arrived here."""
         self.delivered = [0] * members
@@ -61,7 +61,7 @@ class Synchronous(PlainOrder):
         self._messages: deque[Message] = deque()
         """Our messages whose send has not taken place; locks are acquired for the first."""
         self._locked = 0
-        """The locks that we hold for it, as a mask."""
+        """The locks that we hold for the first of these messages, as a mask."""
         self._turns: deque[tuple[int, str]] = deque()
         """The members that want our own lock, with the subject: the first has it, the others wait."""
 

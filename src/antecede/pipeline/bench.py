@@ -1,10 +1,10 @@
 """``antecede bench verify``: the speed of judging a trace, compared with floors measured in the same run.
 
 A floor is the time of work that cannot be avoided. There are two: pyarrow's scan of the same columns, and one thread's
-walk with the causal kernel over lines that are already assembled. Peak memory is that of the whole tree of processes
-(driver, JVM, Python workers), by their proportional set sizes, sampled during a run. The first run in a new session is
-*cold*, the others are *warm*; neither includes the start of the session. CPU time is that of the same processes; unlike
-the wall time it is comparable on a busy machine.
+walk with the causal kernel over the events of each process (*lines*), which are assembled before the clock starts. Peak
+memory is that of the whole tree of processes (driver, JVM, Python workers), by their proportional set sizes, sampled
+during a run. The first run in a new session is *cold*, the others are *warm*; neither includes the start of the
+session. CPU time is that of the same processes; unlike the wall time it is comparable on a busy machine.
 """
 
 import os

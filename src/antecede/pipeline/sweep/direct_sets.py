@@ -1,6 +1,6 @@
 """The steps of ``direct`` over arrays (see :mod:`antecede.pipeline.sweep.kernel` and :mod:`antecede.orders.direct`).
 
-A set of newest messages is one number per sender; 0 means that it has none of that sender.
+A set of newest messages is one number per sender; 0 means that the set has no message of that sender.
 """
 
 from typing import NamedTuple

@@ -8,8 +8,10 @@ The named studies repeat those of the papers and extend them:
 * ``paper003``: Jang et al. §6. 10,000 receives per process as warm-up, 50,000 measured, 5 runs. In addition:
   ``updates``, and a bus of domains.
 * ``paper000``: Laumay et al. §6.2, organisations of up to 1,000 servers. The paper stops at 150.
-* ``paper002``: Mattern and Fünfrocken §4.3, which has no measurement: latency over send gap ÷ one-way delay.
-* ``paper004``: Enokido, Higaki and Takizawa, who have no measurement either: the savings of ordering only conflicts.
+* ``paper002``: Mattern and Fünfrocken §4.3, which has no measurement: latency for several ratios of send gap to
+  one-way delay.
+* ``paper004``: Enokido, Higaki and Takizawa, who have no measurement either: what is saved if only conflicting requests
+  are ordered.
 * ``stamps``: the mean stamp by order and size of a domain, for :mod:`antecede.pipeline.planning.model`.
 """
 
@@ -96,7 +98,7 @@ STUDIES: dict[str, tuple[Grid, ...]] = {
 
 
 def study(name: str) -> tuple[Grid, ...]:
-    """Return the grids of a named study, or that of a TOML file."""
+    """Return the grids of a named study, or the grid in a TOML file."""
     if not name.lower().endswith(".toml"):
         if name not in STUDIES:
             raise UsageError(f"unknown study {name!r}: expected {', '.join(STUDIES)}, or a grid in a file.toml")

@@ -2,7 +2,7 @@
 
 A finished cell is first written under another name and then renamed, so that its file is always complete, however the
 sweep ends. At the end, and when the next sweep begins, the cells are joined into ``table.parquet``. A sweep does not
-run cells again whose results are in the directory. Rows of other grids stay.
+repeat cells whose results are already in the directory. Rows of other grids stay.
 """
 
 import fcntl

@@ -6,8 +6,9 @@ parent at another agent must have been delivered before, so it is a message from
 knew is not a new message: its earlier transactions, or another parent, have it among their ancestors. A transaction
 with several parents merges concurrent work.
 
-The listed order of an agent's transactions counts as its own order. (In most recordings each has the previous one among
-its ancestors; an author with two branches has not.) So an editing session never shows a late delivery.
+The listed order of an agent's transactions counts as its own order. (In most recordings each transaction has the
+previous one among its ancestors; this does not hold for an author with two branches.) So an editing session never shows
+a late delivery.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -48,7 +49,7 @@ class _Done(msgspec.Struct, frozen=True, gc=False):
     agent: str
     moment: Moment
     position: int
-    """Among the transactions of its agent."""
+    """Its position among the transactions of its agent."""
     known: dict[str, int]
     """The number of known transactions of each other agent; one table for several transactions in a row."""
 

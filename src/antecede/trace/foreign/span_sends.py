@@ -140,7 +140,7 @@ def _end(span: Span, ticks: dict[str, int]) -> int | None:
 def _sequence(
     services: dict[str, list[Span]], ties: Sequence[Tie], above: Callable[[Span], Span | None]
 ) -> dict[int, int]:
-    """Return the number of each span in one sequence of all."""
+    """Return the position of each span in one sequence of all spans."""
     needs: dict[int, list[Span]] = {}
     for tie in ties:
         needs.setdefault(id(tie.span), []).append(tie.cause)
@@ -194,7 +194,7 @@ def _sequence(
 
 
 def _certain(ties: Sequence[Tie], above: Callable[[Span], Span | None], ticks: dict[str, int]) -> set[int]:
-    """Return the causes that record one send, during which nothing else was sent or received there."""
+    """Return the causes that record one send, and during which their service sent and received nothing else."""
     messages: dict[int, list[Tie]] = {}
     involved: dict[str, dict[int, Span]] = {}
     for tie in ties:

@@ -90,7 +90,7 @@ class Spans:
             yield Tie(cause, span, _named(cause, span, taken))
 
     def _above(self, span: Span) -> Span | None:
-        """Return the span for which one works."""
+        """Return the span for which a given span works."""
         return self._caller(span) or self._parent(span)
 
     def _causes(self, span: Span, parent: Span | None) -> Iterator[Span]:
@@ -151,7 +151,7 @@ class Spans:
 
 
 def _same(one: Span, other: Span) -> bool:
-    """Return whether two records under one id belong to one span. Several receivers of one message share its id,
+    """Return whether two records under one id belong to one span. The spans of several receivers may share an id,
     too."""
     return (one.service, one.kind, one.start, one.instance) == (other.service, other.kind, other.start, other.instance)
 

@@ -39,7 +39,7 @@ class _Run(msgspec.Struct, gc=False):
 
     workflow: str
     prefix: str
-    """Of the ids of its messages; several runs of a workflow have the same event numbers."""
+    """The beginning of the ids of its messages; several runs of a workflow have the same event numbers."""
     last: int = 0
     """The latest time so far, at which an event without a time is put."""
     scheduled: dict[str, Moment] = {}

@@ -33,7 +33,7 @@ class Recorded(Protocol):
     """The recorded data of a moment."""
 
     def columns(self) -> dict[str, Any]:
-        """Return it as columns beside those of the schema."""
+        """Return the data as columns, besides those of the schema."""
         ...
 
 
