@@ -216,6 +216,9 @@ class Load:
             links = [link for domain in status["domains"].values() for link in domain["links"].values()]
             if status["waiting_letters"] or any(link["unacknowledged"] or link["held"] for link in links):
                 return f"{server} has {status['waiting_letters']} letters, links {links}"
+            if status["log"]["durable"] < status["log"]["last"]:
+                # A kill now would lose the record that a client has handled its last letter.
+                return f"{server} has records that are not durable: {status['log']}"
             if status["health"] != "ok":
                 return f"{server} is {status['health']}: {status['trouble']} {status['stopped']}"
         return ""
