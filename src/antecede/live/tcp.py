@@ -179,13 +179,15 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
             return
         try:
             self._transport.write_eof()
+            if self._deaf:
+                self._deaf = False
+                self._transport.resume_reading()
         except OSError:
             # The other end is gone.
             self._transport.close()
-            return
-        if self._deaf:
-            self._deaf = False
-            self._transport.resume_reading()
+        except RuntimeError as error:
+            # uvloop has closed it by itself, see send.
+            self.connection_lost(error)
 
     @property
     def lingers(self) -> bool:
