@@ -90,7 +90,7 @@ def test_three_servers_with_permissions(cluster: Callable[..., Any], capsys: pyt
     assert "these are the credentials of client alice: expected a folder in operators/" in refused
 
     # Without credentials there is no answer at all, because TLS wants a certificate.
-    with pytest.raises(antecede.ClosedError, match="does it use TLS"):
+    with pytest.raises(antecede.ClosedError, match=r"does it use TLS\? \(--credentials DIR"):
         asyncio.run(_plain(world))
     world.until(lambda: "stranger-refused" in world.log("s1") and "code=tls" in world.log("s1"), "it is logged")
 
