@@ -1,5 +1,5 @@
 """Bugs planted into the way a server that was down learns changes of the topology. Each is caught by the schedules of
-:mod:`antecede.simulator.servers.changes` or :mod:`antecede.simulator.servers.changing_world` in which servers are away.
+:mod:`antecede.simulator.servers.changing_world` in which servers are away.
 
 ``tests/simulation/test_changes.py`` runs the same schedules on what we ship, and finds nothing.
 """
@@ -15,27 +15,32 @@ from antecede.server.agreement import refusal_of
 from antecede.server.change_items import Committed, Learned
 from antecede.server.lessons import Lessons
 from antecede.server.organisation import Organisation
-from antecede.simulator.servers import world
-from antecede.simulator.servers.changes import ChangeWorld
 from antecede.simulator.servers.changes_random import journey
 from antecede.simulator.servers.changing_world import FAULTS, ChangingWorld
+from antecede.simulator.servers.faults import Faults
 from antecede.topology import change as topology_change
 from antecede.wire import ServerHello
-from helpers.changing import MILD, found_by
+from helpers.changing import AGENTS, MILD, found_by, topology
 
 Patch = pytest.MonkeyPatch
+_long = msgspec.structs.replace(FAULTS, seconds=4.0)
+_alternating = [
+    topology({"A": "12", "B": "23", "C": "34"}, {**AGENTS, **dict.fromkeys("uvwx"[: place // 2], 1)}, {"C": order})
+    for place, order in enumerate(["matrix", "pruned"] * 4)
+]
+"""Changes of the order in a domain, and agents that are added elsewhere, so that others can do without that domain."""
 
 
-def _caught(kill: float = 0.02, operations: int = 60, fixed: list[str] | None = None, first: int = 0) -> None:
+def _caught(
+    kill: float = 0.02, publishes: int = 60, fixed: list[str] | None = None, faults: Faults = _long, first: int = 0
+) -> None:
     """Check that 300 schedules of mild changes find a planted bug. ``kill``: how often the operator's command is killed
-    before one of its commands. ``fixed``: these topologies instead of random ones. ``first``: the first seed, to find
-    it sooner."""
+    before one of its batches. ``fixed``: these topologies instead of random ones. ``first``: the first seed, to find it
+    sooner."""
 
     def play(seed: int) -> list[str]:
         topologies = fixed or journey(Random(seed), mild=True)
-        world = ChangeWorld(seed, topologies, 0.01, kill, away=0.8)
-        world.run(operations * len(topologies))
-        return world.findings()
+        return ChangingWorld(seed, topologies, faults, kill, away=0.8).play(publishes)
 
     found_by(play, first)
 
@@ -56,14 +61,14 @@ def test_a_staged_change_that_is_decided_by_its_number(monkeypatch: Patch) -> No
 
     monkeypatch.setattr(participation, "item_of", item_of)
     monkeypatch.setattr(changing, "_made", made)
-    _caught(kill=0.1, operations=200, first=114)
+    _caught(kill=0.05, publishes=20, fixed=_alternating, faults=msgspec.structs.replace(FAULTS, seconds=20.0))
 
 
 def test_letters_of_new_agents_for_a_server_that_does_not_know_them(monkeypatch: Patch) -> None:
     """A server that has staged a change forwards them to one that does not take part."""
     monkeypatch.setattr(Organisation, "is_apart", lambda self, server: False)
     # Whoever comes back while the only change is made gets nothing new from the operator.
-    _caught(kill=0.0, operations=150, fixed=MILD[:2], first=26)
+    _caught(kill=0.0, fixed=MILD[:2], faults=FAULTS)
 
 
 def test_domains_that_begin_again_when_a_server_learns(monkeypatch: Patch) -> None:
@@ -88,9 +93,7 @@ def test_a_server_that_is_left_out_although_it_is_needed(monkeypatch: Patch) -> 
 def test_a_server_that_asks_nobody_whether_there_was_a_change(monkeypatch: Patch) -> None:
     """Whole servers: a server without a domain in common with the first one never learns."""
     monkeypatch.setattr(Lessons, "_send_away", lambda self, hello, connection: connection.close("not believed"))
-    monkeypatch.setattr(world, "_steps_max", 30_000)
-    faults = msgspec.structs.replace(FAULTS, seconds=4.0)
-    found_by(lambda seed: ChangingWorld(seed, MILD, faults, 0.02, 0.8).play(60))
+    _caught(fixed=MILD, first=25)
 
 
 def test_frames_that_flow_before_the_lesson(monkeypatch: Patch) -> None:
@@ -103,5 +106,4 @@ def test_frames_that_flow_before_the_lesson(monkeypatch: Patch) -> None:
         return refusal_of(machine, shared, same, *more)
 
     monkeypatch.setattr(peering, "refusal_of", uncounted)
-    faults = msgspec.structs.replace(FAULTS, seconds=4.0)
-    found_by(lambda seed: ChangingWorld(seed, MILD, faults, 0.02, 0.8).play(60))
+    _caught(fixed=MILD)

@@ -10,6 +10,8 @@ from antecede.engine import Engine
 from antecede.engine.belongings import Belongings
 from antecede.server import AgentServer, changing, organisation
 from antecede.server.change_items import Abandoned
+from antecede.simulator.servers.changing_world import FAULTS
+from antecede.simulator.servers.poison import Poisoned
 from helpers.changing import AGENTS, BUS, FLAT, MOVED, ONE_MORE, WITHOUT, caught, topology
 
 Patch = pytest.MonkeyPatch
@@ -20,6 +22,7 @@ _exchanged = [
     for agents in ({"a": 1, "b": 2, "c": 3}, {"a": 2, "b": 3, "c": 1}, {"a": 3, "b": 1, "c": 2})
 ]
 """All agents move, twice."""
+_poisoned = Poisoned(**{**msgspec.structs.asdict(FAULTS), "poisons": 4})
 
 
 def test_a_publish_number_that_is_lost(monkeypatch: Patch) -> None:
@@ -60,7 +63,7 @@ def test_tries_that_are_lost(monkeypatch: Patch) -> None:
 
     real = organisation.put_in
     monkeypatch.setattr(organisation, "put_in", put_in)
-    caught(_exchanged, first=50)
+    caught(_exchanged, faults=_poisoned)
 
 
 def test_a_commit_before_all_servers_have_staged(monkeypatch: Patch) -> None:
@@ -86,7 +89,7 @@ def test_a_server_that_resumes_the_old_topology_after_the_commit(monkeypatch: Pa
 
     real = AgentServer.begin_life
     monkeypatch.setattr(AgentServer, "begin_life", begin_life)
-    caught([FLAT, BUS, FLAT, BUS], 400, crash=0.04, first=225)
+    caught([FLAT, BUS, FLAT, BUS])
 
 
 def test_a_staged_change_that_counts_although_others_have_abandoned_it(monkeypatch: Patch) -> None:
@@ -99,7 +102,6 @@ def test_a_staged_change_that_counts_although_others_have_abandoned_it(monkeypat
     agents = {"a": 1, "b": 2, "c": 3}
     caught(
         [topology({"A": "12", "B": "23"}, agents), topology({"A": "12"}, {**agents, "c": 1}, moved="3>2")],
-        300,
         kill=0.1,
-        first=158,
+        first=95,
     )

@@ -1,4 +1,5 @@
-"""Bugs planted into changes of the topology, each caught by the schedules of :mod:`antecede.simulator.servers.changes`.
+"""Bugs planted into changes of the topology, each caught by the schedules of
+:mod:`antecede.simulator.servers.changing_world`.
 
 ``tests/simulation/test_changes.py`` runs the same schedules on what we ship, and finds nothing.
 """
@@ -12,14 +13,15 @@ from antecede.channel import Channel
 from antecede.channel.pausing import Pausing
 from antecede.engine import Engine
 from antecede.engine.belongings import Belongings
-from antecede.server import changing, organisation, participation
+from antecede.server import agreement, changing, organisation, participation
 from antecede.server.change_items import Committed
 from antecede.server.change_requests import Command
+from antecede.server.lessons import Lessons
 from antecede.server.organisation import Organisation
 from antecede.server.participation import Participant
 from antecede.server.projection import Projection
 from antecede.server.timers import Timers
-from antecede.simulator.servers.changes import ChangeWorld
+from antecede.simulator.servers.changing_world import ChangingWorld
 from antecede.topology import change as topology_change
 from helpers.changing import BUS, FLAT, JOURNEY, MOVED, ONE_MORE, caught, topology
 
@@ -47,9 +49,15 @@ def test_a_mailbox_that_is_handed_over_twice(monkeypatch: Patch) -> None:
 
 
 def test_a_frame_of_an_earlier_topology_that_is_taken(monkeypatch: Patch) -> None:
+    """Servers compare the numbers of their changes first. Without that, the digests of domains keep such frames out."""
+    monkeypatch.setattr(Lessons, "are_due_to", lambda self, hello: False)
+    monkeypatch.setattr(Lessons, "are_due_from", lambda self, hello: False)
+    monkeypatch.setattr(agreement, "_behind", lambda machine, hello, epoch: None)
+    monkeypatch.setattr(ChangingWorld, "logged", lambda self, server, event, fields: None)
+    assert not [found for seed in range(2, 8) if (found := ChangingWorld(seed, _turned).play(60))]
     real = organisation.digest_of
     monkeypatch.setattr(organisation, "digest_of", lambda file, domain, since: real(file, domain, 0))
-    caught(_turned)
+    caught(_turned, first=2)
 
 
 def test_a_timer_that_is_lost(monkeypatch: Patch) -> None:
@@ -58,7 +66,7 @@ def test_a_timer_that_is_lost(monkeypatch: Patch) -> None:
 
     real = Timers.put_in
     monkeypatch.setattr(Timers, "put_in", put_in)
-    caught([ONE_MORE, MOVED, ONE_MORE, MOVED], 400)
+    caught([ONE_MORE, MOVED, ONE_MORE, MOVED])
 
 
 def test_letters_that_leave_a_border_router_in_another_sequence(monkeypatch: Patch) -> None:
@@ -79,13 +87,13 @@ def test_letters_that_do_not_wait_once_the_change_is_staged(monkeypatch: Patch) 
 
     real = Organisation._stage
     monkeypatch.setattr(Organisation, "_stage", stage)
-    caught([FLAT, BUS, FLAT], 400)
+    caught([FLAT, BUS, FLAT])
 
 
 def test_an_agent_that_goes_on_while_it_moves(monkeypatch: Patch) -> None:
     """What it sends waits on the server that it leaves, and what it sends from its new server overtakes it."""
     monkeypatch.setattr(Engine, "freeze", lambda self, agents: None)
-    caught([ONE_MORE, MOVED, ONE_MORE], 400)
+    caught([ONE_MORE, MOVED, ONE_MORE])
 
 
 def test_letters_that_wait_within_the_region(monkeypatch: Patch) -> None:
@@ -168,7 +176,7 @@ def test_a_decided_change_that_is_abandoned(monkeypatch: Patch) -> None:
         "item_of",
         lambda machine, lesson: None if machine.organisation.attempt else real(machine, lesson),
     )
-    caught(JOURNEY)
+    caught(JOURNEY, first=25)
 
 
 def test_a_router_that_does_not_know_an_agent_yet(monkeypatch: Patch) -> None:
@@ -181,12 +189,12 @@ def test_an_agent_that_gets_letters_before_the_change_is_decided(monkeypatch: Pa
         real(self, *given)
         self.hidden = frozenset()
 
-    def agents(self: ChangeWorld, server: Any) -> list[str]:
+    def agents(self: ChangingWorld, server: Any) -> list[str]:
         return [*server.machine.channel._addresses.homes]
 
     real = Channel.learn
     monkeypatch.setattr(Channel, "learn", learn)
-    monkeypatch.setattr(ChangeWorld, "known_agents", agents)
+    monkeypatch.setattr(ChangingWorld, "known_agents", agents)
     caught([BUS, ONE_MORE])
 
 

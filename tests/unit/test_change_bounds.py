@@ -12,7 +12,7 @@ from antecede.server import AgentServer
 from antecede.server.change_requests import read_attempt, read_number, read_stage, read_view
 from antecede.server.learning import item_of, read_lesson
 from antecede.server.participation import Participant
-from antecede.simulator.servers.changes import plan_of
+from antecede.simulator.servers.changing_world import plan_of
 from antecede.topology import parse_topology
 from helpers.changing import MILD
 

@@ -21,7 +21,7 @@ from antecede.server.items import Published, Reacted
 from antecede.server.participation import Participant
 from antecede.server.recovery import recover
 from antecede.server.words import OPERATOR, Look, OnBehalf, Replay
-from antecede.simulator.servers.changes import plan_of
+from antecede.simulator.servers.changing_world import plan_of
 from antecede.topology import parse_topology
 from helpers.changing import topology
 

@@ -22,25 +22,36 @@ from antecede.server.learning import (
 )
 from antecede.server.participation import Participant
 from antecede.server.projection import Projection
-from antecede.simulator.servers.changes import ChangeWorld, plan_of
+from antecede.simulator.servers.changing_world import ChangingWorld, plan_of
+from antecede.simulator.servers.faults import NONE
+from antecede.simulator.servers.workers import Work
 from antecede.topology import parse_topology
 from antecede.trace.epochs import united
 from helpers.changing import AGENTS, BUS, FLAT, MILD, topology
 
 
-def _world(texts: list[str], away: str = "s4") -> ChangeWorld:
+def _world(texts: list[str], away: str = "s4") -> ChangingWorld:
     """Return a world in which all changes were made while one server was down."""
-    world = ChangeWorld(1, texts, crash=0, kill=0, rough=False)
-    world.servers["s1"].step([Published("alice", 1, ("a",), "Note", b"\x00")])
-    world.down(world.servers[away])
-    while not world.made:
-        world.operate()
-        assert not any(one.state == "refused" for one in world.outcomes), world.outcomes[-1].refusals
+    world = ChangingWorld(1, texts, NONE, kill=0)
+    world.send("alice@s1", "a", Work(id=1, depth=0))
+    world.settle()
+    _change_without(world, away)
     world.servers[away].start()
     return world
 
 
-def _lesson(world: ChangeWorld, **other: Any) -> Lesson:
+def _change_without(world: ChangingWorld, away: str) -> None:
+    """Make the changes while a server is down."""
+    world.gone[away] = None
+    world.crash(away)
+    world.begin()
+    while not world.made:
+        world.run(0.1)
+    del world.gone[away]
+    assert world.outcomes[-1].state == "done", world.outcomes[-1].refusals
+
+
+def _lesson(world: ChangingWorld, **other: Any) -> Lesson:
     lesson = read_lesson(lesson_of(world.servers["s1"].machine.organisation))
     return msgspec.structs.replace(lesson, **other)
 
@@ -50,14 +61,16 @@ def test_several_changes_are_one_lesson() -> None:
     behind = world.servers["s4"]
     machine = behind.machine
     links = machine.channel.consumers["C"]
-    behind.participant.learn(lesson_of(world.servers["s1"].machine.organisation).decode())
+    world.settle()
     organisation = machine.organisation
-    assert (organisation.change, machine.epoch) == (2, world.topologies[-1].epoch)
+    assert (organisation.change, machine.epoch) == (2, world.files[-1].epoch)
     assert organisation.history == world.servers["s1"].machine.organisation.history
     assert machine.channel.consumers["C"] is links, "its own domain continues"
     assert machine.channel.check(("e",)) == ("e",)
     # It is durable, and a second lesson has nothing new.
-    behind.start()
+    world.crash("s4")
+    world.settle()
+    assert behind.machine is not machine
     assert behind.machine.organisation.change == 2
     assert item_of(behind.machine, _lesson(world)) is None
 
@@ -118,12 +131,11 @@ def test_a_lesson_that_moves_clients_of_other_servers() -> None:
 def test_a_system_with_another_past_teaches_nothing() -> None:
     """Two copies of a system were changed separately: one of them must not learn from the other."""
     ours, theirs = _world(MILD[:2]), _world(MILD[:2])
-    theirs.servers["s4"].participant.learn(lesson_of(theirs.servers["s1"].machine.organisation).decode())
+    theirs.settle()
     more = topology({"A": "12", "B": "23", "C": "34"}, {**AGENTS, "x": 3, "y": 2})
-    theirs.topologies.append(parse_topology(more))
-    while not theirs.made:
-        theirs.operate()
-    ours.servers["s4"].participant.learn(lesson_of(ours.servers["s1"].machine.organisation).decode())
+    theirs.files.append(parse_topology(more))
+    theirs.play(0)
+    ours.settle()
     behind = ours.servers["s4"].machine
     lesson = _lesson(theirs)
     item = item_of(behind, lesson)
@@ -138,9 +150,9 @@ def test_a_staged_change_is_decided_by_its_attempt() -> None:
     lesson = _lesson(world)
     made = lesson.history[-1].attempt
     for attempt, kind in ((made, Committed), ("other", Abandoned)):
-        machine = AgentServer("s4", plan_of(world.topologies[0]), 4)
-        machine.begin(world.topologies[0].epoch)
-        staged = Staged("system", 1, world.topologies[1].text(), {}, "s1", [], 0, attempt)
+        machine = AgentServer("s4", plan_of(world.files[0]), 4)
+        machine.begin(world.files[0].epoch)
+        staged = Staged("system", 1, world.files[1].text(), {}, "s1", [], 0, attempt)
         machine.step([staged], 0.0, 0)
         item = item_of(machine, lesson)
         assert isinstance(item, kind)
@@ -160,28 +172,27 @@ def test_a_new_server_has_the_past_of_the_system() -> None:
 
 def test_a_lying_server_deceives_no_other() -> None:
     """It has invented a change. The others go on without it."""
-    world = ChangeWorld(1, MILD[:2], crash=0, kill=0, rough=False)
+    world = ChangingWorld(1, MILD[:2], NONE, kill=0)
     s3, liar = world.servers["s3"], world.servers["s4"]
     evil = parse_topology(topology({"A": "12", "B": "23", "C": "34"}, {**AGENTS, "evil": 4}))
     history = [*liar.machine.organisation.history, Epoch(1, evil.epoch, 0, "x")]
-    liar.step([Learned("system", 1, evil.text(), {}, history)])
+    liar.guard(liar.life, liar.core.driver.change, Learned("system", 1, evil.text(), {}, history))
+    world.run(3.0)
     assert liar.machine.organisation.change == 1
-    for one in ("s1", "s2", "s3"):
-        world.connect(world.servers[one], liar)
-        assert world.servers[one].machine.organisation.change == 0
+    others = [world.servers[one].machine.organisation for one in ("s1", "s2", "s3")]
+    assert {one.change for one in others} == {0}
     # The operator is not deceived either, and makes the change when the liar is stopped.
-    for _ in range(40):
-        world.operate()
+    world.begin()
+    world.run(3.0)
     assert {one.state for one in world.outcomes} == {"refused"}
     assert s3.machine.organisation.change == 0
-    world.down(liar)
-    while not world.made:
-        world.operate()
+    assert world.made, "the operator has given up"
+    world.files.append(world.files[1])
+    _change_without(world, "s4")
     liar.start()
-    for one in ("s1", "s2", "s3"):
-        world.connect(world.servers[one], liar)
-        organisation = world.servers[one].machine.organisation
-        assert (organisation.change, organisation.topology) == (1, world.topologies[1].text())
+    world.run(3.0)
+    for organisation in others:
+        assert (organisation.change, organisation.topology) == (1, world.files[1].text())
 
 
 def test_a_server_that_becomes_the_first_teaches_what_it_knows() -> None:
@@ -225,7 +236,8 @@ def test_who_is_believed() -> None:
 def test_the_plan_of_a_lesson_is_made_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """With hundreds of servers it takes seconds, so another thread makes it."""
     world = _world([BUS, MILD[1], topology({"A": "12", "B": "23", "C": "34"}, {**AGENTS, "x": 3, "z": 2})])
-    participant, text = world.servers["s4"].participant, lesson_of(world.servers["s1"].machine.organisation).decode()
+    machine, text = world.servers["s4"].machine, lesson_of(world.servers["s1"].machine.organisation).decode()
+    participant = Participant(machine, lambda item: machine.step([item], world.now, 0))
     work = participant.preparation("change-learn", [text])
     assert work is not None
     work()
@@ -266,7 +278,7 @@ def test_new_servers_that_have_met_each_other_learn_that_they_were_added() -> No
     world = _world(MILD[:2])
     lesson = _lesson(world)
     last = lesson.history[-1]
-    file = world.topologies[-1]
+    file = world.files[-1]
     for attempt, kind in ((last.attempt, Committed), ("other", None)):
         machine = AgentServer("s4", plan_of(file), 9)
         machine.begin(file.epoch)
@@ -323,7 +335,7 @@ def test_a_server_that_is_behind_stages_nothing() -> None:
     world = _world(MILD[:2])
     behind = world.servers["s4"]
     stage = {"system": "system", "change": 2, "topology": MILD[2], "since": {}, "coordinator": "s1", "clock_ms": 0}
-    given = {**stage, "attempt": "x", "basis": world.topologies[1].epoch, "members": ["s4"]}
+    given = {**stage, "attempt": "x", "basis": world.files[1].epoch, "members": ["s4"]}
     with pytest.raises(TopologyError, match="server s4 has topology epoch"):
         Participant(behind.machine, lambda item: None).stage(msgspec.json.encode(given).decode())
 
@@ -333,14 +345,18 @@ def test_the_epochs_of_a_server_that_learned_late() -> None:
     world = _world([BUS, MILD[1], topology({"A": "12", "B": "23", "C": "34", "D": "25"}, {**AGENTS, "x": 3, "e": 5})])
     behind = world.servers["s4"]
     for number in (1, 2, 3):
-        behind.step([Published("bob", number, ("a",), "Note", b"\x00")])
-    behind.participant.learn(lesson_of(world.servers["s1"].machine.organisation).decode())
-    behind.step([Published("bob", 4, ("a",), "Note", b"\x00")])
+        behind.guard(behind.life, behind.core.driver.feed, Published("bob", number, ("a",), "Note", b"\x00"))
+    behind.guard(behind.life, behind.tick)
+    assert behind.machine.organisation.change == 0
+    world.settle()
+    assert behind.machine.organisation.change == 2
+    behind.guard(behind.life, behind.core.driver.feed, Published("bob", 4, ("a",), "Note", b"\x00"))
+    world.settle()
     listed = {}
-    for name in ("s1", "s4"):
-        server = world.servers[name]
-        projection = Projection(name, server.incarnation, world.topologies[0].organisation, dict.fromkeys(AGENTS, name))
-        for record in server.log:
+    for name, records in world.logs().records.items():
+        machine = world.servers[name].machine
+        projection = Projection(name, machine.incarnation, world.files[0].organisation, dict.fromkeys(AGENTS, name))
+        for record in records:
             projection.rows(record)
         listed[name] = projection.epochs
     assert [(one.change, one.since.get("bob@s4"), bool(one.domains)) for one in listed["s4"]] == [

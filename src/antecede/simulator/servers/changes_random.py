@@ -10,7 +10,7 @@ from random import Random
 
 import msgspec
 
-from antecede.simulator.servers.changes import ChangeWorld
+from antecede.simulator.servers.changing_world import FAULTS, ChangingWorld
 
 _orders = ("matrix", "updates", "pruned", "direct")
 _servers_max = 6
@@ -42,17 +42,22 @@ def play(seed: int) -> Outcome:
     random = Random(f"{seed}/changes")
     mild = seed % 3 == 0
     topologies = journey(random, mild)
-    crash, kill = random.choice((0.002, 0.01, 0.03)), random.choice((0.0, 0.02, 0.05))
-    rough, away = random.random() < 0.7, 0.8 if mild else random.choice((0.0, 0.3, 0.6))
-    world = ChangeWorld(seed, topologies, crash, kill, rough, away)
+    faults = msgspec.structs.replace(
+        FAULTS,
+        crashes=random.choice((0, 2, 6)),
+        stops=random.choice((0, 0, 1)),
+        looks=random.choice((5, 15)),
+        seconds=(1.0 if mild else 0.4) * len(topologies),
+    )
+    kill, away = random.choice((0.0, 0.02, 0.1)), 0.8 if mild else random.choice((0.0, 0.3, 0.6))
+    world = ChangingWorld(seed, topologies, faults, kill, away)
     try:
-        world.run(random.randint(30, 80) * len(topologies))
-        found = world.findings()
+        found = world.play(random.randint(10, 20) * len(topologies))
     except Exception as error:
         # Any exception is an error, and the seed shows it again.
         found = [*world.wrongs, f"{type(error).__name__}: {error}"]
     made = sum(one.state == "done" for one in world.outcomes)
-    return Outcome(seed, found[:5], made, world.crashed, world.handled(), world.missed)
+    return Outcome(seed, found[:5], made, world.crashes, len(world.letters), world.missed)
 
 
 class _Sketch(msgspec.Struct):

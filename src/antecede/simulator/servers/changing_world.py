@@ -1,64 +1,55 @@
-"""Changes of the topology in a world of whole servers: connections, hellos, drivers, operators' commands, clients.
+"""Changes of the topology in a world of whole servers, under load: an operator goes through several topologies.
 
-:mod:`antecede.simulator.servers.changes` has the machines alone, and is quick. Here every class up to the socket takes
-part: items that wait in a queue behind others, frames of an earlier topology that were read and not taken yet,
-reactions in progress, servers that ask others for a decision, and an operator whose requests take their time.
+Every class up to the socket takes part: items that wait in a queue behind others, frames of an earlier topology that
+were read and not taken yet, reactions in progress, servers that ask others for a decision, and an operator whose
+requests take their time, whose command is killed, and who starts it again. Servers crash and miss changes.
+
+Agents send letters, ask questions and set timers; they send to those agents that their server knows. Some letters die,
+and some end the process of their server. Clients of a removed server go on at the server that has their addresses.
 """
 
-from contextlib import suppress
+from collections.abc import Iterator
+from random import Random
 from typing import Any
-from zlib import crc32
-
-import msgspec
 
 from antecede.engine import React
-from antecede.engine.agents import Agent, Notification
-from antecede.engine.context import Context
 from antecede.engine.host import Outcome
-from antecede.errors import AntecedeError, ClosedError, OverloadError, UnknownAgentError
+from antecede.errors import AntecedeError, ClosedError, OverloadError, TopologyError
+from antecede.orders import parse
+from antecede.server import Plan
 from antecede.server.change_requests import Command
 from antecede.server.changing import Outcome as ChangeOutcome
 from antecede.server.changing import Steps, Wait, Wish, carry_out
+from antecede.server.inquiries import CODE
 from antecede.server.lessons import UNCONFIRMED
+from antecede.server.projection import Projection
 from antecede.server.reorganising import Adapter
-from antecede.simulator.servers.changes import plan_of
-from antecede.simulator.servers.changes_judged import projected
+from antecede.server.sessions import MOVED
+from antecede.simulator.servers.crowd import decide, decide_once
 from antecede.simulator.servers.faults import Faults
+from antecede.simulator.servers.judgement import findings
+from antecede.simulator.servers.poison import Poisoning, tried
 from antecede.simulator.servers.regular import LOOK_SECONDS
+from antecede.simulator.servers.schedules import dead_letters, states
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.stopping import stop
+from antecede.simulator.servers.workers import Dice, Riddle, Work, Worker
 from antecede.simulator.servers.world import ServerWorld
 from antecede.topology import TopologyFile, parse_topology, plan_change
-from antecede.trace import DELIVER, LOCAL, SEND, Event, judge, match
+from antecede.trace import HOP, Event
 
 FAULTS = Faults(
-    crashes=4, resets=6, slow_disks=2, partitions=2, loss=0.02, duplicates=0.02, failures=0.02, seconds=1.5, looks=5
+    crashes=4,
+    resets=6,
+    slow_disks=2,
+    partitions=2,
+    loss=0.02,
+    duplicates=0.02,
+    failures=0.02,
+    seconds=1.5,
+    looks=5,
+    operators=2,
 )
-
-
-class Note(Notification):
-    """A note that causes others."""
-
-    seed: int
-    depth: int
-    to: tuple[str, ...]
-    """The agents among which the next ones are chosen."""
-
-
-class Scribe(Agent):
-    """Counts notes, and sends others."""
-
-    count: int = 0
-
-    def on_note(self, note: Note, ctx: Context) -> None:
-        """Count a note, and send up to two others."""
-        self.count += 1
-        for place in range(2 if note.depth else 0):
-            seed = crc32(f"{note.seed}/{place}".encode())
-            # A server that has missed a change does not know the newest agents.
-            if seed % 3:
-                with suppress(UnknownAgentError):
-                    ctx.send(note.to[seed % len(note.to)], Note(seed, note.depth - 1, note.to))
 
 
 class _Adapter(Adapter):
@@ -77,7 +68,10 @@ class _Adapter(Adapter):
 
     def indices(self, addresses: list[str]) -> dict[str, int]:
         server = self._server
-        return projected(server.name, server.machine.incarnation, server.plan, server.records())[1]
+        projection = Projection(server.name, server.machine.incarnation, server.plan.topology, server.plan.homes)
+        for record in server.records():
+            projection.rows(record)
+        return projection.indices
 
 
 class ChangingServer(SimulatedServer):
@@ -86,7 +80,21 @@ class ChangingServer(SimulatedServer):
     world: "ChangingWorld"
 
     def _recover(self) -> None:
-        super()._recover()
+        try:
+            super()._recover()
+        except TopologyError:
+            self.store.close()
+            organisation = self.machine.organisation
+            if organisation.removed:
+                # A server that was removed does not start again.
+                self.world.leaves(self)
+                self.up = False
+                return
+            if self.plan.file is None or organisation.topology == self.plan.file.text():
+                raise
+            # It was started for a change that the operator has left out, and now gets the topology in force.
+            self.plan = plan_of(parse_topology(organisation.topology))
+            super()._recover()
         self._running: dict[int, React] = {}
         """The batches whose outcomes count."""
         self.core.changes.adapter = _Adapter(self)
@@ -96,7 +104,7 @@ class ChangingServer(SimulatedServer):
         """Let the agents of the topology in force live here, and no others."""
         for agent, home in self.machine.plan.homes.items():
             if home == self.name:
-                self.host.declare(agent, Scribe)
+                self.host.declare(agent, self.world.agent_class)
         for agent in self.world.agents:
             if self.machine.plan.homes.get(agent) != self.name:
                 self.host.retire(agent)
@@ -109,6 +117,8 @@ class ChangingServer(SimulatedServer):
 
     def _run(self, due: React) -> None:
         self._running[id(due)] = due
+        dice = Worker.dice = self.world.dice
+        dice.agents = self.world.known_agents(self)
         super()._run(due)
 
     def _reacted(self, due: React, outcome: Outcome, slot: int) -> None:
@@ -124,55 +134,99 @@ class ChangingWorld(ServerWorld):
     """A world whose operator goes through topologies."""
 
     server_class = ChangingServer
+    agent_class: type[Worker] = Worker
 
     def __init__(
         self, seed: int, texts: list[str], faults: Faults = FAULTS, kill: float = 0.05, away: float = 0.0
     ) -> None:
         """``texts``: the topologies, one after the other. ``kill``: the probability that the operator's command is
         killed before one of its batches. ``away``: the probability that a server that is not needed is down when the
-        command begins; then agents that are added get letters, too."""
-        self._files = [parse_topology(text) for text in texts]
-        self.agents = sorted({agent.name for file in self._files for agent in file.agents})
-        self._gone: set[str] = set()
+        command begins; then the operator also leaves changes out."""
+        self.files = [parse_topology(text) for text in texts]
+        self.agents = sorted({agent.name for file in self.files for agent in file.agents})
+        self._lasting = {agent.name for agent in self.files[-1].agents}
         self._kill, self._leave = kill, away
         self._away: dict[str, float] = {}
         """Servers that stay down until this time."""
         self._steps: Steps | None = None
-        self._run_number = 0
+        self._run_number = self._failures = 0
         self._station = 1
         self.outcomes: list[ChangeOutcome] = []
-        first = self._files[0]
-        super().__init__(plan_of(first), {agent.name: Scribe for agent in first.agents}, seed, faults)
+        first = self.files[0]
+        names = [name for name in first.servers if all(name in file.servers for file in self.files)]
+        lasting = [agent.name for agent in first.agents if agent.name in self._lasting]
+        self.dice = Dice(Random(f"{seed}/load"), lasting, [], [f"c-{name}@{name}" for name in names])
+        self.dice.plain = True
+        super().__init__(plan_of(first), {agent.name: self.agent_class for agent in first.agents}, seed, faults)
+        for address in self.dice.clients:
+            self.client(address)
+        Poisoning(seed, faults).join(self, self.dice)
+
+    @property
+    def made(self) -> bool:
+        """Whether all changes are made."""
+        return self._station >= len(self.files)
+
+    @property
+    def missed(self) -> int:
+        """The servers that were away during a change, summed over all changes."""
+        return sum(len(one.absent) for one in self.outcomes if one.state == "done")
+
+    def known_agents(self, server: SimulatedServer) -> list[str]:
+        """Return the agents to which the agents and clients of a server send."""
+        return [agent for agent in server.machine.plan.homes if agent in self._lasting]
 
     def play(self, publishes: int) -> list[str]:
         """Publish, change, and come to rest. Return what went wrong."""
         draw = self.random.random
         for _ in range(publishes):
             self.later(draw() * self.faults.seconds * 1.5, self._publish)
-        self.later(draw() * 0.05, self._begin)
+        self.later(draw() * 0.05, self.begin)
         self._look_again()
         self.run()
-        return self.wrongs or self._findings()
+        decide(self)
+        return self.wrongs or self.findings()
 
     def _look_again(self) -> None:
         """Let all servers look around as long as there is a change to make."""
         self._regular.look()
         busy = any(one.up and one.machine.organisation.attempt for one in self.servers.values())
-        if self._station < len(self._files) or busy:
+        if not self.made or busy:
             self.later(LOOK_SECONDS, self._look_again)
 
     def _publish(self) -> None:
-        draw = self.random.random
-        # Clients of servers that stay.
-        names = [name for name in self._files[0].servers if all(name in file.servers for file in self._files)]
-        to = tuple(sorted(agent.name for agent in self._files[0].agents))
-        target, known = to[int(draw() * len(to))], tuple(self.agents) if self._leave else to
-        self.client(f"client@{self._any(names)}").send((target,), Note(int(draw() * 2**31), 3, known))
+        """Let a client publish, perhaps one of a server that was removed."""
+        dice = self.dice
+        servers = [server for server in self.servers.values() if self._serves(server)]
+        if servers:
+            server = servers[dice.below(len(servers))]
+            moved = [address for address, client in self.clients.items() if client.home is server]
+            address = dice.one([f"c-{server.name}@{server.name}", *moved])
+            dice.agents = self.known_agents(server)
+            if dice.below(15):
+                self.send(address, dice.some(), Work(id=dice.id(), depth=dice.below(4)))
+            else:
+                self.send(address, dice.one(dice.agents), Riddle(id=dice.id()))
+
+    def _serves(self, server: SimulatedServer) -> bool:
+        """Return whether a server may have clients: now, and in the topologies that follow."""
+        added = server.name in self.files[0].servers or (server.machine.organisation.change > 0)
+        later = all(file.home_of(server.name) in file.servers for file in self.files[self._station - 1 :])
+        return server.up and server.name not in self.gone and added and later
 
     def leaves(self, server: ChangingServer) -> None:
-        """Stop a server that was removed."""
-        self._gone.add(server.name)
+        """Stop a server that was removed; its clients go on at the server that has their addresses now."""
+        self.gone[server.name] = None
         server.later(0.01, stop, server)
+        home = parse_topology(server.machine.organisation.topology).home_of(server.name)
+        for client in self.clients.values():
+            if client.home is not server:
+                continue
+            if any(publish.state == "accepted" for publish in client.published):
+                client.home = self.servers[home]
+            else:
+                # No server knows it yet, so it would get another address.
+                client.die()
 
     def wrong(self, where: str, reason: str) -> None:
         # Looks are rare in this world, so a log may wait longer for the group that vouches for its last one.
@@ -183,54 +237,67 @@ class ChangingWorld(ServerWorld):
         until = 0.0 if self.calm else self._away.get(server.name, 0.0)
         if until > self.now:
             self.later(until - self.now, self._come_back, server)
-        elif server.name not in self._gone:
+        else:
             super()._come_back(server)
-
-    def _calm_down(self) -> None:
-        for name in self._gone:
-            # It must not be started again.
-            self.servers[name].up = True
-        super()._calm_down()
-        for name in self._gone:
-            self.servers[name].up = False
 
     def logged(self, server: SimulatedServer, event: str, fields: dict[str, Any]) -> None:
         new = {name for name, one in self.servers.items() if one.up and one.machine.organisation.change == 0}
-        if event == "peer-refused" and {fields.get("claims"), fields.get("peer")} & new:
-            # A server that is not added yet.
+        if event == "peer-refused" and (
+            fields.get("code") == "unknown-server" or {fields.get("claims"), fields.get("peer")} & new
+        ):
+            # A server that is not added yet, or has not learned yet that it shares no domain with the other one.
             return
-        if fields.get("code") == UNCONFIRMED:
-            # The server that must confirm a change is down.
+        if fields.get("code") == UNCONFIRMED or (event == "stranger-gone" and fields.get("code") in (CODE, MOVED)):
+            # The server that must confirm a change is down, or a client connects to a server that is being removed.
             return
         if event not in ("change-abandoned", "change-undecided"):
             super().logged(server, event, fields)
 
     # The operator.
 
-    def _begin(self) -> None:
-        if self._station >= len(self._files):
+    def begin(self) -> None:
+        """Give the command for the next change."""
+        if self.made:
             return
-        file = self._files[self._station]
+        file = self.files[self._station]
         for name in file.servers:
             if name not in self.servers:
-                server = self.servers[name] = ChangingServer(self, name, plan_of(file), {}, "disk")
+                server = self.servers[name] = self.server_class(self, name, plan_of(file), {}, "disk")
                 server.start()
         if self._leave and not self.calm and self.random.random() < self._leave:
-            needed = plan_change(self._files[self._station - 1], file).needed
-            spare = [name for name, one in self.servers.items() if one.up and name not in (*needed, *self._gone)]
-            if spare:
-                name = self._any(spare)
-                self._away[name] = self.now + 0.1 + self.random.random() * 1.5
-                self.crash(name, "kill")
+            self._leave_one_out(file)
         self._run_number += 1
         attempt = f"{self.random.getrandbits(32):x}"
-        servers = tuple(name for name in self.servers if name not in self._gone)
+        servers = tuple(name for name in self.servers if name not in self.gone)
         self._steps = carry_out(Wish(file, servers, "system", int(self.now * 1000) + 1, attempt=attempt))
         self._advance(self._run_number, None, None)
 
+    def _leave_one_out(self, file: TopologyFile) -> None:
+        """Let a server that a change does not need be down for a while; best one that has staged another change."""
+        newest = max((one.machine.organisation for one in self.servers.values()), key=lambda one: one.change)
+        in_force = parse_topology(newest.topology) if newest.change else self.files[0]
+        needed = plan_change(in_force, file).needed
+        spare = [name for name, one in self.servers.items() if one.up and name not in (*needed, *self.gone)]
+        staged = [name for name in spare if self.servers[name].machine.organisation.attempt]
+        if spare:
+            name, drawn = self._any(staged or spare), self.random.random()
+            # Longer than the operator waits for an answer. It may come back before the change is decided. If it has
+            # staged another change, the operator first waits until no other operator can be making that one.
+            self._away[name] = self.now + 0.1 * _tries_max + (8.0 * drawn if staged else 1.5 * drawn**2)
+            self.crash(name, "kill")
+
+    def _failed_to_change(self, reason: str) -> None:
+        """Decide about the dead letters for which others are held, and try again; give up after some tries."""
+        decide_once(self)
+        self._failures += self.calm
+        if self._failures > _tries_max:
+            self.wrong("operator", reason)
+            self._station, self._failures = self._station + 1, 0
+        self._again()
+
     def _again(self, seconds: float = 0.3) -> None:
         self._steps = None
-        self.later(0.05 + self.random.random() * seconds, self._begin)
+        self.later(0.05 + self.random.random() * seconds, self.begin)
 
     def _advance(
         self, number: int, answers: list[dict[str, object] | None] | None, error: AntecedeError | None
@@ -240,6 +307,9 @@ class ChangingWorld(ServerWorld):
         if steps is None or number != self._run_number:
             return
         if not self.calm and self.random.random() < self._kill:
+            if self._leave and self._station < len(self.files) - 1 and self.random.random() < 0.5:
+                # The operator makes another change instead.
+                self._station += 1
             # Perhaps the servers must end the change by themselves.
             self._again(60.0 if self.random.random() < 0.3 else 0.3)
             return
@@ -250,12 +320,13 @@ class ChangingWorld(ServerWorld):
             self.outcomes.append(outcome)
             if outcome.state in ("done", "unchanged"):
                 self._station += 1
-            elif self.calm and not any("does not answer" in one for one in outcome.refusals):
-                self.wrong("operator", f"refused: {outcome.refusals}")
-            self._again()
+                self._failures = 0
+                self._again()
+            else:
+                self._failed_to_change(f"refused: {outcome.refusals}")
             return
-        except AntecedeError:
-            self._again()
+        except AntecedeError as problem:
+            self._failed_to_change(f"the change failed: {problem}")
             return
         if isinstance(asked, Wait):
             self.later(asked.seconds, self._advance, number, [], None)
@@ -299,45 +370,34 @@ class ChangingWorld(ServerWorld):
 
     # The verdict.
 
-    def _findings(self) -> list[str]:
-        rows: list[Event] = []
-        for server in self.servers.values():
-            rows += projected(server.name, server.machine.incarnation, server.plan, server.records())[0]
-        found = self._rows(rows)
-        final = self._files[-1]
-        for agent in final.agents:
-            state = self.servers[agent.server].machine.engine.states.get(agent.name)
-            counted = 0 if state is None else msgspec.msgpack.decode(state, type=Scribe).count
-            delivered = sum(row.kind == DELIVER and row.process == agent.name for row in rows)
-            if counted != delivered:
-                found.append(f"{agent.name} has counted {counted} notes, and {delivered} were delivered")
-        for name in final.servers:
-            organisation = self.servers[name].machine.organisation
-            if (organisation.change, organisation.attempt) != (len(self._files) - 1, ""):
-                found.append(f"{name} has change {organisation.change}, attempt {organisation.attempt!r}")
+    def findings(self) -> list[str]:
+        """Return what is wrong when nothing is pending, one line each."""
+        logs = self.logs()
+        found = findings(self, logs, ("fifo", "causal"), None)
+        found += [*_gaps(logs.rows), *dead_letters(self, logs), *tried(self, logs), *states(self, logs, set())]
+        for name in self.files[-1].servers:
+            machine = self.servers[name].machine
+            if machine.epoch != self.files[-1].epoch or machine.organisation.attempt:
+                found.append(f"{name} has change {machine.organisation.change}, {machine.organisation.attempt!r}")
         return found
 
-    def _rows(self, rows: list[Event]) -> list[str]:
-        found: list[str] = []
-        lines: dict[str, list[int]] = {}
-        for row in rows:
-            if row.kind in (SEND, DELIVER, LOCAL):
-                lines.setdefault(row.process, []).append(row.index)
-        found += [
-            f"the indices of {process} are {sorted(line)[:20]}"
-            for process, line in lines.items()
-            if sorted(line) != list(range(len(line)))
-        ]
-        sent = {(row.message, to) for row in rows if row.kind == SEND for to in row.to or ()}
-        delivered = [(row.message, row.process) for row in rows if row.kind == DELIVER]
-        if len(set(delivered)) < len(delivered):
-            found.append("a letter was delivered twice")
-        if sent != set(delivered):
-            found.append(f"lost: {sorted(map(str, sent - set(delivered)))[:3]} of {len(sent)}")
-        if not found:
-            verdict = judge(match(rows), ("fifo", "causal"))
-            found += [f"late: {late}" for late in (*verdict.fifo[:1], *verdict.causal[:1])]
-        return found
+
+def _gaps(rows: list[Event]) -> Iterator[str]:
+    """Check that the events of each process have the indices 0, 1, 2 …, over all its servers."""
+    lines: dict[str, set[int]] = {}
+    for row in rows:
+        if row.kind != HOP:
+            lines.setdefault(row.process, set()).add(row.index)
+    for process, line in lines.items():
+        if len(line) != max(line) + 1:
+            yield f"the indices of {process} have gaps: {sorted(line)[:50]}"
+
+
+def plan_of(file: TopologyFile) -> Plan:
+    """Return the plan of a topology without classes."""
+    orders = {domain.name: parse(domain.order) for domain in file.domains}
+    homes = {agent.name: agent.server for agent in file.agents}
+    return Plan(file.organisation, orders, homes, 1.0, file.mailboxes, file)
 
 
 _tries_max = 5

@@ -83,11 +83,16 @@ class Crowd:
 def decide(world: ServerWorld) -> None:
     """Let an operator bury all dead letters for which others are held, until no letters are held."""
     while any(server.machine.engine.following.blocks for server in world.servers.values()):
-        for server in world.servers.values():
-            for blocks in list(server.machine.engine.following.blocks.values()):
-                for key in list(blocks):
-                    world.operators.settle(server, "dead-bury", key)
+        decide_once(world)
         world.settle()
+
+
+def decide_once(world: ServerWorld) -> None:
+    """Let an operator bury the dead letters for which others are held now."""
+    for server in world.servers.values():
+        for blocks in list(server.machine.engine.following.blocks.values()):
+            for key in list(blocks):
+                world.operators.settle(server, "dead-bury", key)
 
 
 def early(logs: Logs) -> Iterator[str]:

@@ -24,6 +24,7 @@ from antecede.engine.agents import Returned, name_of
 from antecede.objects.calls import is_call
 from antecede.server import AgentServer
 from antecede.server.items import Published, PublishedMany, Reacted, decode_record
+from antecede.server.organisation import client_address
 from antecede.server.words import OPERATOR
 from antecede.simulator.servers.client import Publish, SimulatedClient
 from antecede.simulator.servers.server import SimulatedServer
@@ -45,7 +46,8 @@ def findings(
     """Return the errors, one line each. ``logs``: those of the world as it is now. ``dead``: the planned number of dead
     letters, if known."""
     found = list(world.wrongs)
-    for server in world.servers.values():
+    present = [server for name, server in world.servers.items() if name not in world.gone]
+    for server in present:
         found += (f"{server.name}: {line}" for line in _unsettled(server, world.absent))
     records, rows = logs.records, logs.rows
     gone = expired(logs)
@@ -55,7 +57,7 @@ def findings(
     if dead is not None and (buried != dead or sum(bool(row.dead) for row in rows) != dead):
         found.append(f"dead letters: {buried}, expected {dead}")
     if replayed:
-        for server in world.servers.values():
+        for server in present:
             found += _replayed(server, records[server.name])
     return found
 
@@ -192,7 +194,8 @@ def _clients(
                 if isinstance(item, Published | PublishedMany):
                     if isinstance(item, Published) and item.deadline_ms:
                         item = msgspec.structs.replace(item, deadline_ms=0)
-                    logged.setdefault(f"{item.client}@{name}", []).extend(_singly(item))
+                    address = client_address(world.servers[name].machine, item.client)
+                    logged.setdefault(address, []).extend(_singly(item))
     got: dict[str, list[str | None]] = {}
     # A client that publishes while it handles a letter has received it, and the letter may die afterwards.
     died = {(row.process, dead_letter(row)) for row in rows if row.dead and row.kind == LOCAL}

@@ -56,7 +56,8 @@ class Operators:
         def answered(document: Any, error: AntecedeError | None) -> None:
             if error is None:
                 settled = [key for number, key in listed.items() if upto < number <= document["upto"]]
-                self.off_the_list += [(server.name, key) for key in settled]
+                # While an agent moves, its letters have no destination and stay on the list.
+                self.off_the_list += [(server.name, key) for key in settled if not document.get("skipped")]
                 if document["upto"] > max(listed):
                     self._loop.wrong(server.name, f"an operator's {command} went beyond the letters that were meant")
                 if document["more"]:

@@ -69,32 +69,34 @@ def _strike(world: ServerWorld, ctx: Context) -> None:
 
 
 def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:
-    """Yield what is wrong with the tries in the logs."""
+    """Yield what is wrong with the tries in the logs. A letter keeps its tries if its agent moves."""
+    if world.faults.old_versions:
+        # The oldest log format has no place for tries.
+        return
+    tries: Counter[str] = Counter()
+    strikes: Counter[str] = Counter()
+    lost: Counter[str] = Counter()
+    died: set[str] = set()
     for name, server in world.servers.items():
         found: Counter[tuple[int, frozenset[tuple[str, str]]]] = Counter()
-        tries: Counter[str] = Counter()
-        died: set[str] = set()
         for item in (item for record in logs.records[name] for item in decode_record(record)):
             if isinstance(item, Tried):
                 found[item.life, frozenset(item.calls)] += 1
                 tries.update(f"{letter} {agent}" for agent, letter in item.calls)
             elif isinstance(item, Reacted):
                 died |= {f"{one.letter} {item.agent}" for one in item.reactions if one.dead.startswith(ENDED)}
-        if world.faults.old_versions:
-            # The oldest log format has no place for tries.
-            continue
         for end in server.shared.ends:
             count = found.pop((end.life, end.calls), 0)
             if count != 1 and not (end.lost and count == 0):
                 yield f"{name}: the calls {sorted(end.calls)} were in progress at an end, and counted {count} times"
+            lost.update(f"{letter} {agent}" for agent, letter in end.calls if end.lost)
         for life, calls in found:
             yield f"{name}: the calls {sorted(calls)} of life {life} were counted, and were not in progress"
-        most = limits.reaction_tries_max
-        lost = sum(end.lost for end in server.shared.ends)
         for key, count in server.shared.strikes.items():
-            if key.split(" ")[1] not in server.isolated and count > most + lost:
-                yield f"{name}: {key} ended the process {count} times"
-        yield from (f"{name}: {key} died after {tries[key]} ends" for key in sorted(died) if tries[key] < most)
+            strikes[key] += 0 if key.split(" ")[1] in server.isolated else count
+    most = limits.reaction_tries_max
+    yield from (f"{key} ended the process {count} times" for key, count in strikes.items() if count > most + lost[key])
+    yield from (f"{key} died after {tries[key]} ends" for key in sorted(died) if tries[key] < most)
 
 
 def unlucky(logs: Logs, poison: set[str]) -> bool:

@@ -106,7 +106,7 @@ def play(
         logs = world.logs()
         found = findings(world, logs, promised, None, replayed=seed % 4 == 0)
         found += early(logs) if "causal" in promised else ()
-        found += [*_dead(world, logs), *tried(world, logs), *_asked(world), *_states(world, logs, crowd.agents)]
+        found += [*dead_letters(world, logs), *tried(world, logs), *_asked(world), *states(world, logs, crowd.agents)]
         found += world.trespasses() if isinstance(world, IdentifiedWorld) else []
         if not found and copied and watch is None and not crowd.hold:
             # A world that is watched keeps its logs.
@@ -282,7 +282,7 @@ def _probe(world: ServerWorld, dice: Dice) -> Callable[[], int]:
     return count
 
 
-def _dead(world: ServerWorld, logs: Logs) -> list[str]:
+def dead_letters(world: ServerWorld, logs: Logs) -> list[str]:
     """Check that riddles and poison are dead, and nothing else. A replayed one is dead again, and the first is no
     longer counted; one that an operator took off the list is not kept."""
     # A letter may be handed out by a step that is lost in a crash; then it was never sent.
@@ -298,15 +298,16 @@ def _dead(world: ServerWorld, logs: Logs) -> list[str]:
         bool(row.dead) and not wire.is_temporary(row.process) and (dead_letter(row), row.process) not in gone
         for row in logs.rows
     )
-    kept = {(name, key) for name, server in world.servers.items() for key in server.machine.engine.dead}
+    # Keys are unique, and a change of the topology may move a dead letter to another server.
+    kept = {key for server in world.servers.values() for key in server.machine.engine.dead}
     found = [
         f"{name}: {key} is off the list of dead letters, and still there"
         for name, key in world.operators.off_the_list
-        if (name, key) in kept
+        if key in kept
     ]
     # A replay leaves a mark on the letter. If the operator got no answer, the letter may have been buried or not.
     quotas = {f"{letter} {agent}" for letter, agent in gone}
-    kept = {place for place in kept if place[1] not in quotas}
+    kept -= quotas
     # A letter that was sent again may have expired before anybody got it.
     known = {letter.id for letter in riddles}
     replays = [row for row in logs.rows if row.kind == SEND and row.replays in known]
@@ -314,7 +315,7 @@ def _dead(world: ServerWorld, logs: Logs) -> list[str]:
     expected = len(riddles) - again
     # What one operator wanted to bury, another may have sent again.
     quotas |= {f"{row.replays} {agent}" for row in replays for agent in row.to or ()}
-    buried = sum(place not in kept and place[1] not in quotas for place in world.operators.buried)
+    buried = len({key for _, key in world.operators.buried} - kept - quotas)
     if unlucky(logs, known):
         # Other letters were in progress at every end of their server, and died like poison.
         return found
@@ -337,7 +338,7 @@ def _asked(world: ServerWorld) -> list[str]:
     ]
 
 
-def _states(world: ServerWorld, logs: Logs, hurried: set[str]) -> list[str]:
+def states(world: ServerWorld, logs: Logs, hurried: set[str]) -> list[str]:
     """Check that agents remember the committed actions, in sequence, and nothing else."""
     done: dict[str, list[int]] = {}
     for row in sorted((row for row in logs.rows if row.kind == DELIVER), key=lambda row: row.index):

@@ -61,6 +61,8 @@ class Dice:
         self.topics = topics
         self.clients = clients
         self.ids = 0
+        self.plain = False
+        """Whether agents leave out topics and new agents."""
         self.strike: Callable[[Context], None] | None = None
         """Ends the process of a handler."""
         self.wrongs: list[str] | None = None
@@ -111,7 +113,7 @@ class Worker(Agent):
 
     def _act(self, depth: int, ctx: Context) -> None:
         dice = self.dice
-        what = dice.random.random()
+        what = dice.random.random() * (0.85 if dice.plain else 1.0)
         if what < 0.4:
             ctx.send(dice.one(dice.agents + dice.clients), Work(id=dice.id(), depth=depth))
         elif what < 0.65:

@@ -70,6 +70,8 @@ class ServerWorld:
         """The complaints of servers and clients."""
         self.absent: set[str] = set()
         """Clients that are gone and never return."""
+        self.gone: dict[str, None] = {}
+        """Servers that were removed from the topology, in sequence."""
         self.operators = Operators(self)
         self.crashes = 0
         self.attended = 0.0
@@ -83,13 +85,8 @@ class ServerWorld:
         self._cut: set[frozenset[str]] = set()
         self._connections: dict[frozenset[str], End] = {}
         """The latest connection of each pair of peers, by the end that dialed."""
-        self._neighbours: dict[frozenset[str], list[str]] = {}
-        for name, domain in plan.topology.domains.items():
-            for one in domain.servers:
-                for other in domain.servers:
-                    if one < other:
-                        self._neighbours.setdefault(frozenset((one, other)), []).append(name)
-        self._pairs = sorted((min(pair), max(pair)) for pair in self._neighbours)
+        domains = plan.topology.domains.values()
+        self._pairs = sorted({(one, two) for own in domains for one in own.servers for two in own.servers if one < two})
         for name in plan.topology.servers:
             mine = {agent: kind for agent, kind in agents.items() if plan.homes[agent] == name}
             self.servers[name] = self.server_class(self, name, plan, mine, durability)
@@ -154,22 +151,21 @@ class ServerWorld:
             return
         self.calm = False
         self.later(faults.seconds, self._calm_down)
-        names = list(self.servers)
         several: list[tuple[int, Callable[[], None]]] = [
-            (faults.crashes, lambda: self._doom(self._any(names))),
-            (faults.stops, lambda: stop(self.servers[self._any(names)])),
+            (faults.crashes, lambda: self._doom(self._some_server())),
+            (faults.stops, lambda: stop(self.servers[self._some_server()])),
             (faults.partitions, self._partition),
             (faults.resets, self._reset),
-            (faults.slow_disks, lambda: self._slow_disk(self._any(names))),
-            (faults.full_disks, lambda: self._fill_disk(self._any(names))),
-            (faults.overloads, lambda: self._crowd(self._any(names))),
-            (faults.operators, lambda: self.operators.settle_dead(self.servers[self._any(names)])),
+            (faults.slow_disks, lambda: self._slow_disk(self._some_server())),
+            (faults.full_disks, lambda: self._fill_disk(self._some_server())),
+            (faults.overloads, lambda: self._crowd(self._some_server())),
+            (faults.operators, lambda: self.operators.settle_dead(self.servers[self._some_server()])),
             (faults.client_kills, lambda: self._to_client(SimulatedClient.kill)),
             (faults.takeovers, lambda: self._to_client(SimulatedClient.take_over)),
             (faults.stalls, self._stall),
             (faults.silences, self._silence),
-            (faults.clock_jumps, lambda: self._jump(self._any(names))),
-            (faults.looks, lambda: self._regular.look_at(self._any(names))),
+            (faults.clock_jumps, lambda: self.servers[self._some_server()].set_clock(int((draw() - 0.5) * 4000))),
+            (faults.looks, lambda: self._regular.look_at(self._some_server())),
         ]
         for count, happens in several:
             for _ in range(count):
@@ -183,9 +179,12 @@ class ServerWorld:
             server.commit_seconds = 0.001
             server.disk_full = False
             server.crowd(False)
-            if not server.up:
+            if not server.up and server.name not in self.gone:
                 server.start()
         self._regular.go_on()
+
+    def _some_server(self) -> str:
+        return self._any(list(self.servers))
 
     def _any(self, names: list[str]) -> str:
         return names[int(self.random.random() * len(names))]
@@ -214,7 +213,7 @@ class ServerWorld:
     def cut(self, one: str, other: str, seconds: float) -> None:
         """Cut the connection between two servers for a while."""
         pair = frozenset((one, other))
-        if pair not in self._neighbours:
+        if tuple(sorted(pair)) not in self._pairs:
             raise UsageError(f"{one} and {other} share no domain")
         self._cut.add(pair)
         self._snap(pair)
@@ -246,10 +245,7 @@ class ServerWorld:
     def _fill_disk(self, name: str) -> None:
         if not self.calm:
             self.servers[name].disk_full = True
-            self.later(self.random.random() * 0.3, self._free_disk, name)
-
-    def _free_disk(self, name: str) -> None:
-        self.servers[name].disk_full = False
+            self.later(self.random.random() * 0.3, setattr, self.servers[name], "disk_full", False)
 
     def _crowd(self, name: str) -> None:
         if not self.calm:
@@ -285,9 +281,6 @@ class ServerWorld:
         end.stall(True)
         self.later(self.random.random() * 0.3, end.stall, False)
 
-    def _jump(self, name: str) -> None:
-        self.servers[name].set_clock(int((self.random.random() - 0.5) * 4000))
-
     def version(self) -> int:
         """Draw the newest wire version of one life of a process."""
         old = self.faults.old_versions
@@ -315,7 +308,7 @@ class ServerWorld:
         self.later(0.002 + self.random.random() ** 2 * 0.3, self._come_back, server)
 
     def _come_back(self, server: SimulatedServer) -> None:
-        if server.up:
+        if server.up or server.name in self.gone:
             return
         if not self.calm and self.random.random() < 0.2:
             # A second crash while it recovers, or soon after.
@@ -430,9 +423,11 @@ class ServerWorld:
     def logs(self) -> Logs:
         """Read all servers' logs, as they are on the disks now."""
         logs = Logs({}, [])
-        for name, server in self.servers.items():
+        # Clients of a removed server have published there first.
+        for name in dict.fromkeys([*self.gone, *self.servers]):
+            server = self.servers[name]
             records = logs.records[name] = server.records()
-            logs.rows += project(records, name, server.machine.incarnation, self.plan.topology, self.plan.homes)
+            logs.rows += project(records, name, server.machine.incarnation, server.plan.topology, server.plan.homes)
         return logs
 
     def trace(self) -> list[Event]:
