@@ -24,7 +24,7 @@ from antecede.simulator.servers.crowd import decide
 from antecede.simulator.servers.faults import Faults
 from antecede.simulator.servers.intruders import IdentifiedWorld
 from antecede.simulator.servers.judgement import findings
-from antecede.simulator.servers.schedules import Outcome, play
+from antecede.simulator.servers.schedules import Outcome, play, promised_by
 from antecede.simulator.servers.server import DIRECTORY, SIZES, SimulatedServer
 from antecede.simulator.servers.world import ServerWorld
 from antecede.store import read_records
@@ -165,13 +165,4 @@ def _play_on(
     again.settle()
     decide(again)
     again.settle()
-    return findings(again, again.logs(), promised_by(world), None, replayed=False)
-
-
-def promised_by(world: ServerWorld) -> tuple[str, ...]:
-    """The guarantees of a world end to end."""
-    guarantees = [spec.guarantees() for spec in world.plan.orders.values()]
-    promised = frozenset.intersection(*guarantees) & {"fifo", "causal"}
-    if len(guarantees) == 1:
-        promised |= guarantees[0] & {"total"}
-    return tuple(sorted(promised))
+    return findings(again, again.logs(), promised_by(world.plan), None, replayed=False)

@@ -10,31 +10,21 @@ from random import Random
 
 import msgspec
 
+from antecede.simulator.servers import schedules
 from antecede.simulator.servers.changing_world import FAULTS, ChangingWorld
 
 _orders = ("matrix", "updates", "pruned", "direct")
 _servers_max = 6
 
 
-class Outcome(msgspec.Struct):
-    """The outcome of a schedule."""
+class Outcome(schedules.Outcome):
+    """The outcome of a schedule with changes."""
 
-    seed: int
-    found: list[str]
     changes: int = 0
     """Changes that were made."""
-    crashes: int = 0
-    deliveries: int = 0
     missed: int = 0
     """Servers that were away during a change, summed over all changes."""
-
-    @property
-    def command(self) -> str:
-        """The command that replays it."""
-        return f"python -m antecede.simulator.servers --changes {self.seed}"
-
-    def __str__(self) -> str:
-        return "\n".join([*self.found, f"replay: {self.command}"])
+    option: str = "--changes "
 
 
 def play(seed: int) -> Outcome:
@@ -57,7 +47,7 @@ def play(seed: int) -> Outcome:
         # Any exception is an error, and the seed shows it again.
         found = [*world.wrongs, f"{type(error).__name__}: {error}"]
     made = sum(one.state == "done" for one in world.outcomes)
-    return Outcome(seed, found[:5], made, world.crashes, len(world.letters), world.missed)
+    return Outcome(seed, found[:5], world.crashes, len(world.letters), changes=made, missed=world.missed)
 
 
 class _Sketch(msgspec.Struct):

@@ -8,7 +8,7 @@ A client that is taken over learns that another has its name.
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,7 +23,9 @@ from antecede.server.publishing import Publishing, Ticket, overload_pause_second
 from antecede.server.questions import Questions
 from antecede.simulator.servers.network import End, connect
 from antecede.simulator.servers.server import SimulatedServer
-from antecede.simulator.servers.surroundings import ClientWorld
+
+if TYPE_CHECKING:
+    from antecede.simulator.servers.world import ServerWorld
 
 NOBODY = "nobody"
 """The name of an agent that does not exist: publishes to it are refused."""
@@ -76,7 +78,7 @@ class SimulatedTicket(Ticket):
 class SimulatedClient:
     """A client, through all its connections and restarts."""
 
-    def __init__(self, world: ClientWorld, name: str, home: SimulatedServer) -> None:
+    def __init__(self, world: "ServerWorld", name: str, home: SimulatedServer) -> None:
         self.world = world
         self.name = name
         self.home = home
@@ -102,7 +104,6 @@ class SimulatedClient:
         self._life += 1
         self._started = False
         """Whether this process was ever welcomed; before that it publishes nothing."""
-        life = self._life
         self._speaks = self.world.version()
         self._called: set[str] = set()
         """Letters whose handlers have returned in this life."""
@@ -119,7 +120,7 @@ class SimulatedClient:
         self._questions: Questions[SimulatedTicket] = Questions(self._publishing.numbering, self._ended)
         self._expires_at: float | None = None
         self._line = ClientLine(
-            _Owner(self, life),
+            self,
             "",
             lambda: self._later(0.0, self._line.flush),
             lambda: self.world.now,
@@ -311,7 +312,7 @@ class SimulatedClient:
 
     # From the line.
 
-    def welcomed(self, last: int) -> None:
+    def welcomed(self, address: str, last: int) -> None:
         """The server has our publishes up to this number."""
         error = self._publishing.welcomed(last)
         if error is not None:
@@ -341,6 +342,10 @@ class SimulatedClient:
         """Letters arrived."""
         self._inbox.delivered(letters)
         self._handle()
+
+    def gone(self, error: AntecedeError) -> None:
+        """The client cannot continue."""
+        self.world.client_gone(self.address, error)
 
     # Handlers.
 
@@ -423,27 +428,3 @@ class SimulatedClient:
         self._expires_at = None
         self._questions.expire(self.world.now)
         self._expire_later()
-
-
-class _Owner:
-    """One process of a client, as its line sees it."""
-
-    def __init__(self, client: SimulatedClient, life: int) -> None:
-        self.name = client.name
-        self._client = client
-        self._life = life
-
-    def welcomed(self, address: str, last: int) -> None:
-        self._client.welcomed(last)
-
-    def accepted(self, upto: int) -> None:
-        self._client.accepted(upto)
-
-    def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
-        self._client.refused(number, error, retry)
-
-    def delivered(self, letters: list[Letter]) -> None:
-        self._client.delivered(letters)
-
-    def gone(self, error: AntecedeError) -> None:
-        self._client.world.client_gone(self._client.address, error)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from random import Random
 
 from antecede.engine.topic import Subscribe
-from antecede.server.items import Buried, BuriedMany, Handled, Holding, Reacted, decode_record
+from antecede.server.items import Buried, BuriedMany, Handled, Holding, Reacted
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.workers import Dice, Enquiry, Riddle, Work
 from antecede.simulator.servers.world import Logs, ServerWorld
@@ -99,10 +99,10 @@ def early(logs: Logs) -> Iterator[str]:
     """Yield the letters that an agent with held letters handled too early: before an operator had decided about a dead
     letter from which they follow."""
     pasts = _pasts(logs.rows)
-    for records in logs.records.values():
+    for items in logs.items.values():
         agents: list[str] = []
         undecided: dict[str, tuple[str, str]] = {}
-        for item in (item for record in records for item in decode_record(record)):
+        for item in items:
             if isinstance(item, Holding):
                 agents = item.agents
             elif isinstance(item, Buried | BuriedMany):

@@ -23,7 +23,7 @@ from antecede.channel import Letter
 from antecede.engine.agents import Returned, name_of
 from antecede.objects.calls import is_call
 from antecede.server import AgentServer
-from antecede.server.items import Published, PublishedMany, Reacted, decode_record
+from antecede.server.items import Published, PublishedMany, Reacted
 from antecede.server.organisation import client_address
 from antecede.server.words import OPERATOR
 from antecede.simulator.servers.client import Publish, SimulatedClient
@@ -49,16 +49,15 @@ def findings(
     present = [server for name, server in world.servers.items() if name not in world.gone]
     for server in present:
         found += (f"{server.name}: {line}" for line in _unsettled(server, world.absent))
-    records, rows = logs.records, logs.rows
-    gone = expired(logs)
+    rows, gone = logs.rows, expired(logs)
     found += _trace(world, rows, orders, gone)
-    found += _clients(world, rows, records, gone)
+    found += _clients(world, logs, gone)
     buried = sum(len(server.machine.engine.dead) for server in world.servers.values())
     if dead is not None and (buried != dead or sum(bool(row.dead) for row in rows) != dead):
         found.append(f"dead letters: {buried}, expected {dead}")
     if replayed:
         for server in present:
-            found += _replayed(server, records[server.name])
+            found += _replayed(server, logs.records[server.name])
     return found
 
 
@@ -66,9 +65,8 @@ def expired(logs: Logs) -> set[tuple[str, str]]:
     """Return (letter, mailbox) of all letters that expired."""
     return {
         (reaction.letter, item.agent)
-        for records in logs.records.values()
-        for record in records
-        for item in decode_record(record)
+        for items in logs.items.values()
+        for item in items
         if isinstance(item, Reacted)
         for reaction in item.reactions
         if reaction.expired
@@ -184,18 +182,15 @@ def _sender(letter: Letter, sent: Event) -> str:
     return letter.source if not letter.replays else f"{OPERATOR}@{sent.process.rpartition('@')[2]}"
 
 
-def _clients(
-    world: ServerWorld, rows: list[Event], records: dict[str, list[bytes]], gone: set[tuple[str, str]]
-) -> Iterator[str]:
-    logged: dict[str, list[Published]] = {}
-    for name, kept in records.items():
-        for record in kept:
-            for item in decode_record(record):
-                if isinstance(item, Published | PublishedMany):
-                    if isinstance(item, Published) and item.deadline_ms:
-                        item = msgspec.structs.replace(item, deadline_ms=0)
-                    address = client_address(world.servers[name].machine, item.client)
-                    logged.setdefault(address, []).extend(_singly(item))
+def _clients(world: ServerWorld, logs: Logs, gone: set[tuple[str, str]]) -> Iterator[str]:
+    rows, logged = logs.rows, dict[str, list[Published]]()
+    for name, items in logs.items.items():
+        for item in items:
+            if isinstance(item, Published | PublishedMany):
+                if isinstance(item, Published) and item.deadline_ms:
+                    item = msgspec.structs.replace(item, deadline_ms=0)
+                address = client_address(world.servers[name].machine, item.client)
+                logged.setdefault(address, []).extend(_singly(item))
     got: dict[str, list[str | None]] = {}
     # A client that publishes while it handles a letter has received it, and the letter may die afterwards.
     died = {(row.process, dead_letter(row)) for row in rows if row.dead and row.kind == LOCAL}

@@ -8,41 +8,17 @@ connection. When a connection breaks, everything in transit on it is lost.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from random import Random
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from antecede import limits, wire
 from antecede.server.admission import Admission, Guest
 from antecede.server.connections import NO_HELLO, SILENT, Receiver, serials
 
+if TYPE_CHECKING:
+    from antecede.simulator.servers.world import ServerWorld
+
 _linger_seconds = 0.01
 _lossy = (wire.PeerFrames, wire.PeerAck)
-
-
-class Loop(Protocol):
-    """Virtual time."""
-
-    random: Random
-
-    attended: float
-    """The time at which regular work began, after a time without any."""
-
-    @property
-    def now(self) -> float: ...
-
-    def later(self, seconds: float, call: Callable[..., None], *given: Any) -> None: ...
-
-    def at(self, time: float, call: Callable[..., None], *given: Any) -> None: ...
-
-    def delay(self) -> float: ...
-
-    def copies(self) -> int:
-        """Return how many copies of a frame between servers arrive."""
-        ...
-
-    def wrong(self, where: str, reason: str) -> None:
-        """Report an event that must not happen under any faults."""
-        ...
 
 
 class End:
@@ -50,7 +26,7 @@ class End:
 
     def __init__(
         self,
-        loop: Loop,
+        world: "ServerWorld",
         remote: str,
         receives: "Callable[[End, list[wire.AnyPart]], None]",
         closed: "Callable[[End, str], None]",
@@ -72,10 +48,10 @@ class End:
         self.receiver: Receiver | None = None
         self.guest: Guest | None = None
         """Its entry among the incoming connections of a server, if it is one."""
-        self.spoke = self._heard = loop.now
+        self.spoke = self._heard = world.now
         self.full = False
         self.open = True
-        self._loop = loop
+        self._world = world
         self._receives = receives
         self._closed = closed
         self._writable = writable
@@ -97,31 +73,31 @@ class End:
         """The time of the last input; while reading is paused, now. Without regular work
         no pings are sent; that alone does not make a connection silent."""
         if self._paused:
-            return self._loop.now
+            return self._world.now
         silent = self._mute or self.other._abandoned
-        return self._heard if silent else max(self._heard, self._loop.attended)
+        return self._heard if silent else max(self._heard, self._world.attended)
 
     def send(self, parts: Sequence[wire.Part]) -> None:
         """Send parts to the other end."""
         if not self.open:
             return
-        self.spoke = self._loop.now
+        self.spoke = self._world.now
         kept: list[wire.Part] = []
         for part in parts:
             if isinstance(part, _lossy):
                 for single in _singly(part):
                     self._effect()
                     self._leaves(self, single)
-                    for _ in range(self._loop.copies()):
-                        when = max(self._arrives_at, self._loop.now + self._loop.delay())
-                        self._loop.at(when, self.other._arrive, wire.frame([single], self.version))
+                    for _ in range(self._world.copies()):
+                        when = max(self._arrives_at, self._world.now + self._world.delay())
+                        self._world.at(when, self.other._arrive, wire.frame([single], self.version))
             else:
                 self._leaves(self, part)
                 kept.append(part)
         if kept:
             self._effect()
-            self._arrives_at = max(self._arrives_at, self._loop.now + self._loop.delay())
-            self._loop.at(self._arrives_at, self.other._arrive, wire.frame(kept, self.version))
+            self._arrives_at = max(self._arrives_at, self._world.now + self._world.delay())
+            self._world.at(self._arrives_at, self.other._arrive, wire.frame(kept, self.version))
 
     def close(self, reason: str, final: bool = False, code: str = "") -> None:
         """Send the reason, and close."""
@@ -129,13 +105,13 @@ class End:
             return
         self.code = code
         if code in (SILENT, NO_HELLO) and not self._mute and not self.other._abandoned:
-            self._loop.wrong(self.remote, "a connection was closed as silent that is not")
+            self._world.wrong(self.remote, "a connection was closed as silent that is not")
         self.send([wire.Bye(reason, final, code)])
         self._reason = reason
         self.open = False
-        self._loop.later(0.0, self.ended, reason)
+        self._world.later(0.0, self.ended, reason)
         if not self._mute:
-            self._loop.at(max(self._loop.now, self._arrives_at) + _linger_seconds, self.other.ended, "")
+            self._world.at(max(self._world.now, self._arrives_at) + _linger_seconds, self.other.ended, "")
 
     def ended(self, reason: str = "") -> None:
         """End the connection."""
@@ -151,7 +127,7 @@ class End:
         self.open = False
         self.receiver = None
         if not self._mute:
-            self._loop.later(self._loop.delay(), self.other.ended, "")
+            self._world.later(self._world.delay(), self.other.ended, "")
 
     def mute(self) -> None:
         """Make the connection mute: everything on it is lost from now on, and neither end notices."""
@@ -173,11 +149,11 @@ class End:
         """Break the connection: both ends notice, and everything in transit is lost."""
         for end in (self, self.other):
             end.open = False
-            self._loop.later(0.0, end.ended, "")
+            self._world.later(0.0, end.ended, "")
 
     def enter(self, admission: Admission) -> None:
         """Register this end among the incoming connections of a server, which may close it at once."""
-        self.guest = admission.enter(self.remote, lambda why, code: self.close(why, code=code), self._loop.now)
+        self.guest = admission.enter(self.remote, lambda why, code: self.close(why, code=code), self._world.now)
 
     def trust(self, *, server: bool) -> None:
         """The other end has proven to be a server, or a client."""
@@ -221,7 +197,7 @@ class End:
 
     def _read_on(self) -> None:
         if self._unread and not self._paused:
-            self._loop.later(0.0, self._read)
+            self._world.later(0.0, self._read)
 
     def _read(self) -> None:
         while self._unread and not self._paused:
@@ -236,9 +212,9 @@ class End:
             self._take(data)
 
     def _take(self, data: bytes) -> None:
-        self._heard = self._loop.now
+        self._heard = self._world.now
         if data[4] > self._speaks:
-            self._loop.wrong(
+            self._world.wrong(
                 self.remote, f"sent a frame of version {data[4]} to an end that reads up to {self._speaks}"
             )
         parts = self._unframer.feed(data)

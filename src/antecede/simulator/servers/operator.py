@@ -1,29 +1,25 @@
 """Simulated operators: the shipped request, each on a separate connection."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from antecede import wire
 from antecede.access.model import OPERATOR
 from antecede.errors import AntecedeError, ClosedError, OverloadError, UsageError
 from antecede.server.operator import OperatorRequest
 from antecede.server.resetting import next_generation
-from antecede.simulator.servers.keys import Identities
-from antecede.simulator.servers.network import End, Loop, connect
+from antecede.simulator.servers.network import End, connect
 from antecede.simulator.servers.server import SimulatedServer
 
-
-class Governed(Loop, Protocol):
-    """A world that may have identities."""
-
-    identities: Identities | None
+if TYPE_CHECKING:
+    from antecede.simulator.servers.world import ServerWorld
 
 
 class Operators:
     """The operators of one world, and the answers that they got."""
 
-    def __init__(self, loop: "Governed") -> None:
-        self._loop = loop
+    def __init__(self, world: "ServerWorld") -> None:
+        self._world = world
         self.buried: set[tuple[str, str]] = set()
         """(server, key) of dead letters that operators wanted to bury."""
         self.off_the_list: list[tuple[str, str]] = []
@@ -31,12 +27,12 @@ class Operators:
 
     def settle_dead(self, server: SimulatedServer) -> None:
         """Send a server's dead letters again, or take them off the list."""
-        command = "dead-replay" if self._loop.random.random() < 0.7 else "dead-bury"
-        singly = self._loop.random.random() < 0.5
+        command = "dead-replay" if self._world.random.random() < 0.7 else "dead-bury"
+        singly = self._world.random.random() < 0.5
 
         def listed(document: Any, error: AntecedeError | None) -> None:
             if document and not singly:
-                of = self._loop.random.choice(("", "Riddle"))
+                of = self._world.random.choice(("", "Riddle"))
                 meant = {_number(dead): dead["key"] for dead in document if of in ("", dead["type"])}
                 if meant:
                     self._settle_page(server, command, of, meant, 0)
@@ -59,11 +55,11 @@ class Operators:
                 # While an agent moves, its letters have no destination and stay on the list.
                 self.off_the_list += [(server.name, key) for key in settled if not document.get("skipped")]
                 if document["upto"] > max(listed):
-                    self._loop.wrong(server.name, f"an operator's {command} went beyond the letters that were meant")
+                    self._world.wrong(server.name, f"an operator's {command} went beyond the letters that were meant")
                 if document["more"]:
                     self._settle_page(server, command, of, listed, document["upto"])
             elif not isinstance(error, ClosedError | OverloadError):
-                self._loop.wrong(server.name, f"an operator's {command} failed: {error}")
+                self._world.wrong(server.name, f"an operator's {command} failed: {error}")
 
         self.request(server, f"{command}-page", page, answered)
 
@@ -77,7 +73,7 @@ class Operators:
             if error is None:
                 self.off_the_list.append(place)
             elif not isinstance(error, ClosedError | OverloadError | UsageError):
-                self._loop.wrong(server.name, f"an operator's {command} failed: {error}")
+                self._world.wrong(server.name, f"an operator's {command} failed: {error}")
 
         self.request(server, command, [key], answered)
 
@@ -98,7 +94,7 @@ class Operators:
 
         def answered(document: Any, error: AntecedeError | None) -> None:
             if error is not None:
-                self._loop.wrong(domain, f"the domain was not reset: {error}")
+                self._world.wrong(domain, f"the domain was not reset: {error}")
 
         for server in members:
             self.request(server, "forget", [domain, str(generation)], answered)
@@ -111,7 +107,7 @@ class Operators:
         answered: Callable[[Any, AntecedeError | None], None],
     ) -> None:
         """Send a request, if the server listens. ``answered`` is called with its document, or with the error."""
-        loop = self._loop
+        world = self._world
         if not server.listens:
             return
 
@@ -121,13 +117,13 @@ class Operators:
 
         def closed(end: End, reason: str) -> None:
             assert end.receiver is not None
-            end.receiver.closed(reason, loop.now)
+            end.receiver.closed(reason, world.now)
 
-        mine = End(loop, server.name, received, closed, lambda end: None)
+        mine = End(world, server.name, received, closed, lambda end: None)
         theirs = server.end("operator")
         connect(mine, theirs)
         server.guard(server.life, server.accept, theirs)
-        known = loop.identities
+        known = world.identities
         keyring = None if known is None else known.keyring(OPERATOR, "admin")
         mine.receiver = OperatorRequest(mine, wire.Request("", command, arguments), answered, keyring)
 

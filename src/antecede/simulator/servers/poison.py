@@ -11,7 +11,7 @@ from random import Random
 
 from antecede import limits
 from antecede.engine.context import Context
-from antecede.server.items import Reacted, Tried, decode_record
+from antecede.server.items import Reacted, Tried
 from antecede.simulator.servers.faults import NONE, Faults
 from antecede.simulator.servers.workers import Dice, Poison, Work
 from antecede.simulator.servers.world import Logs, ServerWorld
@@ -79,7 +79,7 @@ def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:
     died: set[str] = set()
     for name, server in world.servers.items():
         found: Counter[tuple[int, frozenset[tuple[str, str]]]] = Counter()
-        for item in (item for record in logs.records[name] for item in decode_record(record)):
+        for item in logs.items[name]:
             if isinstance(item, Tried):
                 found[item.life, frozenset(item.calls)] += 1
                 tries.update(f"{letter} {agent}" for agent, letter in item.calls)
@@ -103,9 +103,8 @@ def unlucky(logs: Logs, poison: set[str]) -> bool:
     """Return whether a letter died that was only in progress whenever its server ended."""
     return any(
         reaction.dead.startswith(ENDED) and reaction.letter not in poison
-        for records in logs.records.values()
-        for record in records
-        for item in decode_record(record)
+        for items in logs.items.values()
+        for item in items
         if isinstance(item, Reacted)
         for reaction in item.reactions
     )

@@ -4,25 +4,20 @@ Silent connections, temporary clients that are gone and snapshots that failed ar
 calm world it is done only as long as there is any of these, so that the world becomes idle.
 """
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from antecede.simulator.servers.client import SimulatedClient
-from antecede.simulator.servers.network import End, Loop
+from antecede.simulator.servers.network import End
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.watched import over_quota
 from antecede.wire import is_temporary
+
+if TYPE_CHECKING:
+    from antecede.simulator.servers.world import ServerWorld
 
 LOOK_SECONDS = 4.0
 """The interval of the regular work in a calm world; it is shorter than that of heartbeats."""
 _rounds_max = 200
 """The number of rounds that settle everything; forgetting a temporary client takes the longest."""
-
-
-class Inhabited(Loop, Protocol):
-    """A world with servers and clients."""
-
-    servers: dict[str, SimulatedServer]
-    clients: dict[str, SimulatedClient]
 
 
 def unsettled_work(server: SimulatedServer) -> str:
@@ -40,7 +35,7 @@ def unsettled_work(server: SimulatedServer) -> str:
 class RegularWork:
     """The regular work in one world."""
 
-    def __init__(self, world: Inhabited) -> None:
+    def __init__(self, world: "ServerWorld") -> None:
         self._world = world
         self.mute: list[End] = []
         """Connections on which everything is lost."""

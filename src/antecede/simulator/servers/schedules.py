@@ -43,11 +43,13 @@ class Outcome(msgspec.Struct):
     found: list[str]
     crashes: int = 0
     deliveries: int = 0
+    option: str = ""
+    """For the command that replays it."""
 
     @property
     def command(self) -> str:
         """The command that replays it."""
-        return f"python -m antecede.simulator.servers {self.seed}"
+        return f"python -m antecede.simulator.servers {self.option}{self.seed}"
 
     def __str__(self) -> str:
         return "\n".join([*self.found, f"replay: {self.command}"])
@@ -63,7 +65,8 @@ def play(
     """Play one seed and judge it. ``orders`` restricts the choice of orders, ``faults`` replaces the seed's own."""
     random = Random(f"{seed}/schedule")
     topology = forest(random)
-    plan, promised = _plan(random, topology, orders)
+    plan = _plan(random, topology, orders)
+    promised = promised_by(plan)
     agents: dict[str, type[Agent]] = {name: Worker for name in plan.homes if name[0] == "a"}
     topics = [name for name in plan.homes if name[0] == "t"]
     agents |= dict.fromkeys(topics, Topic)
@@ -132,8 +135,8 @@ def forest(random: Random) -> Topology:
     return Topology(domains)
 
 
-def _plan(random: Random, topology: Topology, orders: Callable[[Random], str] | None) -> tuple[Plan, tuple[str, ...]]:
-    """Return each domain's order, the servers of agents, and the guarantees end to end."""
+def _plan(random: Random, topology: Topology, orders: Callable[[Random], str] | None) -> Plan:
+    """Return each domain's order, and the servers of agents."""
     chosen: dict[str, OrderSpec] = {}
     choice = random.random()
     for name in topology.domains:
@@ -146,15 +149,20 @@ def _plan(random: Random, topology: Topology, orders: Callable[[Random], str] | 
         else:
             text = _one(random, list(_any))
         chosen[name] = parse(text)
-    guarantees = [spec.guarantees() for spec in chosen.values()]
-    promised = frozenset.intersection(*guarantees) & {"fifo", "causal"}
-    if len(chosen) == 1:
-        promised |= guarantees[0] & {"total"}
     servers = list(topology.servers)
     homes = {f"a{number}": server for number, server in enumerate(servers)}
     homes["a9"] = _one(random, servers)
     homes["t0"] = _one(random, servers)
-    return Plan(topology, chosen, homes), tuple(sorted(promised))
+    return Plan(topology, chosen, homes)
+
+
+def promised_by(plan: Plan) -> tuple[str, ...]:
+    """Return the guarantees of a plan end to end."""
+    guarantees = [spec.guarantees() for spec in plan.orders.values()]
+    promised = frozenset.intersection(*guarantees) & {"fifo", "causal"}
+    if len(guarantees) == 1:
+        promised |= guarantees[0] & {"total"}
+    return tuple(sorted(promised))
 
 
 def _faults(random: Random, seed: int) -> Faults:

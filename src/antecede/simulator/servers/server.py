@@ -8,7 +8,7 @@ between any two of these, and by the disk before each operation; at the call tha
 import errno
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from antecede import wire
 from antecede.engine import React
@@ -27,10 +27,12 @@ from antecede.simulator.servers.network import End
 from antecede.simulator.servers.oversight import Oversight
 from antecede.simulator.servers.shared import SharedMemory
 from antecede.simulator.servers.snapshots import take_snapshot
-from antecede.simulator.servers.surroundings import Surroundings
 from antecede.simulator.servers.watched import WatchedCore, WatchedLog, WorldLog, react_at_once, unreadable
 from antecede.store import Sizes, open_log, read_records
 from antecede.store.simulated import PowerCut, SimulatedDisk
+
+if TYPE_CHECKING:
+    from antecede.simulator.servers.world import ServerWorld
 
 SIZES = Sizes(segment_bytes=65_536, group_bytes_max=16_384, pending_bytes_max=32_768, log_bytes_max=1 << 24)
 DIRECTORY = _directory = "data"
@@ -47,7 +49,7 @@ class SimulatedServer:
     host_class: type[Host] = Host
 
     def __init__(
-        self, world: Surroundings, name: str, plan: Plan, agents: dict[str, type[Agent]], durability: str = "disk"
+        self, world: "ServerWorld", name: str, plan: Plan, agents: dict[str, type[Agent]], durability: str = "disk"
     ) -> None:
         self.world = world
         self.name = name

@@ -20,6 +20,7 @@ from antecede.engine.agents import Agent, Notification
 from antecede.errors import AntecedeError, UnknownAgentError, UsageError
 from antecede.server import Plan
 from antecede.server.connections import NO_HELLO, SILENT
+from antecede.server.items import Item, decode_record
 from antecede.server.projection import project
 from antecede.simulator.kernel import Kernel
 from antecede.simulator.servers.client import NOBODY, SimulatedClient
@@ -40,9 +41,10 @@ _wrong_events = ("bad-frame", "link-stopped", "peer-refused", "client-refused", 
 
 
 class Logs(msgspec.Struct):
-    """Each server's records, and the rows that all of them give."""
+    """Each server's records and the items in them, and the rows that all of them give."""
 
     records: dict[str, list[bytes]]
+    items: dict[str, list[Item]]
     rows: list[Event]
 
 
@@ -75,6 +77,7 @@ class ServerWorld:
         self.operators = Operators(self)
         self.crashes = 0
         self.attended = 0.0
+        """The time at which regular work began, after a time without any."""
         self.losing = False
         """Whether a server lost its data: links with it stop."""
         self._resetting = False
@@ -422,11 +425,12 @@ class ServerWorld:
 
     def logs(self) -> Logs:
         """Read all servers' logs, as they are on the disks now."""
-        logs = Logs({}, [])
+        logs = Logs({}, {}, [])
         # Clients of a removed server have published there first.
         for name in dict.fromkeys([*self.gone, *self.servers]):
             server = self.servers[name]
             records = logs.records[name] = server.records()
+            logs.items[name] = [item for record in records for item in decode_record(record)]
             logs.rows += project(records, name, server.machine.incarnation, server.plan.topology, server.plan.homes)
         return logs
 
