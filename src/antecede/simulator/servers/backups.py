@@ -15,7 +15,7 @@ import msgspec
 from antecede.backups.checking import recovered_state
 from antecede.backups.restoring import history, marked, new_incarnations
 from antecede.engine.agents import Agent
-from antecede.errors import AntecedeError, ClosedError
+from antecede.errors import AntecedeError
 from antecede.server.cutting import Cutting
 from antecede.server.items import Restored, encode_record
 from antecede.server.renewal import faults_of, renewed
@@ -88,11 +88,7 @@ class _Drill:
             cutting.answered(server, document, error)
             self._go_on(cutting)
 
-        other = self.world.servers[server]
-        if other.listens:
-            self.world.operators.request(other, command, arguments, answered)
-        else:
-            self.world.later(0.0, answered, None, ClosedError("it does not listen"))
+        self.world.operators.request(self.world.servers[server], command, arguments, answered)
 
 
 def _restored(world: ServerWorld, copies: dict[str, Copied], seed: int) -> list[str]:

@@ -350,8 +350,6 @@ class ChangingWorld(ServerWorld):
             self._advance(number, [], None)
 
     def _ask(self, place: int, command: Command, settle: Any, tries: int) -> None:
-        server = self.servers[command.server]
-
         def answered(document: Any, error: AntecedeError | None) -> None:
             if error is None:
                 settle(place, document)
@@ -363,10 +361,7 @@ class ChangingWorld(ServerWorld):
             else:
                 settle(place, error)
 
-        if server.listens:
-            self.operators.request(server, command.name, list(command.arguments), answered)
-        else:
-            self.later(0.0, answered, None, ClosedError("it does not listen"))
+        self.operators.request(self.servers[command.server], command.name, list(command.arguments), answered)
 
     # The verdict.
 

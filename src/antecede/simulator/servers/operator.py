@@ -106,9 +106,10 @@ class Operators:
         arguments: list[str],
         answered: Callable[[Any, AntecedeError | None], None],
     ) -> None:
-        """Send a request, if the server listens. ``answered`` is called with its document, or with the error."""
+        """Send a request. ``answered`` is called with its document, or with the error."""
         world = self._world
         if not server.listens:
+            world.later(0.0, answered, None, ClosedError("it does not listen"))
             return
 
         def received(end: End, parts: list[wire.AnyPart]) -> None:
