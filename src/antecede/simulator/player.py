@@ -115,36 +115,31 @@ def _carry_out(world: ScriptedWorld, statement: Statement) -> None:
 
 
 def _check(world: ScriptedWorld, statement: Expectation) -> Failure | None:
+    line = statement.line
     match statement:
         case ExpectDelivered(process=process, messages=messages):
             actual = world.record.delivered[process]
             world.spend(1 + len(messages))
             if list(messages) != actual:
-                return _failure(
-                    statement, f"{process} delivered {_list(messages)}", f"{process} delivered {_list(actual)}"
-                )
+                return Failure(line, f"{process} delivered {_list(messages)}", f"{process} delivered {_list(actual)}")
         case ExpectHolds(process=process, messages=messages):
             held = world.held(process) + world.flights.awaited(process)
             missing = [message for message in messages if message not in held]
             if missing:
                 already = [message for message in missing if message in world.record.delivered[process]]
                 why = f"; it has delivered {_list(already)}" if already else ""
-                return _failure(statement, f"{process} holds {_list(messages)}", f"{process} holds {_list(held)}{why}")
+                return Failure(line, f"{process} holds {_list(messages)}", f"{process} holds {_list(held)}{why}")
         case ExpectNotSent(message=message):
             if message in world.posted:
                 source = world.sends[message].source
-                return _failure(statement, f"{message} not sent", f"{message} has left {source}")
+                return Failure(line, f"{message} not sent", f"{message} has left {source}")
         case ExpectRefused(message=message):
             if message not in world.refused:
-                return _failure(statement, f"{message} refused", f"{message} was taken")
+                return Failure(line, f"{message} refused", f"{message} was taken")
         case ExpectStuck():
             if not world.stuck():
-                return _failure(statement, "stuck", _why_not_stuck(world))
+                return Failure(line, "stuck", _why_not_stuck(world))
     return None
-
-
-def _failure(statement: Expectation, expected: str, actual: str) -> Failure:
-    return Failure(statement.line, expected, actual)
 
 
 def _why_not_stuck(world: ScriptedWorld) -> str:

@@ -69,6 +69,8 @@ SHAPES: dict[str, Callable[[int, Random], Destinations]] = {
 class Spontaneous:
     """Every process sends at its own intervals, until ``messages`` have been sent in total."""
 
+    payload = b""
+
     def __init__(self, messages: int, gap: Draw, destinations: Destinations) -> None:
         self._left = messages
         self._gap = gap
@@ -81,7 +83,7 @@ class Spontaneous:
     def wake(self, world: World, process: int) -> None:
         if self._left:
             self._left -= 1
-            world.send(process, self._destinations(process))
+            world.send(process, self._destinations(process), self.payload)
             world.wake_after(self._gap(), process)
 
     def delivered(self, world: World, process: int, message: Message) -> None:
@@ -91,14 +93,10 @@ class Spontaneous:
 class RequestReply(Spontaneous):
     """Requests as above; every receiver of one answers its sender."""
 
-    def wake(self, world: World, process: int) -> None:
-        if self._left:
-            self._left -= 1
-            world.send(process, self._destinations(process), b"request")
-            world.wake_after(self._gap(), process)
+    payload = b"request"
 
     def delivered(self, world: World, process: int, message: Message) -> None:
-        if message.payload == b"request" and self._left:
+        if message.payload == self.payload and self._left:
             self._left -= 1
             world.send(process, 1 << message.source, b"reply")
 

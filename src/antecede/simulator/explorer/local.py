@@ -52,7 +52,6 @@ class Judgement:
         self._scope = scope
         self._causal = "causal" in guarantees
         self._carries = bool(guarantees & {"fifo", "causal"})
-        self._fifo = "fifo" in guarantees
         self._histories = histories
         self._sends_in_histories = "synchronous" in guarantees
 

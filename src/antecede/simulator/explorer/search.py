@@ -114,7 +114,8 @@ class Search:
             if growth.faults:
                 self._fault(system, cost, process, growth, may_send)
         if self._joint and self._thorough:
-            self._judge_tails(system, cost, growths)
+            tails = [list(range(len(growth.nodes))) for growth in growths]
+            self._combine(system, cost, growths, tails, False)
         if all(growth.ends for growth in growths):
             self._judge_quiet(system, cost, growths)
 
@@ -178,17 +179,12 @@ class Search:
                 local = growth.nodes[end].local
                 finding = unfinished(process, local, wanted, self._machine.idle[local.state], self._scope)
                 if finding is not None:
-                    self._report_combination(system, cost, finding, growths, process, end)
+                    ends = [growth.ends[0] for growth in growths]
+                    ends[process] = end
+                    self._report_nodes(system, cost, finding, growths, tuple(ends))
                     return
         if self._joint or self._collects:
-            self._judge_ends(system, cost, growths)
-
-    def _report_combination(
-        self, system: System, cost: int, finding: Finding, growths: list[Growth], process: int, end: int
-    ) -> None:
-        ends = [growth.ends[0] for growth in growths]
-        ends[process] = end
-        self._report_nodes(system, cost, finding, growths, tuple(ends))
+            self._combine(system, cost, growths, [growth.ends for growth in growths], self._collects)
 
     def _report_nodes(
         self, system: System, cost: int, finding: Finding, growths: list[Growth], nodes: tuple[int, ...]
@@ -198,12 +194,6 @@ class Search:
             (process, growth.path(node)) for process, (growth, node) in enumerate(zip(growths, nodes, strict=True))
         )
         self._report(cost + steps, finding, system, tails)
-
-    def _judge_ends(self, system: System, cost: int, growths: list[Growth]) -> None:
-        self._combine(system, cost, growths, [growth.ends for growth in growths], self._collects)
-
-    def _judge_tails(self, system: System, cost: int, growths: list[Growth]) -> None:
-        self._combine(system, cost, growths, [list(range(len(growth.nodes))) for growth in growths], False)
 
     def _combine(self, system: System, cost: int, growths: list[Growth], nodes: list[list[int]], collect: bool) -> None:
         # Nodes come by rising steps, so the first with a history is the cheapest.
