@@ -1,11 +1,19 @@
 """Topologies for tests of changes, and the search for planted bugs."""
 
 from collections.abc import Callable
+from typing import Any
 from unittest.mock import patch
 
+import msgspec
+import pytest
+
+from antecede.server import AgentServer, peering
+from antecede.server.agreement import refusal_of
+from antecede.server.lessons import Lessons
 from antecede.simulator.servers import world
 from antecede.simulator.servers.changing_world import FAULTS, ChangingWorld
 from antecede.simulator.servers.faults import Faults
+from antecede.wire import ServerHello
 
 
 def topology(
@@ -73,3 +81,15 @@ def found_by(play: Callable[[int], list[str]], first: int = 0) -> None:
             print(f"after {seed + 1 - first} schedules: {found[0]}")
             return
     raise AssertionError("not caught in 300 schedules")
+
+
+def without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plant that servers do not compare the numbers of their changes when they connect, and teach each other none."""
+
+    def uncounted(machine: AgentServer, shared: Any, hello: ServerHello, *more: Any) -> Any:
+        same = msgspec.structs.replace(hello, change=machine.organisation.change)
+        return refusal_of(machine, shared, same, *more)
+
+    monkeypatch.setattr(Lessons, "are_due_to", lambda self, hello: False)
+    monkeypatch.setattr(Lessons, "are_due_from", lambda self, hello: False)
+    monkeypatch.setattr(peering, "refusal_of", uncounted)

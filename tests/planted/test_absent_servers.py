@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antecede.server import AgentServer, changing, participation, peering
-from antecede.server.agreement import refusal_of
+from antecede.server import changing, participation
 from antecede.server.change_items import Committed, Learned
 from antecede.server.lessons import Lessons
 from antecede.server.organisation import Organisation
@@ -19,8 +18,7 @@ from antecede.simulator.servers.changes_random import journey
 from antecede.simulator.servers.changing_world import FAULTS, ChangingWorld
 from antecede.simulator.servers.faults import Faults
 from antecede.topology import change as topology_change
-from antecede.wire import ServerHello
-from helpers.changing import AGENTS, MILD, found_by, topology
+from helpers.changing import AGENTS, MILD, found_by, topology, without_numbers
 
 Patch = pytest.MonkeyPatch
 _long = msgspec.structs.replace(FAULTS, seconds=4.0)
@@ -98,12 +96,5 @@ def test_a_server_that_asks_nobody_whether_there_was_a_change(monkeypatch: Patch
 
 def test_frames_that_flow_before_the_lesson(monkeypatch: Patch) -> None:
     """Whole servers: the hellos agree about all shared domains, and the numbers of the changes are not compared."""
-    monkeypatch.setattr(Lessons, "are_due_to", lambda self, hello: False)
-    monkeypatch.setattr(Lessons, "are_due_from", lambda self, hello: False)
-
-    def uncounted(machine: AgentServer, shared: Any, hello: ServerHello, *more: Any) -> Any:
-        same = msgspec.structs.replace(hello, change=machine.organisation.change)
-        return refusal_of(machine, shared, same, *more)
-
-    monkeypatch.setattr(peering, "refusal_of", uncounted)
+    without_numbers(monkeypatch)
     _caught(fixed=MILD)

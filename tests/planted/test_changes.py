@@ -13,17 +13,16 @@ from antecede.channel import Channel
 from antecede.channel.pausing import Pausing
 from antecede.engine import Engine
 from antecede.engine.belongings import Belongings
-from antecede.server import agreement, changing, organisation, participation
+from antecede.server import changing, organisation, participation
 from antecede.server.change_items import Committed
 from antecede.server.change_requests import Command
-from antecede.server.lessons import Lessons
 from antecede.server.organisation import Organisation
 from antecede.server.participation import Participant
 from antecede.server.projection import Projection
 from antecede.server.timers import Timers
 from antecede.simulator.servers.changing_world import ChangingWorld
 from antecede.topology import change as topology_change
-from helpers.changing import BUS, FLAT, JOURNEY, MOVED, ONE_MORE, caught, topology
+from helpers.changing import BUS, FLAT, JOURNEY, MOVED, ONE_MORE, caught, topology, without_numbers
 
 Patch = pytest.MonkeyPatch
 _turned = [
@@ -50,9 +49,7 @@ def test_a_mailbox_that_is_handed_over_twice(monkeypatch: Patch) -> None:
 
 def test_a_frame_of_an_earlier_topology_that_is_taken(monkeypatch: Patch) -> None:
     """Servers compare the numbers of their changes first. Without that, the digests of domains keep such frames out."""
-    monkeypatch.setattr(Lessons, "are_due_to", lambda self, hello: False)
-    monkeypatch.setattr(Lessons, "are_due_from", lambda self, hello: False)
-    monkeypatch.setattr(agreement, "_behind", lambda machine, hello, epoch: None)
+    without_numbers(monkeypatch)
     monkeypatch.setattr(ChangingWorld, "logged", lambda self, server, event, fields: None)
     assert not [found for seed in range(2, 8) if (found := ChangingWorld(seed, _turned).play(60))]
     real = organisation.digest_of

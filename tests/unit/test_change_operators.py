@@ -17,7 +17,7 @@ from antecede.server import AgentServer
 from antecede.server.change_requests import Command
 from antecede.server.changing import Outcome, Steps, Wait, Wish, carry_out, end_change
 from antecede.server.participation import Participant
-from antecede.simulator.servers.changes import plan_of
+from antecede.simulator.servers.changing_world import plan_of
 from antecede.topology import parse_topology
 from helpers.changing import topology
 
