@@ -52,7 +52,8 @@ class _Server(ChangingServer):
     world: "_Scope"
 
     def effect(self) -> None:
-        if _whole:
+        # Not while the world is made.
+        if _whole and self.world.now:
             self._may_crash()
 
     def _append(self, records: list[bytes]) -> None:
