@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -156,7 +157,10 @@ def test_hangups_without_an_access_file(cluster: Callable[..., Any]) -> None:
     terminal, stdin = os.openpty()
     command = [sys.executable, "-m", "antecede", "up", str(world.file)]
     with (world.folder / "up.log").open("ab") as log:
-        up = subprocess.Popen(command, stdin=stdin, stderr=log, env=world.environment, start_new_session=True)
+        # The tests may have been started with nohup, and a process that ignores hangups survives its terminal.
+        heeding = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)
+        own: Any = {"stdin": stdin, "stderr": log, "env": world.environment, "start_new_session": True}
+        up = subprocess.Popen(command, preexec_fn=heeding, **own)
     try:
         os.close(stdin)
         world.until(lambda: "ready: s1" in world.log("up"), "it is ready")

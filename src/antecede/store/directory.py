@@ -158,9 +158,9 @@ def segment_numbers(files: Files, directory: str) -> list[int]:
     return numbers
 
 
-_allowed = (LOCK, "lost+found", "audit.jsonl", "audit.jsonl.1")
-"""Files that a folder may have before a server's first start there: a new file system, and the audit log of
-servers without a log."""
+_allowed = (LOCK, "lost+found", "audit.jsonl", "audit.jsonl.1", "calls", "trace")
+"""Files that a folder may have before a server's first start there: those of a new file system, the audit log of servers
+without a log, and what a server leaves beside a log that was removed. (If a trace is left, the recorder refuses it.)"""
 
 
 def _unused(files: Files, path: str) -> bool:
