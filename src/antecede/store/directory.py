@@ -159,8 +159,8 @@ def segment_numbers(files: Files, directory: str) -> list[int]:
 
 
 _allowed = (LOCK, "lost+found", "audit.jsonl", "audit.jsonl.1", "calls", "trace")
-"""Files that a folder may have before a server's first start there: those of a new file system, the audit log of servers
-without a log, and what a server leaves beside a log that was removed. (If a trace is left, the recorder refuses it.)"""
+"""Files that a folder may have before a server's first start there: those of a new file system, the audit log of
+servers without a log, and what a server leaves beside a log that was removed (the recorder refuses such a trace)."""
 
 
 def _unused(files: Files, path: str) -> bool:
