@@ -44,7 +44,7 @@ def test_destinations_that_are_no_processes_are_shown(capsys: pytest.CaptureFixt
         "    log.jsonl:3: b delivers 1, which was sent to b+c (log.jsonl:1)",
         "    log.jsonl:4: c delivers 1, which was sent to b+c (log.jsonl:1)",
         "    1 send names 'b+c', and no record is a delivery there",
-        "  names in to seem to be separated by '+': give --separator '+'",
+        "  names in 'to' seem to be separated by '+': give --separator '+'",
     ]
     # The advice helps, and a saved mapping keeps it.
     assert "does not name" not in _out(capsys, "--separator", "+", "--save-mapping", "kept.toml")

@@ -65,9 +65,9 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Create another key for an identity. Both keys are valid until you revoke the old one with revoke --old.
 
-        After it: SIGHUP to all servers, then give a client or an operator its new folder. A server uses its old key
-        until that is revoked; before that, all clients and operators need their folders again, which list the servers
-        to trust.
+        After it: SIGHUP to all servers, then give a client or an operator its new folder. If NAME is a server, give all
+        clients and operators their folders again, because these list the servers to trust, and only then revoke the old
+        key. Until then the server uses the old key.
         """
         _Issue(topology, out, access, as_json, days).rotate(name, days)
 

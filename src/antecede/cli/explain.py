@@ -46,9 +46,10 @@ def register(app: typer.Typer) -> None:
         of the shortest chains. antecede verify counts the late deliveries; --first N explains those with the smallest
         index at their receiver.
 
-        By significant order, a message is late if a message that had to wait for it was received first. Each step of
-        the chain shows why one message had to wait for another: the same instance handled both, or two conflicting
-        instances did. Another explanation is that two objects received conflicting requests in different orders.
+        By significant order, a message is late if another message, which had to wait for it, was received before it.
+        Each step of the chain shows why one message had to wait for another: the same instance handled both, or two
+        conflicting instances did. Another explanation is that two objects received conflicting requests in
+        different orders.
 
         Total and synchronous order are broken by messages in a cycle: each step shows which process saw which message
         first.

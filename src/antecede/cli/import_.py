@@ -53,7 +53,8 @@ def register(app: typer.Typer) -> None:
             None,
             "--delimiter",
             metavar="RE",
-            help="For logs: a pattern for the lines between executions; its group named trace names them.",
+            help="For logs: a pattern for the lines between executions; a group called 'trace' gives the name of the "
+            "next execution.",
         ),
         execution: str | None = typer.Option(
             None, "--execution", metavar="NAME", help="For logs of several executions: the one to import."
@@ -63,7 +64,7 @@ def register(app: typer.Typer) -> None:
             typer.Option(
                 "--map",
                 metavar="NAME=PATH,…",
-                help="Read any event log: the places of process, kind, message, to and time in a record.",
+                help="Read any event log: the places of 'process', 'kind', 'message', 'to' and 'time' in a record.",
             ),
         ] = None,
         file_pattern: str | None = typer.Option(
@@ -83,7 +84,7 @@ def register(app: typer.Typer) -> None:
             help="The order of a process's events: by line (file), by time, or by a number in them.",
         ),
         separator: str | None = typer.Option(
-            None, "--separator", metavar="TEXT", help="The text between the names in to. Default: a comma."
+            None, "--separator", metavar="TEXT", help="The text between the names in 'to'. Default: a comma."
         ),
         others: str | None = typer.Option(
             None, "--others", metavar="local|skip", help="How to treat all other records. Default: local."

@@ -89,7 +89,8 @@ def _lost(report: dict[str, Any]) -> Iterator[str]:
         for name, sends in report["unknown_to"].items():
             yield f"    {counted(sends, 'send names|sends name')} {name!r}, and no record is a delivery there"
     if report["separator"] is not None:
-        yield f"  names in to seem to be separated by {report['separator']!r}: give --separator '{report['separator']}'"
+        separator = report["separator"]
+        yield f"  names in 'to' seem to be separated by {separator!r}: give --separator '{separator}'"
 
 
 def _first(events: list[dict[str, Any]]) -> Iterator[str]:

@@ -68,7 +68,8 @@ class Serving(NamedTuple):
     insecure: bool = typer.Option(
         False,
         "--insecure",
-        help="Allow connections from other machines in plain text, and credentials/ without access.toml beside it.",
+        help="Allow plain-text connections from other machines. Also allow a start if credentials/ exists, but "
+        "access.toml does not.",
     )
     trace: bool = typer.Option(False, "--trace", help="Record a trace; check it with antecede verify DIR.")
     keep_trace: str | None = typer.Option(

@@ -75,7 +75,11 @@ def register(app: typer.Typer) -> None:
         svg: str | None = typer.Option(None, "--svg", metavar="FILE", help="Draw the domains before and after."),
         seed: int = typer.Option(1, "--seed", min=0, max=2**40, help="The same seed gives the same plan."),
         sample: int = typer.Option(
-            20_000, "--sample", min=0, help="Number of messages to replay in the simulator; 0 replays none."
+            20_000,
+            "--sample",
+            min=0,
+            help=f"Number of messages to replay in the simulator, at most {limits.plan_sample_messages_max:,}; 0 "
+            "replays none.",
         ),
         engine: str = typer.Option("auto", "--engine", help="The engine that reads the trace: auto, plain or spark."),
         master: str | None = typer.Option(

@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
         as_json: bool = JSON,
     ) -> int:
         """Show health, links, queue depths, and what each held message waits for. Exit code 1 unless every server is
-        ok and all use the same access file.
+        ok, none refuses another, and all use the same access file and could read it.
 
         A message is held until the messages that it depends on have arrived. "waits for s2: message 7, the last one
         delivered is 5" means that messages from s2 are still in transit. With --json and --watch there is one document

@@ -69,9 +69,10 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Run a grid of simulations as Spark tasks: orders × processes × workloads × delays × domains × seeds.
 
-        Each cell of the grid is one run of `antecede simulate`. Finished cells are kept in DIR: after Ctrl-C, a kill or
-        a failure the same command continues where it stopped. At the end DIR/table.parquet has one row per cell. The
-        report has, for each setting, the mean over its seeds with a confidence interval of 95 %.
+        Each cell of the grid is one simulation, as by `antecede simulate`; a compiled kernel computes it where it can,
+        with the same figures. Finished cells are kept in DIR: after Ctrl-C, a kill or a failure the same command
+        continues where it stopped. At the end DIR/table.parquet has one row per cell. The report has, for each
+        setting, the mean over its seeds with a confidence interval of 95 %.
 
         STUDY is a study of a paper: paper000 (domains, Laumay et al.), paper002 (the buffer protocol, Mattern and
         Fünfrocken), paper003 (pruned stamps, Jang et al.), paper004 (conflicts, Enokido et al.), or stamps (the stamp

@@ -30,7 +30,8 @@ def add_to(group: typer.Typer) -> None:
             None,
             "--from",
             metavar="OLD",
-            help="The topology in force: refused if another one is. Needed for data of older versions.",
+            help="The topology that you expect to be in force. If another one is in force, the change is refused. "
+            "Needed for data of older versions.",
         ),
         data: str | None = typer.Option(
             None, metavar="DIR", help="Change stopped servers, with their data directories below this folder."

@@ -177,7 +177,7 @@ class Plan:
         _one_of("--format", mapping.format, ("auto", *RECORDS))
         _one_of("--others", mapping.others, OTHERS)
         if not mapping.separator:
-            raise UsageError("--separator: expected the text between the names in to, such as + or ;")
+            raise UsageError("--separator: expected the text between the names in 'to', such as '+' or ';'")
         self.patterns = [_pattern("--pattern", text) for text in mapping.patterns]
         self.file = _pattern("--file-pattern", mapping.file_pattern) if mapping.file_pattern is not None else None
         searched = [*self.patterns, self.file] if self.file is not None else self.patterns
