@@ -123,7 +123,7 @@ class Roots:
         return admitted
 
     def _take(self, name: str) -> Root:
-        """Take the oldest root of an operation that waits."""
+        """Take the oldest waiting root of this operation."""
         root = self._waiting[name].popleft()
         if not self._waiting[name]:
             del self._waiting[name]
@@ -196,8 +196,8 @@ class Roots:
         return self.heal(attempt) if attempt in self._healed else None
 
     def heal(self, attempt: str) -> Root | None:
-        """Record that the instance that wounded a try has ended. Return the root if it rested: its next try runs from
-        now on."""
+        """Record that the older instance for which a try was wounded has ended. If the root rests, return it: its next
+        try runs from now on."""
         root = self.resting.pop(attempt, None)
         if root is None:
             if attempt in self.running:

@@ -164,7 +164,8 @@ class Lamport(SequencedOrder):
         number = data.number()
         known = self.queued[self.me] if kind == ACK else self.queued[source]
         if not 1 <= number <= known or source == self.me:
-            raise StampError(f"{kind} of message {number} from member {source}: expected 1 to {known}, from another")
+            expected = f"expected a message number from 1 to {known}, from another member"
+            raise StampError(f"{kind} of message {number} from member {source}: {expected}")
         return (number, data.counter(self.clock)) if kind == ACK else (number,)
 
     def dump(self) -> Any:

@@ -397,7 +397,7 @@ class Objects(Order):
                 raise StampError("a vector knows a message of ours that we never sent")
             return stamp
         if source == self.me:
-            raise StampError(f"{kind} from ourselves: expected one from another")
+            raise StampError(f"{kind} from ourselves: expected one from another member")
         if kind in (WOUND, HEAL):
             return None
         if kind == ASK:

@@ -230,7 +230,8 @@ class _Chunk:
 
 
 def counter_type(core: Longs) -> Any:
-    """Return the narrowest type that can count to the length of the longest core."""
+    """Return the narrowest type that can count the events of the longest core. ``core``: where the core of a chunk (the
+    part without its halo) ends in the line of each process."""
     return np.uint16 if not len(core) or core.max() <= np.iinfo(np.uint16).max else np.int32
 
 

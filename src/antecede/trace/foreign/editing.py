@@ -73,7 +73,7 @@ class Editing:
         self._entries = 0
 
     def read(self, file: ForeignFile) -> None:
-        """Read the recording; a second one would have agents with the same names."""
+        """Read the only recording. A second one is refused, because its agents would have the same names."""
         if self._lines:
             raise TraceError(f"{file.name}: expected only one editing recording per import")
         try:

@@ -130,7 +130,7 @@ def _span(get: dict[str, str], start: int, unit: int, columns: dict[str, tuple[i
     if not 0 <= start * unit <= INT64_MAX or (duration is not None and not 0 <= duration <= INT64_MAX):
         raise ValueError("a time of the span is not an int64 from 0 in nanoseconds, or the span ends before it begins")
     if not get["trace"] or not get["span"] or not get["place"]:
-        raise ValueError("the span has no id or no place")
+        raise ValueError("the span has no trace id, no span id, or no pod or service")
     parent = get["parent"]
     absent = parent.lower() in _no_parent or not parent.strip("0")
     name = get.get("name", "")[: limits.raw_text_bytes_max]
