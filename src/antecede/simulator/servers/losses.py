@@ -41,7 +41,9 @@ def lost_data(world: ServerWorld, name: str, copy: dict[str, bytes], probe: Prob
     found = list(_unnoticed(world, name, forgot))
     for domain in world.plan.topology.domains_of(name):
         members = [world.servers[member] for member in world.plan.topology.domains[domain].servers]
-        reset, lost = world.operators.reset_lost(domain, members), domain in dict(forgot)
+        # A copy from before an earlier reset need not have forgotten any frame.
+        lost = domain in dict(forgot) or len({one.machine.channel.consumers[domain].generation for one in members}) > 1
+        reset = world.operators.reset_lost(domain, members)
         if reset != lost:
             found.append(f"{name} lost {'' if lost else 'nothing of '}domain {domain}, which was {_said[reset]}")
     for client in world.clients.values():

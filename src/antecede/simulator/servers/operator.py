@@ -91,12 +91,20 @@ class Operators:
         self._forget(domain, members, 1 + max(one.machine.channel.consumers[domain].generation for one in members))
 
     def _forget(self, domain: str, members: list[SimulatedServer], generation: int) -> None:
+        for server in members:
+            self._forget_at(server, domain, generation)
+
+    def _forget_at(self, server: SimulatedServer, domain: str, generation: int) -> None:
+        """Reset a domain at one member. If the member crashes meanwhile, the operator gives the command again, unless
+        the domain is already reset there."""
 
         def answered(document: Any, error: AntecedeError | None) -> None:
-            if error is not None:
+            if isinstance(error, ClosedError):
+                self._world.later(_again_seconds, self._forget_at, server, domain, generation)
+            elif error is not None:
                 self._world.wrong(domain, f"the domain was not reset: {error}")
 
-        for server in members:
+        if not (server.listens and server.machine.channel.consumers[domain].generation >= generation):
             self.request(server, "forget", [domain, str(generation)], answered)
 
     def request(
@@ -133,4 +141,6 @@ def _number(listed: dict[str, Any]) -> int:
     return int(listed["place"].rpartition(":")[2])
 
 
+_again_seconds = 0.1
+"""The time after which an operator gives a command again that got no answer."""
 _page_letters = 2
