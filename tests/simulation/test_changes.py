@@ -93,3 +93,9 @@ def test_whole_servers_learn_changes_that_they_have_missed() -> None:
         assert not found, f"seed {seed}: {found[:3]}"
         missed += world.missed
     assert missed, "no server was away during a change"
+
+
+def test_an_agent_that_gets_another_class_handles_each_letter_once() -> None:
+    """A letter that the step of the change had handed out was handed out again when the new class was declared."""
+    outcome = play(5339)
+    assert not outcome.found, str(outcome)

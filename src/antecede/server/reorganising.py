@@ -284,8 +284,6 @@ class Reorganising:
         self._disown([*gone, *(agent for agent in other if agent in here)])
         self.adapter.organised(file)
         self._peering.lessons.organised()
-        for agent in other:
-            machine.engine.abandon(agent)
         self._peering.organise(self._driver.now, organisation.learned == organisation.change)
         self._driver.poke()
 
