@@ -145,15 +145,11 @@ class Organisation(SavedOrganisation):
         begun = {name for name, since in staged.since.items() if since == staged.change}
         self.removed = machine.name not in file.servers
         if not self.removed:
-            before, plan = machine.plan, plan_for(file, machine.plan)
+            before, plan = machine.plan.homes, plan_for(file, machine.plan)
             machine.organise(plan, [name for name in machine.channel.consumers if name not in begun])
-            kinds = {} if before.file is None else {agent.name: agent.kind for agent in before.file.agents}
-            kinds_now = {agent.name: agent.kind for agent in file.agents}
             for agent, home in plan.homes.items():
-                # Letters that came early were handed out to a client of that name, which does not exist. Letters of an
-                # agent with another class were handed out to the earlier one, whose outcomes no longer count.
-                other = before.homes.get(agent) != home or kinds.get(agent) != kinds_now.get(agent)
-                if home == machine.name and other:
+                if home == machine.name and before.get(agent) != home:
+                    # Letters that came early were handed out to a client of that name, which does not exist.
                     machine.engine.abandon(agent)
             machine.stopped = {place: why for place, why in machine.stopped.items() if place[0] not in begun}
             machine.engine.following.keep(set(machine.channel.consumers) - begun)

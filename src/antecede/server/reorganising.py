@@ -284,6 +284,10 @@ class Reorganising:
         self._disown([*gone, *(agent for agent in other if agent in here)])
         self.adapter.organised(file)
         self._peering.lessons.organised()
+        for agent in other:
+            # The letters of an agent that came with this change are handed out by its step.
+            if before.homes.get(agent) == machine.name:
+                machine.engine.abandon(agent)
         self._peering.organise(self._driver.now, organisation.learned == organisation.change)
         self._driver.poke()
 
