@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 import os
 import signal
 import stat
@@ -16,6 +15,7 @@ from live_agents import Counted, Ping, Report
 import antecede
 from antecede.cli import run
 from antecede.live.keys import Credentials, read_access
+from helpers.commands import failed
 
 pytest.importorskip("cryptography")
 _three = {"A": ["s1", "s2"], "B": ["s2", "s3"]}
@@ -31,18 +31,6 @@ def _created(cluster: Callable[..., Any], *options: str, domains: dict[str, list
     world = cluster(domains or _three, _agents if domains is None else {"counter": ("s1", "live_agents:Counter")})
     _credentials(world, "create", "--client", "alice", "--client", "bob", *options)
     return world
-
-
-def _failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Run a command that must fail; return its line."""
-    capsys.readouterr()
-    logger = logging.getLogger("antecede")
-    before = (logger.handlers, logger.level, logger.propagate)
-    try:
-        assert run(list(arguments)) == 2
-    finally:
-        logger.handlers, logger.level, logger.propagate = before
-    return capsys.readouterr().err
 
 
 def _edit(world: Any, old: str, new: str) -> None:
@@ -86,7 +74,7 @@ def test_three_servers_with_permissions(cluster: Callable[..., Any], capsys: pyt
     # A stolen credential is worth only what its owner may do: not another name, and no command.
     with pytest.raises(antecede.RefusedError, match="client alice may not connect as client bob"):
         asyncio.run(_count(world, "clients/alice", name="bob"))
-    refused = _failed(capsys, "status", str(world.file), "--credentials", str(_folder(world, "clients/alice")))
+    refused = failed(capsys, "status", str(world.file), "--credentials", str(_folder(world, "clients/alice")))
     assert "these are the credentials of client alice: expected a folder in operators/" in refused
 
     # Without credentials there is no answer at all, because TLS wants a certificate.
@@ -178,11 +166,11 @@ def test_commands_find_credentials_beside_the_topology(
     """Without TLS as well; and a server without its credentials, or with another's, does not start."""
     world = _created(cluster, "--no-tls", domains={"A": ["s1"]})
     file = str(world.file)
-    assert "client alice exists already" in _failed(capsys, "credentials", "create", file, "--client", "alice")
+    assert "client alice exists already" in failed(capsys, "credentials", "create", file, "--client", "alice")
     other = ("--credentials", str(_folder(world, "clients/alice")))
     serve = ("serve", file, "--server", "s1", "--data", str(world.folder / "s1"))
-    assert "expected those of server s1" in _failed(capsys, *serve, *other)
-    assert "several clients" in _failed(capsys, "send", file, "counter", "Ping", '{"number": 1}')
+    assert "expected those of server s1" in failed(capsys, *serve, *other)
+    assert "several clients" in failed(capsys, "send", file, "counter", "Ping", '{"number": 1}')
     world.start()
     chosen = ("--credentials", str(_folder(world, "clients/bob")))
     sent = world.command("send", str(world.file), "counter", "Report", "--ask", *chosen)
@@ -202,10 +190,10 @@ def test_other_machines_need_credentials_and_tls(
     short.write_text("x" * 31)
     long.write_text("x" * 32)
     serve = ("serve", str(world.file), "--server", "s1", "--data", str(world.folder / "s1"), "--host", "0.0.0.0")
-    assert "or --credentials DIR" in _failed(capsys, *serve)
-    told = _failed(capsys, *serve, "--token-file", str(short), "--insecure")
+    assert "or --credentials DIR" in failed(capsys, *serve)
+    told = failed(capsys, *serve, "--token-file", str(short), "--insecure")
     assert "the token has 31 characters: expected at least 32" in told
-    assert "in plain text" in _failed(capsys, *serve, "--token-file", str(long))
+    assert "in plain text" in failed(capsys, *serve, "--token-file", str(long))
     _credentials(world, "create", "--no-tls")
-    assert "in plain text" in _failed(capsys, *serve)
-    assert "replaces --token-file" in _failed(capsys, *serve, "--token-file", str(long))
+    assert "in plain text" in failed(capsys, *serve)
+    assert "replaces --token-file" in failed(capsys, *serve, "--token-file", str(long))

@@ -16,6 +16,7 @@ from antecede.live import ServerRuntime, issuing
 from antecede.live.keys import Credentials, read_access
 from antecede.live.security import ServerSecurity
 from antecede.topology import parse_topology
+from helpers.commands import failed
 
 pytest.importorskip("cryptography")
 
@@ -71,25 +72,13 @@ def test_a_running_client_takes_a_new_folder(topology: Path) -> None:
     assert keyring.servers()
 
 
-def _failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Run a command that must fail; return its line."""
-    capsys.readouterr()
-    logger = logging.getLogger("antecede")
-    before = (logger.handlers, logger.level, logger.propagate)
-    try:
-        assert run(list(arguments)) == 2
-    finally:
-        logger.handlers, logger.level, logger.propagate = before
-    return capsys.readouterr().err
-
-
 def test_no_second_authority(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The authority may be kept elsewhere; servers would not accept certificates of another one."""
     folder = _made(topology, "create")
     shutil.move(folder / "authority", topology.parent / "kept")
     before = (topology.parent / "access.toml").read_text()
     create = ("credentials", "create", str(topology), "--client", "dora")
-    assert "there is no authority, and" in _failed(capsys, *create)
+    assert "there is no authority, and" in failed(capsys, *create)
     assert not (folder / "authority").exists()
     assert not (folder / "clients" / "dora").exists()
     assert (topology.parent / "access.toml").read_text() == before
@@ -137,7 +126,7 @@ def test_what_exists_stays(topology: Path, capsys: pytest.CaptureFixture[str]) -
     assert (folder / "clients" / "alice" / "key.pem").read_bytes() == key
     assert read_access(topology.parent / "access.toml").clients.keys() == {"alice", "carol"}
     create = ("credentials", "create", str(topology), "--client", "alice", "--no-tls")
-    assert "client alice exists already: use antecede credentials rotate" in _failed(capsys, *create)
+    assert "client alice exists already: use antecede credentials rotate" in failed(capsys, *create)
 
 
 def test_what_to_do_after_a_rotation(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,7 +144,7 @@ def test_what_to_do_after_a_rotation(topology: Path, capsys: pytest.CaptureFixtu
     _made(topology, "rotate", "s1")
     error = capsys.readouterr().err
     assert "server s1 has 2 valid keys. Then give all clients and operators their folders again; when they" in error
-    assert "--days 0: expected more than 0" in _failed(
+    assert "--days 0: expected more than 0" in failed(
         capsys, "credentials", "rotate", str(topology), "alice", "--days", "0"
     )
 
@@ -176,13 +165,13 @@ def test_a_system_with_credentials_does_not_start_open(topology: Path, capsys: p
     (topology.parent / "access.toml").unlink()
     data = ("--data", str(topology.parent / "data"))
     for start in (("up", str(topology), *data), ("serve", str(topology), "--server", "s1", *data)):
-        assert "access.toml is missing, and there are" in _failed(capsys, *start)
+        assert "access.toml is missing, and there are" in failed(capsys, *start)
         assert not (topology.parent / "data").exists()
     with socket.socket() as busy:
         busy.bind(("127.0.0.1", 0))
         busy.listen()
         topology.write_text(topology.read_text().replace("7101", str(busy.getsockname()[1])))
-        assert "cannot listen" in _failed(capsys, "serve", str(topology), "--server", "s1", *data, "--insecure")
+        assert "cannot listen" in failed(capsys, "serve", str(topology), "--server", "s1", *data, "--insecure")
 
 
 def test_the_data_directory_of_a_server(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,19 +181,19 @@ def test_the_data_directory_of_a_server(topology: Path, capsys: pytest.CaptureFi
         busy.listen()
         topology.write_text(topology.read_text().replace("7101", str(busy.getsockname()[1])))
         serve = ("serve", str(topology), "--server", "s1", "--data")
-        error = _failed(capsys, *serve, str(topology.parent))
+        error = failed(capsys, *serve, str(topology.parent))
         assert "not a data directory: it has shop.toml and no identity" in error
         assert os.listdir(topology.parent) == ["shop.toml"]
-        assert "cannot listen" in _failed(capsys, *serve, str(topology.parent / "new" / "data" / "s1"))
+        assert "cannot listen" in failed(capsys, *serve, str(topology.parent / "new" / "data" / "s1"))
         assert (topology.parent / "new" / "data" / "s1" / "identity").exists()
         # The second start finds what the first one made; and a new file system is not quite empty.
-        assert "cannot listen" in _failed(capsys, *serve, str(topology.parent / "new" / "data" / "s1"))
+        assert "cannot listen" in failed(capsys, *serve, str(topology.parent / "new" / "data" / "s1"))
         for name in ("lost+found", "lock", ".hidden", "audit.jsonl"):
             (topology.parent / "disk" / name).mkdir(parents=True) if name[0] == "l" else (
                 topology.parent / "disk" / name
             ).touch()
         (topology.parent / "disk" / "lock").rmdir()
-        assert "cannot listen" in _failed(capsys, *serve, str(topology.parent / "disk"))
+        assert "cannot listen" in failed(capsys, *serve, str(topology.parent / "disk"))
 
 
 def test_files_that_cannot_be_used_are_named(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,34 +202,34 @@ def test_files_that_cannot_be_used_are_named(topology: Path, capsys: pytest.Capt
     serve = ("serve", str(topology), "--server", "s1", "--data", str(topology.parent / "s1"))
     good = {name: (own / name).read_bytes() for name in ("certificate.pem", "authority.pem", "key.pem")}
     shutil.copy(other / "certificate.pem", own / "certificate.pem")
-    assert f"{own / 'certificate.pem'} does not belong to {own / 'key.pem'}" in _failed(capsys, *serve)
+    assert f"{own / 'certificate.pem'} does not belong to {own / 'key.pem'}" in failed(capsys, *serve)
     for name in ("certificate.pem", "authority.pem"):
         for file, content in good.items():
             (own / file).write_bytes(content)
         (own / name).write_text("no PEM")
-        assert f"TLS: {own / name}: expected a certificate in PEM" in _failed(capsys, *serve)
+        assert f"TLS: {own / name}: expected a certificate in PEM" in failed(capsys, *serve)
     (own / "authority.pem").unlink()
     (own / "certificate.pem").write_bytes(good["certificate.pem"])
-    assert f"TLS: {own / 'authority.pem'}: No such file or directory" in _failed(capsys, *serve)
+    assert f"TLS: {own / 'authority.pem'}: No such file or directory" in failed(capsys, *serve)
     (topology.parent / "access.toml").unlink()
     given = ("--insecure", "--certificate", str(other / "certificate.pem"), "--key", str(own / "key.pem"))
-    assert f"{other / 'certificate.pem'} does not belong to {own / 'key.pem'}" in _failed(capsys, *serve, *given)
+    assert f"{other / 'certificate.pem'} does not belong to {own / 'key.pem'}" in failed(capsys, *serve, *given)
     status = ("status", str(topology), "--authority", "nope.pem")
-    assert "TLS: nope.pem: No such file or directory" in _failed(capsys, *status)
+    assert "TLS: nope.pem: No such file or directory" in failed(capsys, *status)
 
 
 def test_the_folder_of_a_role_names_the_folders_in_it(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = _made(topology, "create", "--client", "alice", "--client", "bob", "--no-tls")
     send = ("send", str(topology), "x", "X", "{}", "--credentials", str(folder / "clients"))
-    error = _failed(capsys, *send)
+    error = failed(capsys, *send)
     assert f"expected --credentials with one of {folder / 'clients' / 'alice'}, {folder / 'clients' / 'bob'}" in error
 
 
 def test_a_size_that_the_log_cannot_have(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
     serve = ("serve", str(topology), "--server", "s1", "--data", str(topology.parent / "s1"), "--keep-log-size")
-    assert "--keep-log-size 20GB: expected at most 8 GiB" in _failed(capsys, *serve, "20GB")
-    assert "--keep-log-size 8589934593B: expected at most 8 GiB" in _failed(capsys, *serve, "8589934593B")
-    assert "has no server s2" in _failed(capsys, "serve", str(topology), "--server", "s2", *serve[4:], "8589934592B")
+    assert "--keep-log-size 20GB: expected at most 8 GiB" in failed(capsys, *serve, "20GB")
+    assert "--keep-log-size 8589934593B: expected at most 8 GiB" in failed(capsys, *serve, "8589934593B")
+    assert "has no server s2" in failed(capsys, "serve", str(topology), "--server", "s2", *serve[4:], "8589934592B")
 
 
 @pytest.mark.parametrize("rotated", [False, True])
