@@ -2,14 +2,18 @@
 that are behind it do not count."""
 
 from typing import Any
+from unittest.mock import MagicMock
 
+from antecede.channel import Letter
 from antecede.link import Ack
 from antecede.live.application import plan_of
 from antecede.server import AgentServer, FromPeer
-from antecede.server.change_items import Paused
+from antecede.server.change_items import Committed, Paused, Staged
 from antecede.server.driver import Driver
 from antecede.server.items import Left
+from antecede.server.reorganising import Reorganising
 from antecede.topology import parse_topology
+from helpers.changing import topology
 
 
 class _Outputs:
@@ -18,7 +22,7 @@ class _Outputs:
     def __init__(self) -> None:
         self.organised_after: list[int] = []
 
-    def organised(self) -> None:
+    def organised(self, due: list[Any]) -> None:
         self.organised_after.append(1)
 
     def __getattr__(self, name: str) -> Any:
@@ -68,3 +72,26 @@ def test_frames_of_earlier_domains_are_ignored_and_keep_their_places() -> None:
     ]
     driver.appended(len(driver.turn(2.0, 1_000).records))
     assert called == ["all"]
+
+
+def test_letters_of_an_agent_with_another_class_are_handed_out_once() -> None:
+    """The step of the change hands them out, and the new class, too, must get them."""
+    old, new = (topology({"A": "1"}, {"a": 1}).replace("nowhere", module) for module in ("before", "after"))
+    machine = AgentServer("s1", plan_of(parse_topology(old)), 1)
+    fake = MagicMock()
+    driver = Driver(machine, lambda agent: True, fake, lambda: None, fake, machine.begin("e"))
+    changes = Reorganising(machine, driver, fake, fake, lambda agent: True, fake)
+    fake.organised = changes.organised
+    driver.appended(len(driver.turn(1.0, 1_000).records))
+    driver.durable(driver.gate.last)
+    machine.engine.deliver("a", Letter("s1.1.1", "c@s1", ("a",), "Add", b""))
+    handed = []
+    for item in (Paused(1, [], ["a"]), Staged("x", 1, new, {"A": 0}, "s1", [], 1_000), Committed(1, 1_000)):
+        driver.change(item)
+        turn = driver.turn(2.0, 1_000)
+        driver.appended(len(turn.records))
+        handed.append(turn.reactions)
+    assert not any(handed), "the step of the change itself hands out nothing to the class of before"
+    assert [one.agent for one in driver.turn(3.0, 1_000).reactions] == ["a"]
+    driver.appended(0)
+    assert not driver.turn(4.0, 1_000).reactions

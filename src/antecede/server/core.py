@@ -66,7 +66,7 @@ class ServerCore:
         self.reply = self.sessions.reply
         self.driver = driver = Driver(machine, lives, self, wake, log, first, store.last, store.durable)
         self.changes = Reorganising(machine, driver, self.peering, self.sessions, lives, log)
-        self.organised: Callable[[], None] = self.changes.organised
+        self.organised: Callable[[list[React]], None] = self.changes.organised
         self.operations = Operations(
             *(machine, store, driver, self.peering, self.sessions, guard, self.changes, epoch, lives),
             lambda: self.trouble,

@@ -295,7 +295,7 @@ class Driver:
             self.gate.last += len(records)
         if machine.organisation.applied != self._organised:
             self._organised = machine.organisation.applied
-            self._outputs.organised()
+            self._outputs.organised(step.due)
         outgoing, replies = step.outgoing, step.replies
         if machine.calls.site is not None:
             outgoing, replies = self._company.admit(step, machine.calls, self._lives, now, self.gate.last)

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from antecede.engine import React
 from antecede.engine.belongings import Belongings
 from antecede.errors import AntecedeError, OverloadError, TopologyError, UsageError
 from antecede.server import AgentServer, Input
@@ -237,8 +238,9 @@ class Reorganising:
 
     # After a step.
 
-    def organised(self) -> None:
-        """Follow an item about a change that a step has applied."""
+    def organised(self, due: list[React]) -> None:
+        """Follow an item about a change that a step has applied. ``due``: what the step has handed out; letters that
+        will be handed out again are removed from it."""
         machine, organisation = self._machine, self._machine.organisation
         engine = machine.engine
         agents = (*machine.plan.homes, *engine.born)
@@ -253,6 +255,7 @@ class Reorganising:
             self._peering.lessons.part()
         if machine.plan is not self._plan or organisation.removed != self._removed:
             self._reorganise()
+            due[:] = [one for one in due if one.agent not in engine.ready]
 
     def _disown(self, agents: list[str]) -> None:
         self.adapter.disown(agents)
@@ -285,9 +288,8 @@ class Reorganising:
         self.adapter.organised(file)
         self._peering.lessons.organised()
         for agent in other:
-            # The letters of an agent that came with this change are handed out by its step.
-            if before.homes.get(agent) == machine.name:
-                machine.engine.abandon(agent)
+            # What was handed out is forgotten, so that only the new class handles it.
+            machine.engine.abandon(agent)
         self._peering.organise(self._driver.now, organisation.learned == organisation.change)
         self._driver.poke()
 

@@ -166,8 +166,9 @@ class Outputs(Protocol):
         """Stop reading from all connections, or continue."""
         ...
 
-    def organised(self) -> None:
-        """A step has applied an item about a change of the topology."""
+    def organised(self, due: list[React]) -> None:
+        """A step has applied an item about a change of the topology. The receiver may remove some of what the step has
+        handed out."""
         ...
 
 
