@@ -87,12 +87,17 @@ def decide(world: ServerWorld) -> None:
         world.settle()
 
 
-def decide_once(world: ServerWorld) -> None:
-    """Let an operator bury the dead letters for which others are held now."""
-    for server in world.servers.values():
-        for blocks in list(server.machine.engine.following.blocks.values()):
-            for key in list(blocks):
-                world.operators.settle(server, "dead-bury", key)
+def decide_once(world: ServerWorld) -> bool:
+    """Let an operator bury the dead letters for which others are held now. Return whether there are any."""
+    held = [
+        (server, key)
+        for server in world.servers.values()
+        for blocks in server.machine.engine.following.blocks.values()
+        for key in blocks
+    ]
+    for server, key in held:
+        world.operators.settle(server, "dead-bury", key)
+    return bool(held)
 
 
 def early(logs: Logs) -> Iterator[str]:
