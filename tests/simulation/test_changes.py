@@ -99,3 +99,9 @@ def test_an_agent_that_gets_another_class_handles_each_letter_once() -> None:
     """A letter that the step of the change had handed out was handed out again when the new class was declared."""
     outcome = play(5339)
     assert not outcome.found, str(outcome)
+
+
+def test_an_answer_to_a_new_agent_waits_until_the_change_is_decided() -> None:
+    """A new agent asked an agent whose server did not know it yet, and the question died of failed tries."""
+    outcome = play(42314)
+    assert not outcome.found, str(outcome)

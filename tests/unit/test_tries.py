@@ -11,7 +11,7 @@ from antecede.engine import Agent, Context, Engine, Notification, React, Reactio
 from antecede.engine.host import Host, Outcome
 from antecede.engine.topic import Subscribe, Topic
 from antecede.engine.tries import Tries
-from antecede.errors import AgentError, TopologyError
+from antecede.errors import AgentError, TopologyError, UnknownAgentError
 from antecede.live.calls import NAME, CallsFile
 from antecede.server.progress import Progress, interrupted, size_of
 from antecede.server.retries import Retries
@@ -112,6 +112,22 @@ def test_suspects_run_one_after_the_other_and_die_after_their_tries() -> None:
     dead = retries.exhausted(second)
     assert dead is not None
     assert dead.dead == "the process ended 5 times while it was handled"
+
+
+def test_no_letter_dies_of_failures_while_agents_are_being_added() -> None:
+    engine, undecided = _engine("1"), [True]
+    retries = Retries(engine, lambda to: to, _Log(), lambda: undecided[0])
+    (due,) = engine.due()
+
+    def fail() -> list[Reaction]:
+        return retries.settle(due, Outcome("a", [], None, UnknownAgentError("unknown agent 'x'")), 0.0)
+
+    for _ in range(3 * limits.reaction_tries_max):
+        assert fail() == []
+        assert retries.due(100.0) == [due]
+    undecided[0] = False
+    (dead,) = fail()
+    assert dead.dead == "UnknownAgentError: unknown agent 'x'"
 
 
 def test_the_rest_of_a_worker_s_batch_runs_again_uncounted() -> None:

@@ -63,7 +63,7 @@ class Driver:
         self.gate = Gate(last, durable, outputs.send, outputs.reply)
         self.durable = self.gate.open
         """``durable(number)``: all records up to this number are durable. Output that waited for them then leaves."""
-        self.retries = Retries(machine.engine, machine.channel.check, log)
+        self.retries = Retries(machine.engine, machine.channel.check, log, lambda: bool(machine.channel.hidden))
         self.acknowledgements = Acknowledgements()
         self.stopping = False
         """No new reactions begin."""

@@ -4,6 +4,9 @@ A reaction that fails is tried again after a pause, then after a longer one; its
 After the last try the letter is dead, with the reason. The reactions of the batch before the failing letter are kept.
 These tries are counted in memory: a restart begins counting again.
 
+While a change of the topology that adds agents is staged here, no letter dies of failed tries. Other servers may have
+made the change already, so a handler may want to answer a new agent that this server does not know yet.
+
 A handler call that ended the process, or a worker process, counts as a try of its letter alone; the rest of its batch
 runs again and is not counted. The letter is now a *suspect* (:mod:`antecede.engine.tries`): it runs alone, after its
 pause, and at most one suspect runs at a time. Tries that ended the process are in the log.
@@ -28,7 +31,15 @@ from antecede.whereabouts import described
 class Retries:
     """The agents of one server with failed reactions, and when they try again."""
 
-    def __init__(self, engine: Engine, check: Callable[[tuple[str, ...]], object], log: Log) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        check: Callable[[tuple[str, ...]], object],
+        log: Log,
+        undecided: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``undecided``: whether a change that adds agents is staged, and not decided yet."""
+        self._undecided = undecided
         self._engine = engine
         self._suspects = engine.tries
         self._check = check
@@ -181,6 +192,8 @@ class Retries:
         letter = due.letters[len(outcome.reactions) if outcome.ended_at is None else outcome.ended_at]
         before = self.tries.get(due.agent, ("", 0))
         tries = before[1] + 1 if before[0] == letter.id else 1 + self._suspects.of(due.agent, letter.id)
+        if is_last_try(tries) and outcome.ended_at is None and self._undecided():
+            tries -= 1
         self.failed += 1
         reason = described(failure)
         self._log.warning(
