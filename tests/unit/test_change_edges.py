@@ -3,6 +3,7 @@
 import asyncio
 from base64 import b64decode
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,8 @@ from antecede.engine import Reaction
 from antecede.engine.following import Following
 from antecede.errors import AntecedeError, OverloadError, TopologyError
 from antecede.live.client.changing import RunningServers
+from antecede.live.worker import Worker
+from antecede.live.worker_messages import Setup
 from antecede.server import AgentServer, Input, Refused
 from antecede.server.change_items import Abandoned, Committed, Paused, Staged
 from antecede.server.change_requests import Command
@@ -160,6 +163,17 @@ def test_clients_of_the_same_name_on_both_servers_are_refused() -> None:
         system.change(without)
     assert system.machines["s2"].clients == {"carl": 2}
     assert system.machines["s3"].clients == {"carl": 1}
+
+
+def test_addresses_of_a_removed_server_are_known_from_the_start() -> None:
+    """A machine that continues from a snapshot, and the process of an isolated agent, apply no change."""
+    text = topology({"A": "12"}, {"a": 1, "b": 2}, moved="3>2").replace("nowhere:Agent", "antecede:Topic")
+    machine = AgentServer("s1", plan_of(parse_topology(text)), 1)
+    assert machine.channel.check(("carl@s3",)) == ("carl@s3",)
+    line: Any = None
+    worker = Worker(line)
+    worker._load(Setup("s1", "a", "antecede:Topic", text))
+    assert worker._host.check(("carl@s3",)) == ("carl@s3",)
 
 
 def test_the_operators_own_client_does_not_move() -> None:

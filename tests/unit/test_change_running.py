@@ -193,6 +193,12 @@ def test_a_server_is_added_and_removed_and_its_clients_follow(tmp_path: Path) ->
         with pytest.raises(TopologyError, match="server s9 was removed by change 2"):
             await system.start(more, "s9")
         await system.total("s1", "far", 4)
+        # Servers that begin with a snapshot know the addresses of the removed server, too.
+        await system.stop()
+        await system.start(without)
+        async with connect(f"tcp://127.0.0.1:{system.ports['s3']}", name="dora") as dora:
+            assert dora.address == "dora@s9"
+            assert (await dora.ask("sum", Tell(), expect=Total, timeout=10)).amount == 2
 
     played(tmp_path, play)
 

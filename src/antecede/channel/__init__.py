@@ -69,6 +69,7 @@ class Channel:
         homes: dict[str, str],
         incarnation: int,
         resend_after: float = link_resend_first_seconds,
+        moved: dict[str, str] | None = None,
     ) -> None:
         self.me = me
         self.arrived: list[tuple[str, list[Letter]]] = []
@@ -96,7 +97,7 @@ class Channel:
         self.hidden: frozenset[str] = frozenset()
         """Agents that exist only after the change that is staged; letters for them may be forwarded already."""
         self.consumers: dict[str, MessageConsumer] = {}
-        self.organise(topology, orders, homes, {}, ())
+        self.organise(topology, orders, homes, moved or {}, ())
 
     def organise(
         self,

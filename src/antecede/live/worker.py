@@ -127,7 +127,7 @@ class Worker:
 
     def _load(self, setup: Setup) -> None:
         plan = plan_of(parse_topology(setup.topology))
-        channel = Channel(setup.server, plan.topology, plan.orders, plan.homes, 1)
+        channel = Channel(setup.server, plan.topology, plan.orders, plan.homes, 1, moved=plan.moved)
         self._agent = setup.agent
         self._host = host = Host(setup.server, channel.check)
         host.declare(setup.agent, load_class(setup.kind))

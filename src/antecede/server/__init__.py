@@ -84,7 +84,7 @@ class AgentServer:
         self.epoch = ""
         """The epoch of the topology in force; empty if unknown."""
         self.organisation = Organisation()
-        self.channel = Channel(name, plan.topology, plan.orders, plan.homes, incarnation, plan.resend_after)
+        self.channel = Channel(name, plan.topology, plan.orders, plan.homes, incarnation, plan.resend_after, plan.moved)
         self.engine = Engine(plan.mailboxes, plan.homes)
         self.calls = Calls(self.channel, f"{name}.{incarnation & 0xFFFFFF:06x}.")
         self.clients: dict[str, int] = {}
@@ -171,8 +171,7 @@ class AgentServer:
     def organise(self, plan: Plan, kept: list[str]) -> None:
         """Use another plan from now on; ``kept``: the domains that continue."""
         self.plan = plan
-        moved = {} if plan.file is None else plan.file.moved
-        self.channel.organise(plan.topology, plan.orders, plan.homes, moved, kept)
+        self.channel.organise(plan.topology, plan.orders, plan.homes, plan.moved, kept)
         self.engine.homes = plan.homes
         self.engine.quotas.use(plan.mailboxes)
 

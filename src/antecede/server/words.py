@@ -28,6 +28,11 @@ class Plan(msgspec.Struct, frozen=True):
     file: TopologyFile | None = None
     """The topology with its addresses and classes, if it comes from a file."""
 
+    @property
+    def moved(self) -> dict[str, str]:
+        """Servers that were removed, each with the server that has their addresses."""
+        return {} if self.file is None else self.file.moved
+
     def holding(self, server: str) -> list[str]:
         """Return the agents of a server for which letters that follow from a dead one are held."""
         return sorted(agent for agent in self.mailboxes.hold if self.homes.get(agent) == server)
