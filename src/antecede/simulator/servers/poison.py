@@ -43,8 +43,8 @@ class Poisoning:
         self._isolated = {self._target or drawn} - {""}
 
     def join(self, world: ServerWorld, dice: Dice) -> None:
-        """Let clients send poison to agents, among other letters. If changes remove all servers that a world begins with,
-        there are no clients that stay where they are, and there is no poison."""
+        """Let clients send poison to agents, among other letters. If changes remove all servers that a world begins
+        with, there are no clients that stay where they are, and there is no poison."""
         if not self._letters or not dice.clients:
             return
         for server in world.servers.values():
