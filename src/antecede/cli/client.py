@@ -43,8 +43,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Remove a client that will not return: end its subscriptions, delete its letters, forget its publishes.
 
-        Its subscriptions end at all topics of the topology file with the class antecede:Topic. For other topics run
-        "antecede client unsubscribe" first.
+        Its subscriptions end at all topics that have the class antecede:Topic in the topology file. For other topics
+        run "antecede client unsubscribe" first.
         """
         from antecede.cli.dead_pages import Servers, dropped_from
         from antecede.errors import MissingError

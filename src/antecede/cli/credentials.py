@@ -65,7 +65,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Create another key for an identity. Both keys are valid until you revoke the old one with revoke --old.
 
-        After it: SIGHUP to all servers, then give a client or an operator its new folder. If NAME is a server, give all
+        Then send SIGHUP to all servers, and give a client or an operator its new folder. If NAME is a server, give all
         clients and operators their folders again, because these list the servers to trust, and only then revoke the old
         key. Until then the server uses the old key.
         """

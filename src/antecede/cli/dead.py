@@ -123,7 +123,8 @@ def register(app: typer.Typer) -> None:
 
 def _many(group: typer.Typer, name: str, does: str) -> None:
     @group.command(
-        name, help=f"{does} Give one ID, or choose many with --all or filters. If it is interrupted, run it again."
+        name,
+        help=f"{does} Give one ID, or choose many with --all or filters. If the command is interrupted, run it again.",
     )
     def command(
         where: str = WHERE,

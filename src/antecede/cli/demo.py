@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
         seed: int = typer.Option(7, help="Each seed gives another run."),
         keep: str | None = typer.Option(None, metavar="DIR", help="Keep the recorded traces in this folder."),
         live: bool = typer.Option(True, help="Also run live servers, kill one, and verify their recorded trace."),
-        spark: bool = typer.Option(True, help="Verify that trace with Spark."),
+        spark: bool = typer.Option(True, help="Verify the trace of the live servers with Spark."),
         as_json: bool = JSON,
     ) -> int:
         """Show what ordering is, what it costs, and that it holds even if a live server is killed; all from recorded

@@ -33,7 +33,9 @@ def register(app: typer.Typer) -> None:
             None, "--conflicts", metavar="FILE", help="The table of conflicting operations, for significant order."
         ),
         diagram: bool = typer.Option(False, "--diagram", help="Draw each explanation; a single one is always drawn."),
-        svg: str | None = typer.Option(None, "--svg", metavar="FILE", help="Draw only the events involved into FILE."),
+        svg: str | None = typer.Option(
+            None, "--svg", metavar="FILE", help="Draw the explanations into FILE, with only the events involved."
+        ),
         engine: str = ENGINE,
         master: str | None = MASTER,
         conf: list[str] | None = CONF,

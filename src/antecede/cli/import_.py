@@ -42,8 +42,8 @@ def register(app: typer.Typer) -> None:
             typer.Option(
                 "--pattern",
                 metavar="RE",
-                help="For lines of text: a regular expression with named groups; event, host and clock for logs with "
-                "vector clocks. With a mapping it may be repeated: the first that matches a line counts.",
+                help="For lines of text: a regular expression with named groups (for logs with vector clocks: event, "
+                "host and clock). With a mapping it may be repeated: the first that matches a line counts.",
             ),
         ] = None,
         instances: bool = typer.Option(
@@ -81,7 +81,7 @@ def register(app: typer.Typer) -> None:
             None,
             "--index",
             metavar="file|time|PATH",
-            help="The order of a process's events: by line (file), by time, or by a number in them.",
+            help="The order of a process's events: by line (file), by time, or by the number at PATH in each record.",
         ),
         separator: str | None = typer.Option(
             None, "--separator", metavar="TEXT", help="The text between the names in 'to'. Default: a comma."
@@ -113,8 +113,8 @@ def register(app: typer.Typer) -> None:
         Known formats: logs with vector clocks (shiviz, govector); spans (zipkin, otlp, jaeger, or spans: CSV and
         Parquet); flow events of Chrome and Perfetto (chrome); histories of Temporal (temporal); editing sessions
         (editing); CloudEvents with causationid (cloudevents). For any other log of sends and deliveries give --send,
-        --deliver and the places of the columns: --map for JSON, CSV and Parquet; for lines of text --pattern, whose
-        groups name the columns; or --mapping.
+        --deliver and the places of the columns: with --map for JSON, CSV and Parquet; for lines of text with --pattern,
+        whose groups name the columns; or with --mapping.
 
         All sources together make one trace. A log with several executions makes one trace for each, numbered: OUT-1,
         OUT-2 … Exit 0: done. 2: nothing could be read.

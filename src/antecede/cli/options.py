@@ -52,7 +52,9 @@ class Keys(NamedTuple):
 class Serving(NamedTuple):
     """The options of every server."""
 
-    durability: str = typer.Option("disk", help="disk (survives a power cut), os (survives a kill), memory (nothing).")
+    durability: str = typer.Option(
+        "disk", help="disk (survives a power cut), os (survives a kill), memory (survives neither)."
+    )
     token_file: str | None = typer.Option(
         None, metavar="FILE", help="A file with the token that clients and peers must send."
     )

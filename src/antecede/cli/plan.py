@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
         order: str | None = typer.Option(
             None,
             "--order",
-            help="The order of every domain. Default: that of the topology, if its domains have the same, else pruned.",
+            help="The order of every domain. Default: that of the topology if all domains have the same, else pruned.",
         ),
         model: str = typer.Option("cpu", "--model", help="cpu (measured) or paper (s² for a domain of s servers)."),
         topology: str | None = typer.Option(
@@ -90,9 +90,9 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Find the cheapest split of servers into domains for this traffic.
 
-        Domains never form a cycle, so causal order holds end to end. A message costs α + β·stamp bytes for every domain
-        that it enters; --model paper counts only s² for a domain of s servers. With the measured costs the answer is
-        often to stay flat: one domain for all.
+        Domains never form a cycle, so causal order holds end to end. In every domain that it enters, a message costs α
+        + β times the bytes of its stamp; --model paper counts only s² for a domain of s servers. With the measured
+        costs the answer is often to stay flat: one domain for all.
 
         Exit 0: a plan was found. 1: no plan satisfies all bounds; the most restrictive bound is named. 2: bad usage or
         unreadable input.

@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
             help="The guarantee of the system: none, fifo or causal. Default: as in the metadata, else fifo.",
         ),
         within: float | None = typer.Option(
-            None, "--within", metavar="SECONDS", help="Only races that a delay of SECONDS or less would break."
+            None, "--within", metavar="SECONDS", help="Only races whose slack is at most SECONDS."
         ),
         first: int = typer.Option(10, "--first", metavar="N", help="Show the N races with the least slack."),
         every: bool = typer.Option(

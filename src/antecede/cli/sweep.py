@@ -39,7 +39,7 @@ class _Axes(NamedTuple):
         None, "--receives", help="Messages that each process receives and that count."
     )
     warmup_receives: float | None = typer.Option(
-        None, "--warmup-receives", help="Messages that each process receives before these."
+        None, "--warmup-receives", help="Messages that each process receives before the counting starts."
     )
 
 
@@ -69,10 +69,10 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Run a grid of simulations as Spark tasks: orders × processes × workloads × delays × domains × seeds.
 
-        Each cell of the grid is one simulation, as by `antecede simulate`; a compiled kernel computes it where it can,
-        with the same figures. Finished cells are kept in DIR: after Ctrl-C, a kill or a failure the same command
-        continues where it stopped. At the end DIR/table.parquet has one row per cell. The report has, for each
-        setting, the mean over its seeds with a confidence interval of 95 %.
+        Each cell of the grid is one simulation, as by `antecede simulate`. Where possible, a compiled kernel computes
+        it, with the same figures. Finished cells are kept in DIR: after Ctrl-C, a kill or a failure the same command
+        continues where it stopped. At the end DIR/table.parquet has one row per cell. The report has, for each setting,
+        the mean over its seeds with a confidence interval of 95 %.
 
         STUDY is a study of a paper: paper000 (domains, Laumay et al.), paper002 (the buffer protocol, Mattern and
         Fünfrocken), paper003 (pruned stamps, Jang et al.), paper004 (conflicts, Enokido et al.), or stamps (the stamp

@@ -84,8 +84,8 @@ def register(app: typer.Typer) -> None:
         """Reset a domain after one of its servers has lost its data, and accept the loss.
 
         All members of the domain must be running. Unacknowledged messages are sent again. If a server had already
-        received one but could not acknowledge it, it gets the message twice. Therefore the command is refused (exit
-        code 2) if no link of the domain is stopped and all members were reset equally often.
+        received such a message but could not acknowledge it, it gets this message twice. Therefore the command is
+        refused (exit code 2) if no link of the domain is stopped and all members were reset equally often.
         """
         from antecede.cli.live import Access, ask_server
         from antecede.cli.organisation import read_topology

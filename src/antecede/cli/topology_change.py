@@ -133,8 +133,8 @@ def add_to(group: typer.Typer) -> None:
     ) -> None:
         """End a change whose coordinator has lost its data, by your decision.
 
-        Only the coordinator's log says whether the change was decided. If any other server has made the change, it is
-        finished on all servers, whatever you decide. Never start the coordinator with its old data again.
+        Only the coordinator's log says whether the change was decided. If any other server has made the change, the
+        change is finished on all servers, whatever you decide. Never start the coordinator with its old data again.
         """
         if decision not in ("abandon", "commit"):
             raise UsageError(f"--decision {decision}: expected abandon or commit")

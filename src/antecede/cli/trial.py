@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _topology = typer.Option(None, metavar="FILE", help="A topology. Default: five servers.")
 _folder = typer.Option(None, metavar="DIR", help="Where the servers keep their data.")
-_report = typer.Option(None, metavar="FILE", help="Continue from this report, and save it here.")
+_report = typer.Option(None, metavar="FILE", help="Continue from this report if it exists; save it here.")
 _nice = typer.Option(0, "--nice", min=0, max=19, help="The nice value of the servers.")
 
 
@@ -195,7 +195,9 @@ def register(app: typer.Typer) -> None:
         strangers: int = typer.Option(
             2_000, "--strangers", min=0, max=50_000, help="Number of unknown addresses that connect again and again."
         ),
-        memory: int = typer.Option(1_024, "--memory", min=1, metavar="MIB", help="Fail if a server uses more memory."),
+        memory: int = typer.Option(
+            1_024, "--memory", min=1, metavar="MIB", help="Fail if a server uses more memory than this."
+        ),
         p99: float = typer.Option(100.0, "--p99", metavar="MS", help="Fail if the p99 of the probes exceeds this."),
         folder: str | None = _folder,
         as_json: bool = JSON,

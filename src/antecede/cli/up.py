@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
         metrics_base_port: int | None = typer.Option(
             None,
             metavar="PORT",
-            help="Serve /metrics, /health, /live and /ready: the first server on this port, others on the next.",
+            help="Serve /metrics, /health, /live and /ready: the first server on this port, the others on the next.",
         ),
         options: Serving = SERVING,
     ) -> int:
