@@ -110,7 +110,7 @@ class AgentServer:
         """(domain, peer, reason): what peers did wrong in this step."""
 
     def step(self, inputs: list[Input], now: float, clock_ms: int, acknowledge: bool = True) -> Step:
-        """Take a whole step with these inputs; acknowledgements may be left to a later one."""
+        """Take a whole step with these inputs. Without ``acknowledge``, a later step acknowledges frames."""
         self.take(inputs, now, clock_ms)
         return self.seal(now, clock_ms, acknowledge)
 
@@ -128,7 +128,7 @@ class AgentServer:
             self._request(Look(), now, clock_ms)
 
     def _ring(self, now: float, clock_ms: int) -> None:
-        """Let calls and timers whose time has come expire and fire."""
+        """Let calls expire, and timers fire, whose time has come."""
         if self.calls.site is not None and (self.calls.alarm_ms() or clock_ms + 1) <= clock_ms:
             self._do(Expired(clock_ms), now)
         if self.timers.alarms and (due_timers := self.timers.due(clock_ms)):
@@ -159,11 +159,11 @@ class AgentServer:
         return Step(record, channel.leaving(now, acknowledge), replies, due, faults)
 
     def begin(self, epoch: str, newest: int = LOG_FORMAT, cuts: Iterable[Truncated] = ()) -> bytes:
-        """The record to begin an empty log with; ``cuts``: what was removed from the log."""
+        """Return the record with which an empty log begins; ``cuts``: what was removed from the log."""
         return self.note([Began(self.name, epoch), Formatted(newest), *settings_items(self, newest, cuts=cuts)])
 
     def note(self, items: list[Item]) -> bytes:
-        """Apply the items of the first record of a life, and return it."""
+        """Apply the items of the first record of a life, and return this record."""
         for item in items:
             self._apply(item, 0.0)
         return encode_record(items)
@@ -288,7 +288,7 @@ class AgentServer:
         return to
 
     def _apply(self, item: Item, now: float) -> None:
-        """Carry out the effect of an item, live and from the log."""
+        """Carry out the effect of an item, in a live step or in a replay of the log."""
         if isinstance(item, Handled):
             self.clock.passed(item.clock_ms)
             self.engine.finish_plainly(item.agent, item.letters, item.state, item.clock_ms)
@@ -419,7 +419,9 @@ class AgentServer:
     # State.
 
     def backlog(self, exact: bool = True) -> Backlog:
-        """Return how much data waits here; if not ``exact``, without the bytes of letters since the last count."""
+        """Return how much data waits here; if not ``exact``, without the bytes of letters that came since the last
+        count.
+        """
         return backlog_of(self.channel, self.engine, self.timers, exact)
 
     def snapshot(self) -> bytes:
@@ -433,8 +435,10 @@ class AgentServer:
         return encode_state(packed(*parts, **head, **log, **rest))
 
     def restore(self, snapshot: bytes, now: float, epoch: str | None = None) -> None:
-        """Load a snapshot into a new server, with the topology that was in force. ``epoch``: if the snapshot does not
-        contain its topology, it must have this epoch."""
+        """Load a snapshot into a new server, with the topology that was in force.
+
+        ``epoch``: the epoch that a snapshot without the text of its topology must have.
+        """
         state, channel, engine, timers = state_of(snapshot, self.name, self.incarnation, epoch)
         self.organisation.load(state.organisation, self)
         self.epoch, self._numbers, self.clients = state.epoch, state.numbers, state.clients

@@ -10,7 +10,7 @@ class Acknowledgements:
     A connection loses nothing, and an unacknowledged frame costs its sender only a little memory. Acknowledging each
     frame at once would cost a good part of the work for the frame itself, at both ends. So steps acknowledge nothing
     for some milliseconds, or until many frames wait. Then the next step acknowledges, and its acknowledgements share
-    the write with its frames. If no step happens for the same time again, one is taken only for this.
+    the write with its frames. If no step happens for the same time again, a step is taken only to acknowledge.
     """
 
     def __init__(self) -> None:

@@ -23,12 +23,12 @@ def check_hello(epoch: str, server: str, peer: str, token: str, domains: Sequenc
     if size > limits.hello_bytes_max:
         raise UsageError(
             f"the hello between {server} and {peer} has {size} bytes, at most {limits.hello_bytes_max} are read: "
-            f"expected a shorter token, or less than {len(links)} shared domains"
+            f"expected a shorter token, or fewer than {len(links)} shared domains"
         )
 
 
 def shared_domains(machine: AgentServer) -> dict[str, list[str]]:
-    """Return the domains that this server shares with each other one."""
+    """Return the domains that this server shares with each other server."""
     shared: dict[str, list[str]] = {}
     for domain, peer, _ in machine.channel.links.ends:
         shared.setdefault(peer, []).append(domain)
@@ -60,8 +60,11 @@ def link_hellos(machine: AgentServer, peer: str, domains: Sequence[str]) -> list
 def refusal_of(
     machine: AgentServer, shared: Sequence[str] | None, hello: wire.ServerHello, epoch: str, speaks: int
 ) -> Refusal | None:
-    """Return why the sender of a hello may not connect; None: it may. ``shared``: the domains that it shares with this
-    server; None: it is not a peer. ``epoch``: of this server. ``speaks``: its newest wire version."""
+    """Return why the sender of a hello may not connect; None: it may.
+
+    ``shared``: the domains that it shares with this server; None: it is not a peer. ``epoch``, ``speaks``: the epoch
+    and the newest wire version of this server.
+    """
     me, other = machine.name, hello.server[:64]
     try:
         wire.agree(hello.version, hello.oldest, speaks)

@@ -2,15 +2,16 @@
 
 **The cut.** A server's durable state is a prefix of its log. Copies of several logs form a system that can go on if
 
-1. no log has accepted a frame that its sender's log has not sent, since its sender would give the number again; and
+1. no log has accepted a frame that its sender's log has not sent, since its sender would give the number to another
+  frame; and
 2. every frame that a sender's state has forgotten, because it was acknowledged, was accepted in its receiver's log.
 
 (Frames that were sent and not accepted are in transit: the sender's copy sends them again.) Copies that are made at
 different moments break both. Every *instant* is such a cut, because frames and acknowledgements leave after they are
 durable. Several servers cannot be copied in one instant, but two rounds are enough (:mod:`antecede.server.cutting`):
 
-- ``backup`` **holds** a server: from now on nothing that peers bring is taken (:meth:`Peering.pause`). Agents, timers,
-  clients and the log go on. Only when *all* servers are held does the operator begin the second round.
+- ``backup`` **holds** a server: from now on nothing that peers send is accepted (:meth:`Peering.pause`). Agents,
+  timers, clients and the log go on. Only when *all* servers are held does the operator begin the second round.
 - ``backup-cut`` takes the **cut**: the records that are durable now, with the newest snapshot. Then the server goes on.
 
 A frame accepted in a cut was taken before its receiver was held. So it was durable at its sender before every cut (1).
@@ -38,7 +39,7 @@ class Frozen(Protocol):
     """The files of a server as they were at one moment."""
 
     position: int
-    """The last record that is part of it; it was durable."""
+    """The last record in these files; it was durable."""
     files: dict[str, int]
     """Name and length of each file."""
 
@@ -63,7 +64,7 @@ class Backups:
         self._id = ""
         """The backup in progress; empty: none."""
         self._until = 0.0
-        """The time at which it is given up, unless its operator comes back before."""
+        """The time at which the backup is given up, unless its operator sends a command before."""
         self._frozen: Frozen | None = None
         self.commands: dict[str, tuple[int, Callable[..., Any]]] = {
             "backup": (1, self.hold),

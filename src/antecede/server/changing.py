@@ -6,20 +6,20 @@ independent of each other. The process that drives it may be killed at any point
 
 * One server, the **coordinator**, decides. The change is made once its log contains the commit. It gets the command to
   commit first, after all servers have staged the change and have received the agents that will live there.
-* Before that, a change that was begun is abandoned, and the old topology continues. The coordinator abandons it first:
-  from then on it cannot commit.
-* After that, every server that has staged the change gets the command, or learns the decision from another server
-  (:mod:`antecede.server.deciding`).
+* Before this commit, a new start of the process abandons the change, and the old topology continues. The coordinator
+  abandons it first: from then on it cannot commit.
+* After this commit, every server that has staged the change gets the command, or learns the decision from another
+  server (:mod:`antecede.server.deciding`).
 
 **Servers that are down.** A server for which nothing changes may be down; it is *absent* and learns the change when it
 connects (:mod:`antecede.server.learning`). All servers that answer take part, so that they need not connect again. A
-server that is behind, because it was absent before, learns what it has missed first. If a server that is not needed
-goes away during the change, or cannot write its log, the change is abandoned and begun again without it; if it was
-decided, it is finished without it. The first server of the topology in force takes part in every change. So two
-commands cannot make different changes at the same time, even if each reaches only some servers.
+server that is behind, because it was absent before, first learns what it has missed. If a server that is not needed
+goes away during the change, or cannot write its log, the change is abandoned and begun again without that server. A
+change that was decided is finished without it. The first server of the topology in force takes part in every change. So
+two commands cannot make different changes at the same time, even if each reaches only some servers.
 
 Each run of this sequence is an **attempt** with a random name, which is part of every command. If two operators make
-changes at the same time, the second one waits until the first has ended, or does nothing for a while.
+changes at the same time, the second one waits until the first has ended, or has given no command for a while.
 
 **Drained.** A frame counts as in transit until its receiver has acknowledged it, and a server acknowledges a frame in
 the step that has delivered or forwarded its letters. So if two looks in a row find nothing in transit, and no server
@@ -42,7 +42,7 @@ class Wait(msgspec.Struct, frozen=True):
 
     seconds: float
     reason: str = ""
-    """The event that it waits for."""
+    """The event that the sequence waits for."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -93,9 +93,11 @@ _Result = TypeVar("_Result")
 _Part = Generator[list[Command] | Wait, list[dict[str, object] | None], _Result]
 """A part of the sequence of commands, and its result."""
 Steps = _Part[Outcome]
-"""Yields commands, and is sent their answers; None: the server did not answer. A wait is sent an empty list. If a
-command fails, its error is thrown into the generator, which then abandons the change, unless it is decided. A server
-that is busy for too long is a :class:`BusyServerError`."""
+"""Yields commands, and is sent their answers; None: the server did not answer.
+
+A wait is sent an empty list. If a command fails, its error is thrown into the generator, which then abandons the
+change, unless it is decided. The error for a server that is busy for too long is :class:`BusyServerError`.
+"""
 
 
 class _Silent(TopologyError):
@@ -107,8 +109,9 @@ class _Silent(TopologyError):
 
 
 class BusyServerError(OverloadError):
-    """A server answers, and could not carry out a command for as long as the driver has tried it again: for example,
-    its disk is full."""
+    """A server answers, but could not carry out a command, although the driver has tried for a while: for example, its
+    disk is full.
+    """
 
     def __init__(self, server: str, reason: str) -> None:
         super().__init__(reason)
@@ -314,7 +317,10 @@ def _all(commands: Iterable[Command]) -> _Part[list[dict[str, object]]]:
 
 
 def _in_force(views: dict[str, View]) -> TopologyFile:
-    """Return the topology in force. Servers that are to be added have the new one; they are not part of it yet."""
+    """Return the topology in force.
+
+    Servers that are to be added have the new topology; they are not part of the one in force.
+    """
     if not views:
         raise TopologyError("no server answers: expected the servers of the topology in force (--from FILE)")
     newest = max(view.change for view in views.values())
@@ -345,7 +351,7 @@ def _why_silent(server: str, old: TopologyFile, new: TopologyFile) -> str:
 
 
 def _why_behind(view: View, newest: int, unable: dict[str, str]) -> str:
-    reason = unable.get(view.server, "it has not learned them yet: try again")
+    reason = unable.get(view.server, "it has not learned the newer changes yet: try again")
     return f"server {view.server} has change {view.change}, and others have {newest}: {reason}"
 
 
@@ -359,7 +365,7 @@ def _made(views: Iterable[View], number: int, attempt: str) -> bool:
 
 
 def _finish(views: dict[str, View], wish: Wish) -> _Part[dict[int, str]]:
-    """Finish or abandon a change that was begun: its coordinator has decided, or it has not. Return which."""
+    """Finish a change that was begun, if its coordinator has decided it; otherwise abandon it. Return which."""
     ended: dict[int, str] = {}
     for number, id_ in sorted({(view.staged, view.attempt) for view in views.values() if view.staged}):
         parts = [view for view in views.values() if (view.staged, view.attempt) == (number, id_)]
@@ -388,8 +394,10 @@ def _finish(views: dict[str, View], wish: Wish) -> _Part[dict[int, str]]:
 
 
 def _prepare(servers: list[str], wish: Wish, change: Change, attempt: str) -> _Part[None]:
-    """Let letters wait that would enter the region, until nothing is in transit there. Agents that leave do not react
-    from here on, even if no domain pauses because their server is alone."""
+    """Let letters wait that would enter the region, and return when nothing is in transit there.
+
+    Agents that leave do not react from here on, even if no domain pauses because their server is alone.
+    """
     if not change.paused:
         return
     region = ",".join(change.region)
@@ -442,7 +450,7 @@ def _hand_over(ready: list[dict[str, object]], attempt: str) -> _Part[None]:
 _look_seconds = 0.1
 """How long to wait between two looks for what is in transit."""
 _others_idle_seconds = 2.0
-"""An operator that gave no command for this long is gone. While one works, some server has a command more often."""
+"""An operator that gave no command for this long is gone. A working operator gives commands more often."""
 _others_wait_seconds = 0.5
 _others_max = 60
-"""How long to wait for another operator: half a minute."""
+"""How often to wait for another operator: half a minute in all."""

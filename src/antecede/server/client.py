@@ -1,11 +1,11 @@
 """A client's line to its own server, without I/O. For its publishes see :mod:`antecede.server.publishing`.
 
-The line dials the server, sends the hello, and dials again after a broken connection, with growing pauses, for as
-long as the client exists. A server that closes the connection for good (a wrong token, another client with the same
-name) ends the line. If one of the two ends is not proved, or the client's key is revoked, and the client's credentials
-were replaced since they were read, it dials again with the new ones. A temporary client closes its connection for good,
-and is then forgotten. If it was disconnected for so long that its server may have forgotten it, it gives up: publishes
-that it repeats might count as new.
+The line dials the server, sends the hello, and dials again after a broken connection, with growing pauses, for as long
+as the client exists. A server that closes the connection for good (a wrong token, another client with the same name)
+ends the line. If the identity of an end is not proved, or the client's key is revoked, the line dials again if it finds
+new credentials of the client, and uses these. A temporary client closes its connection for good, and is then forgotten.
+A temporary client that was disconnected for so long that its server may have forgotten it gives up: publishes that it
+repeats might count as new.
 
 The owner of a line (:class:`antecede.live.client.Bus`, or a simulated client) decides what to publish and what to do
 with letters. ``now`` and randomness are arguments.

@@ -1,10 +1,10 @@
 """Server time: the clock for timers, time limits and the age of letters. It never goes back.
 
 The wall clock can be set back or forward at any time. So server time is the last time in the log, plus the seconds that
-have passed by the monotonic clock since the start. While a server is down only the wall clock passes: at the start,
-server time moves ahead by as much as the wall clock is later than the wall clock in the log; if it is earlier, by
-nothing. In a new log, server time begins with the wall clock. Traces and people see the wall clock: the log contains by
-how much it is ahead of server time, whenever that changes.
+have passed by the monotonic clock since the start. While a server is down only the wall clock passes: if the wall clock
+at the start is later than the last one in the log, server time moves ahead by the difference, otherwise not at all. In
+a new log, server time begins with the wall clock. Traces and people see the wall clock: the log contains by how much it
+is ahead of server time, whenever that changes.
 """
 
 from typing import Final
@@ -29,7 +29,7 @@ class Clock:
     def __init__(self) -> None:
         self.times = Times()
         self.first: list[Item] = []
-        """The item with which this life begins; none if it was not started."""
+        """The item with which this life begins; empty if the clock was not started."""
         self._begun: float | None = None
         self._start_ms = 0
 

@@ -1,8 +1,8 @@
 """Output that is not urgent waits for other output, so that its receiver wakes up once and takes both in one step.
 
-No operation waits for the commit of one that conflicts with nothing, so that commit leaves with the next frame. The
-acceptance of a call leaves with the answer, because a client that calls waits for the answer only. After a few
-milliseconds both leave in any case.
+No operation waits for the commit of an operation that conflicts with nothing, so such a commit leaves with the next
+frame. The acceptance of a call leaves with the answer, because a client that calls waits for the answer only. After a
+few milliseconds both leave in any case.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class Company:
         self._frames: list[Outgoing] = []
         self._replies: _Replies = []
         self.recorded = 0
-        """The record with the last of these publishes."""
+        """The newest record when the last waiting reply came."""
         self.leave_at: float | None = None
         """The time at which what waits must leave; None: nothing waits."""
 
@@ -50,10 +50,12 @@ class Company:
         recorded: int = 0,
         sure: bool = False,
     ) -> tuple[list[Outgoing], _Replies]:
-        """Take the output of a step; return what leaves now, in its sequence. ``letters``: letters for clients leave
-        after it. ``recorded``: the newest record. ``sure``: the step's letters do not wait for that record, so its
-        acknowledgements should not be the only ones that do. It need not be called if nothing waits and the first frame
-        and the first reply are urgent."""
+        """Take the output of a step; return what leaves now, in its sequence.
+
+        ``letters``: letters for clients leave after it. ``recorded``: the newest record. ``sure``: the step's letters
+        do not wait for that record, so its acknowledgements should not be the only output that does. The call may be
+        left out if nothing waits and the first frame and the first reply are urgent.
+        """
         due = self.leave_at is not None and now >= self.leave_at - _early_seconds
         if frames or self._frames:
             self._frames += frames

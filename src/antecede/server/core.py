@@ -53,9 +53,12 @@ class ServerCore:
         cuts: bool = False,
         covers: int = 0,
     ) -> None:
-        """``first``: the first record of this life. ``cuts``: whether it contains truncations of the log. ``token``: of
-        the one-token mode. ``authoriser``, ``keyring``: those of a server with an access file. ``speaks``: the
-        newest wire version of this server."""
+        """``first``: the first record of this life.
+
+        ``cuts``: whether it contains truncations of the log. ``token``: the token of the one-token mode.
+        ``authoriser``, ``keyring``: those of a server with an access file. ``speaks``: the newest wire version of this
+        server.
+        """
         self.machine = machine
         self.log = log = QuietLog(log)
         self.guard = guard = Guard(authoriser or Authoriser(token=token), keyring, audit, log)
@@ -138,20 +141,20 @@ class ServerCore:
         self._report_own_key()
 
     def keep_access(self, reason: str) -> None:
-        """Keep the access file, because its new content cannot be used."""
+        """Keep the previous content of the access file, because the new one cannot be used."""
         self.guard.authoriser.error = reason
         self.log.error("access-kept", reason=reason)
         self.guard.note("reload-failed", None, "", reason=reason)
 
     def _report_own_key(self) -> None:
-        """Log that no other server will accept ours, because its key has expired."""
+        """Log that no other server will accept this one, because its key has expired."""
         authoriser, name = self.guard.authoriser, self.machine.name
         own = authoriser.identity(SERVER, name)
         if own is not None and own.keys and all(authoriser.lapse(Who(SERVER, name, key.public)) for key in own.keys):
             self.log.error("key-expired", reason=f"the key of server {name} has expired: antecede credentials rotate")
 
     def _report_expired(self) -> None:
-        """Log which mailboxes lost letters since the last time: the worst, each in one line."""
+        """Log the mailboxes that lost the most letters since the last time, one line for each."""
         expired = self.machine.engine.quotas.expired
         for address in sorted(expired, key=lambda one: -expired[one])[:_reported_max]:
             self.log.warning("letters-expired", mailbox=address, letters=expired[address], mailboxes=len(expired))

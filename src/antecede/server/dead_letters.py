@@ -2,7 +2,8 @@
 
 Commands about many letters work on one page at a time (:func:`antecede.engine.page_of`). Each is one request, one step
 and one record of limited size, so other work of the server waits for a few milliseconds only. An operator's program
-repeats the request with the number at which the last page ended. If it is interrupted, it may simply start again.
+repeats the request with the number at which the last page ended. If the program is interrupted, it may simply start
+again.
 """
 
 import json
@@ -56,8 +57,9 @@ class DeadLetters:
         return {**shown, "fields": fields, "bytes": letter.body.hex()[:4_000], "length": len(letter.body)}
 
     def replay(self, id_: str) -> dict[str, Any]:
-        """Send a dead letter again, as a new letter to the agent that could not react, and remove it from the list. It
-        keeps its sender and its question: an asker that still waits gets the answer."""
+        """Send a dead letter again, as a new letter to the agent that could not react, and remove the dead one from the
+        list. The new letter has the same sender and question: an asker that still waits gets the answer.
+        """
         dead = self._find(id_)
         to = self._destinations(dead)
         self._check_load()

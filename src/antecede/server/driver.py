@@ -3,8 +3,8 @@
 It queues inputs and decides how many of them one step takes; numbers the records and cuts long ones into pieces; lets
 nothing leave before it is durable (:mod:`antecede.server.gate`); delays acknowledgements; tries failed reactions again
 (:mod:`antecede.server.retries`); stops stepping while the disk is full; and knows when it must be called next. A life
-of the server begins with a record, and no step is taken before that is durable. The driver does no I/O and owns no
-clock. The live server and the simulator are two adapters around this class, so the simulator tests every rule above.
+of the server begins with a record, and no step is taken before this record is durable. The driver does no I/O and owns
+no clock. The live server and the simulator are two adapters around this class, so the simulator tests every rule above.
 
 An adapter calls, in this sequence:
 
@@ -104,8 +104,11 @@ class Driver:
         self._steps, self._until = 0, 0.0
         """Steps since the last rest, and the time after which another step waits until there was a rest."""
         self._slow = self.hurries = False
-        """Whether reactions of this run of turns are slow; and those of the last one. Then records should be committed
-        before the reactions of a turn, so that what waits for them can leave earlier."""
+        """Whether reactions of this run of turns are slow; whether those of the last run were.
+
+        If so, records should be committed before the reactions of a turn, so that what waits for them can leave
+        earlier.
+        """
         self.stepped = True
         """Whether the last turn took a step."""
         self.calm = True
@@ -140,7 +143,7 @@ class Driver:
         self.feed(given)
 
     def ignore(self, domains: set[str], removed: set[str]) -> None:
-        """Ignore what peers have sent in these domains, and by these peers, and what no step has taken yet."""
+        """Ignore inputs in these domains or from these peers that no step has taken yet."""
         for place, given in enumerate(self.inputs):
             if isinstance(given, FromPeer) and (given.domain in domains or given.peer in removed):
                 # It keeps its place, because others count the inputs before them.
@@ -172,7 +175,7 @@ class Driver:
             self.poke()
 
     def hand_out(self, letters: list[Letter], deliver: Callable[[list[Letter]], None]) -> None:
-        """Hand letters to a client when they are durable, or at once if they are sure and nothing else waits for it."""
+        """Hand letters to a client when they are durable, or at once if they are sure and no call waits in the gate."""
         gate = self.gate
         if gate.calls or not self.machine.calls.are_sure(letters):
             self.when_durable(partial(deliver, letters))
@@ -211,8 +214,10 @@ class Driver:
     # Turns.
 
     def turn(self, now: float, clock_ms: int) -> Turn:
-        """Take inputs, and end the step: if the records of the previous ones have been appended. A small step does not
-        end yet if it makes reactions due: those that run at once share its record."""
+        """Take inputs and end the step, if the records of the previous steps have been appended.
+
+        A small step does not end yet if it makes reactions due: those that run at once share its record.
+        """
         self.now = now
         self.awake = True
         if self._deferred and not self.broken:
@@ -391,7 +396,7 @@ class Driver:
         self._rested = now
 
     def reacted(self, due: React, outcome: Outcome, now: float, clock_ms: int) -> None:
-        """Report the outcome of a batch of reactions. After slow ones, a run of turns ends: others have their turn."""
+        """Report the outcome of a batch of reactions. Slow ones end a run of turns, so that other work has a turn."""
         if self._steps and now >= self._until:
             self._steps, self._slow = _steps_together, True
         clock_ms = self.machine.clock.at(now, clock_ms)

@@ -286,7 +286,7 @@ class Incoming:
             self._entry.guard.note("connected", self._who, self.connection.remote, named=name)
 
     def _refuse_stranger(self, role: str, name: str, refusal: Refusal) -> None:
-        """Refuse an end that did not prove to be this server: nothing is remembered under the name that it claims."""
+        """Refuse an end that did not prove the name that it claims: nothing is remembered under this name."""
         claims = f"{role[:16]} {name[:64]}"
         self._entry.guard.refused_stranger(self.connection.remote, claims, refusal, self._who)
         self._refuse(refusal)

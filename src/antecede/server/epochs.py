@@ -35,7 +35,7 @@ def next_epoch(
 
 
 def _fresh(epochs: list[Epoch], indices: dict[str, int]) -> dict[str, int]:
-    """Return the next index of the processes that had events since they were listed."""
+    """Return the next index of each process that had events since it was last listed."""
     listed: dict[str, int] = {}
     for one in epochs:
         listed.update(one.since)

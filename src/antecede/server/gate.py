@@ -6,7 +6,7 @@ there, even if that record still waits for space on the disk. (A step without a 
 earlier step accepted.) Nothing overtakes anything. So a connection or a session that a queued call opens gets nothing
 that was meant for the previous one.
 
-There is one exception: answers that the server will give again after a crash, because it cannot give another one
+There is one exception: answers that the server will give again after a crash, because no other answer is possible
 (``Calls.sure``). They wait only for the calls that were put here before them. Replies that wait for company
 (:mod:`antecede.server.company`) leave with such an answer if the gate ``is_open`` for their record.
 """
@@ -40,7 +40,7 @@ class Gate:
         self.waiting: deque[_Waiting] = deque()
         """The output that has not left yet."""
         self.calls = 0
-        """How many calls are among it."""
+        """How many calls wait in the queue."""
 
     def put(self, outgoing: list[Outgoing], replies: list[Reply]) -> None:
         """Let this output leave when everything recorded so far is durable; replies leave before frames."""
@@ -54,8 +54,9 @@ class Gate:
         return self.waiting[0][0] <= self.durable
 
     def is_open(self, record: int) -> bool:
-        """Return whether what waits only for this record may leave at once: the record is durable, and nothing is in
-        the queue that it would overtake."""
+        """Return whether what waits only for this record may leave at once: the record is durable, and the output would
+        overtake nothing in the queue.
+        """
         return record <= self.durable and not self.waiting
 
     def open(self, durable: int) -> None:

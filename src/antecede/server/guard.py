@@ -38,8 +38,9 @@ class Guard:
         return None if who is None else self.authoriser.lapse(who)
 
     def page(self, name: str, secret: str) -> tuple[Who | None, Refusal | None]:
-        """Return the caller of a page of the metrics server that shows this secret (empty: none), and why it may not
-        see the page; None: it may."""
+        """Return who asks for a page of the metrics server with this secret (empty: none), and why the caller may not
+        see the page; None: it may.
+        """
         who = self.authoriser.page_caller(secret)
         if who is None:
             return None, Refusal(UNKNOWN_CALLER, "unknown bearer token")

@@ -1,8 +1,8 @@
 """Letters in the hands of clients: until when they must not expire.
 
 A letter that was handed to a client stays in its mailbox until the client has reported it. Meanwhile the client may
-have handled it, so it must not expire. It may expire again if the client is gone for a while, or if it reports nothing
-for a while although its mailbox holds too much.
+have handled it, so it must not expire. The letter may expire again if the client is gone for a while, or if the client
+reports nothing for a while although its mailbox holds too much.
 """
 
 from collections.abc import Container, Iterable
@@ -18,7 +18,7 @@ class Hands:
     def __init__(self, quotas: Quotas) -> None:
         self._quotas = quotas
         self._moved: dict[str, float] = {}
-        """For each of them: when it last received or reported a letter, or left."""
+        """For each of these clients: when it last received or reported a letter, or left."""
 
     def begin(self, mailboxes: Iterable[str], now: float) -> None:
         """Begin a life of the server. Its previous life may have handed out the first letters of each client."""
@@ -27,7 +27,7 @@ class Hands:
                 self.take(address, limits.reactions_together_max, now)
 
     def take(self, address: str, letters: int, now: float, more: bool = False) -> None:
-        """Note how many letters a client has in its hands; ``more``: how many more."""
+        """Note how many letters a client has in its hands; with ``more``, how many it has got in addition."""
         self._moved[address] = now
         handed = self._quotas.handed
         handed[address] = letters + (handed.get(address, 0) if more else 0)
@@ -38,8 +38,10 @@ class Hands:
             self._moved[address] = now
 
     def given_up(self, now: float, connected: Container[str]) -> list[str]:
-        """Let letters of clients expire that did nothing for too long. Return those that are still connected: their
-        mailboxes hold too much."""
+        """Let the letters of clients that did nothing for too long expire.
+
+        Return the clients that are still connected: their mailboxes hold too much.
+        """
         stalled: list[str] = []
         quotas = self._quotas
         for address, since in list(self._moved.items()):
@@ -57,4 +59,4 @@ class Hands:
 
 
 STALLED: Final = (f"no letter was handled for {limits.client_return_seconds:g} s, and the mailbox is full", "stalled")
-"""The reason and the code with which such a connection is closed."""
+"""The reason and the code with which the connection of such a client is closed."""

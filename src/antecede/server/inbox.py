@@ -4,7 +4,7 @@ Letters are handled one after the other, in their sequence, and each is reported
 returned**. Until then the server keeps it, and hands it out again on the next connection. A letter that comes again
 although it was handled is reported as done again, and its handler is not called.
 
-A handler that fails is tried again after a pause, then a longer one; the letters behind wait. After the last try the
+A handler that fails is tried again after a pause, then after a longer one; later letters wait. After the last try the
 letter is dead, with the reason. Answers to the client's own questions need no handler, and keep their place in the
 sequence.
 

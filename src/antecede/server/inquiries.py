@@ -56,8 +56,9 @@ class Inquiries:
         return asked
 
     def answered(self, hello: wire.ServerHello) -> None:
-        """Take the answer to a question: if a server that is new is not known there, it is not part of the system
-        yet."""
+        """Take the answer to a question: if this server is new, and the other one does not know it, it is not part of
+        the system yet.
+        """
         organisation = self._machine.organisation
         if not hello.known and organisation.is_new(self._machine.channel):
             if not organisation.outside:

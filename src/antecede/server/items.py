@@ -3,7 +3,7 @@
 The machine is deterministic: the same inputs from the same state lead to the same state, with the same stamps on the
 same frames. So a record holds only the inputs (a packet of a peer, a client's publish, the outcome of a reaction, a
 timer that fired, a peer's identity) and nothing that follows from them. All items of one record were one step: their
-messages were stamped together, at its end.
+messages were stamped together, at the end of the step.
 
 Frames that were not acknowledged are made again from the log, and must be the same bytes. So the rules by which letters
 become trains belong to the log's format: a log is replayed by the rules under which it was written. An item says from
@@ -29,8 +29,11 @@ _letter_of: Callable[[Reaction], str] = attrgetter("letter")
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Letters that a client had begun to handle when it published something, and that no record has so far. The trace
-    has their deliveries before the publish; they stay in the mailbox until the client reports them as handled."""
+    """Letters that a client had begun to handle when it published something, and that are in no record so far.
+
+    The trace has their deliveries before the publish; they stay in the mailbox until the client reports them as
+    handled.
+    """
 
     at: int
     """The position of that publish in its batch."""
@@ -116,7 +119,7 @@ class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_
     begun: tuple[Begun, ...] = ()
 
     def without(self, count: int) -> "PublishedMany":
-        """Return the batch without its first publishes, which the server has."""
+        """Return the batch without its first publishes, which the server has already."""
         begun = tuple([Begun(max(0, one.at - count), one.letters) for one in self.begun])
         rest = self.bodies[count:]
         return PublishedMany(self.client, self.number + count, self.to, self.type, rest, self.context, begun)
@@ -198,7 +201,7 @@ class Resumed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
 
 
 class Ruled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=17):
-    """The rules of objects that this server follows from now on; a log without it follows version 1."""
+    """The rules of objects that this server follows from now on; a log without this item follows version 1."""
 
     rules: int
 
@@ -218,7 +221,7 @@ class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="it
 
 
 class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=20):
-    """From now on, letters that follow from dead letters of these agents are held, and of no others."""
+    """From now on, letters that follow from dead letters of these agents are held; for other agents they are not."""
 
     agents: list[str]
 
@@ -256,14 +259,14 @@ class Truncated(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     """Recovery removed a torn write from this log."""
 
     group: int
-    """The number of the group in the log that was missing."""
+    """The number of the group that was missing in the log."""
     file: str
     offset: int
     bytes: int
     segments: int
     reason: str
     wall_ms: int
-    """The wall clock at the start that found it."""
+    """The wall clock at the start that found the torn write."""
 
 
 class Acknowledged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=35):
@@ -381,7 +384,7 @@ def _long(to: _To, lists: list[_To]) -> _To:
 
 
 def enacted_items(conflicts: dict[str, list[list[str]]] | None, rows: list[Row], clock_ms: int) -> list[Item]:
-    """Return the items about objects for a step's record: their actions, and before those new conflicts."""
+    """Return the items about objects for a step's record: first new conflicts, then the objects' actions."""
     items: list[Item] = [] if conflicts is None else [Related(conflicts)]
     return [*items, Enacted(rows, clock_ms)] if rows else items
 

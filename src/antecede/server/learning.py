@@ -11,11 +11,12 @@ exchange frames. So
 **Who is believed.** A server that was taken over could invent changes. If others believed it, they would stay apart for
 ever from those that must take part in every change. So a server learns only from the **first server of its topology in
 force**: that one takes part in every change of this topology, so it knows whether there was one. If any other server is
-ahead, this server asks the first one (:mod:`antecede.server.inquiries`), also if it shares no domain with it. The first
+ahead, this server asks the first one (:mod:`antecede.server.inquiries`), even if the two share no domain. The first
 server may be another one after a change; then the rest is learned from that one. The coordinator of a staged change is
 believed, too, because its log decides. The first server itself learns nothing, unless it has lost its data.
 
-**What is checked.** The other end has proved to be a server that is believed. Still a lesson is refused, unless
+**What is checked.** The other end has proved to be a server that is believed. Still, a lesson is refused unless all of
+this is true:
 
 * it is about this system: the system id is the same, or this server has none because it has missed the first change;
 * it continues from where this server is: its history names the change and the topology that are in force here, made by
@@ -129,8 +130,10 @@ def teachers_of(machine: AgentServer) -> list[str]:
 
 
 def item_of(machine: AgentServer, lesson: Lesson) -> Learned | Committed | Abandoned | None:
-    """Return the next item that brings a server nearer to a lesson; None: it knows it all. Another one may follow
-    later. A lesson that is not to be believed raises :class:`TopologyError`."""
+    """Return the next item that brings a server nearer to a lesson; None: the server knows all of it.
+
+    Another item may follow later. A lesson that is not to be believed raises :class:`TopologyError`.
+    """
     organisation = machine.organisation
     if lesson.change <= organisation.change or organisation.removed:
         return None
@@ -196,7 +199,7 @@ def _check_lineage(machine: AgentServer, lesson: Lesson) -> None:
             f"{machine.epoch}): its data, or that of the other server, belongs to another past of the system"
         )
     if not lesson.history or (lesson.history[-1].change, lesson.history[-1].epoch) != (lesson.change, new.epoch):
-        raise TopologyError(f"the history of change {lesson.change} does not end with it")
+        raise TopologyError(f"the history of change {lesson.change} does not end with this change")
     since = organisation.change if same or staged is None else staged.change
     numbers = [one.change for one in lesson.history if one.change >= since]
     if any(later != earlier + 1 for earlier, later in pairwise(numbers)):

@@ -59,7 +59,7 @@ class SavedOrganisation(msgspec.Struct):
     left: list[Belongings] = []
     """The belongings of agents and clients that leave with the staged change."""
     came: list[Belongings] = []
-    """The belongings of those that come with it."""
+    """The belongings of agents and clients that come with the staged change."""
     history: list[Epoch] = []
     """The topologies so far, oldest first."""
     adopted: dict[str, str] = {}

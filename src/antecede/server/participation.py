@@ -349,7 +349,7 @@ class Participant:
         return {"server": self._machine.name, **self._machine.organisation.state(), "epochs": epochs}
 
     def _check(self, attempt: str) -> tuple[int, str]:
-        """Refuse an attempt to make an earlier change, or while the server takes part in another one."""
+        """Refuse an attempt to make an earlier change, and any attempt while the server takes part in another one."""
         organisation, name = self._machine.organisation, self._machine.name
         number, id_ = read_attempt(attempt)
         if number <= organisation.change:

@@ -43,7 +43,7 @@ class Peer:
         self.dialed: Connection | None = None
         """The connection that we dialed, also before the peer has said hello."""
         self.who: Who | None = None
-        """The identity that the peer has proved on that connection."""
+        """The identity that the peer has proved on the connection that we dialed."""
         self.ready = False
         """Whether both hellos were sent."""
         self.deferred: list[Outgoing] = []
@@ -57,7 +57,7 @@ class Peer:
         self.bye = ""
         """The reason that the other end gave for closing the connection."""
         self.claim = ""
-        """The last refusal since the last connection of an end that claims to be this server, without a proof."""
+        """The last refusal of an end that claims to be this peer without a proof, since the peer was last connected."""
         self.dial_at: float | None = None
         """The time to dial; None: not now."""
         self.backoff = Backoff()

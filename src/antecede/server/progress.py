@@ -1,15 +1,15 @@
 """The handler calls in progress, as bytes in shared memory, so that the next life of the server can read their names.
 
 The memory is a file that is mapped and never synced. When a process ends, however it ends, the operating system keeps
-what it wrote. A power cut may keep any old state of the file, so it **counts nothing**: the file has the identity of
-the machine's boot (``boot``), and after another boot its calls are ignored.
+what it wrote. A power cut may leave any old state of the file, so **nothing counts after it**: the file has the
+identity of the machine's boot (``boot``), and after another boot its calls are ignored.
 
 The file also has the number of its life. The first record of the next life contains that number with the calls, so a
 crash between that record and the next use of the file counts nothing twice.
 
 A plain handler has the event loop until it ends. An ``async`` handler may wait while others run. If the process ends
 while a handler has the event loop, only that call is counted; otherwise all calls in progress are, because one of them
-may have done it in a thread.
+may have ended the process in a thread.
 
 This module knows the layout only: a head, and slots of equal size. The first slot is that of plain handlers, of which
 only one runs at a time; it counts only while the head says that it runs. So at the end of a plain call nothing but the
@@ -69,7 +69,7 @@ class Progress:
         """The last plain call."""
         self._name = slice(0, 0)
         self._name_bytes = 0
-        """The place of its letter's name, and its length: the next name of the same length is written there."""
+        """The place and the length of that call's letter name: the next name of the same length is written there."""
         self._plain_runs = _nothing
         """The head's mark for a plain call: nothing if that call cannot be named."""
         memory[0:_head_bytes] = _head.pack(_magic, life, 0, boot.encode()[:_boot_bytes])

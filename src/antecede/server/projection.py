@@ -120,7 +120,7 @@ class Projection:
         self._here.clear()
 
     def rows(self, record: bytes) -> list[Event]:
-        """The rows of the next record, whole (:func:`antecede.server.items.joined`)."""
+        """Return the rows of the next record, which must be whole (:func:`antecede.server.items.joined`)."""
         rows: list[Event] = []
         for item in decode_record(record):
             if isinstance(item, Reacted | Handled):
@@ -317,7 +317,7 @@ class Projection:
         return index
 
     def _enacted(self, item: Enacted, rows: list[Event]) -> None:
-        """Return the rows of the objects' actions; each replica and each caller is a process."""
+        """Add the rows of the objects' actions; each replica and each caller is a process."""
         for row in item.rows:
             instance = row.instance or None
             parent = row.instance.rpartition("/")[0] or None

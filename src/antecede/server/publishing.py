@@ -1,8 +1,8 @@
 """A client's publishes, without I/O: numbers, batches, how many may be outstanding, and what is sent again.
 
 **Numbers.** Publishes are numbered 1, 2, 3 … without gaps and kept until the server has accepted them. After a broken
-connection the server's welcome says which ones it has; the others are sent again, so none is sent twice. The server
-skips the publishes after a refused one; they get new numbers.
+connection the server's welcome says which ones it has; the others are sent again, so the server gets none twice. The
+server skips the publishes after a refused one; they get new numbers.
 
 **Batches.** Consecutive notifications of one type to the same destinations share a batch, up to a number and a size.
 The batch that is being filled is sent when the owner calls ``flush``, which it is asked to do soon, or when something
@@ -73,8 +73,11 @@ class Numbering(Generic[T]):
         self.asks: dict[int, T] = {}
         """Questions that wait for an answer, by the number that an answer quotes."""
         self.crowded = False
-        """Whether the owner should publish no more for now. Programs look at this for each message, so it is kept. The
-        batch that is being filled is not counted, because it is short."""
+        """Whether the owner should publish no more for now.
+
+        Programs look at this for each message, so it is stored, not computed. The batch that is being filled is not
+        counted, because it is short.
+        """
 
     def keep(self, ticket: T) -> None:
         """Keep a complete ticket until it is accepted."""

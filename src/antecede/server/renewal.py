@@ -7,7 +7,7 @@ the frames in transit, which the senders' links still have.
 
 **The check.** For each pair of servers of a domain, every frame that one has accepted was sent by the other; and every
 frame that was sent and not accepted is still there to be sent again. The two ends remember each other's incarnation,
-and the domain was reset equally often. Copies of directories that were made at different moments fail it.
+and the domain was reset equally often. Copies of directories that were made at different moments fail this check.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ def faults_of(snapshots: Mapping[str, bytes]) -> Iterator[str]:
         for (domain, peer), link in own.items():
             other = links.get(peer, {}).get((domain, server))
             if other is None:
-                yield f"{server} shares domain {domain} with {peer}, which is not there"
+                yield f"{server} shares domain {domain} with {peer}, whose state is missing"
             else:
                 yield from _misfits(f"{server} and {peer} in domain {domain}", peer, link, other)
             generations = [states[one].consumers[domain].generation for one in (server, peer) if one in states]

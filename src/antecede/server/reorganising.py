@@ -2,8 +2,8 @@
 what follows from them.
 
 :class:`antecede.server.participation.Participant` carries out the commands. It looks at the machine and then changes
-it, so no other item about a change may be queued between the two: a command waits until the item of the one before it
-was taken by a step. It is answered when that item is durable.
+it, so no other item about a change may be queued between the two: a command waits until a step has taken the item of
+the previous command. A command is answered when its own item is durable.
 
 After a step with such an item, everything follows the topology that is now in force: agents that do not react while
 they move are dropped from memory, peers are connected again where a domain has begun, clients of a removed server get

@@ -105,7 +105,7 @@ class Retries:
         return admitted, dead
 
     def exhausted(self, due: React) -> Reaction | None:
-        """Return the reaction of a suspect that has had all its tries: it is dead, and is not tried again."""
+        """Return the reaction of a suspect that has had all its tries: its letter is dead, and is not tried again."""
         letter = due.letters[0]
         tries = self._suspects.of(due.agent, letter.id)
         if not is_last_try(tries):
@@ -157,8 +157,10 @@ class Retries:
             del self.tries[due.agent]
 
     def settle(self, due: React, outcome: Outcome, now: float) -> list[Reaction]:
-        """Return the part of a batch to commit; if it is empty, the batch waits for its next try. One that ended
-        too early is the caller's: it waits until it is durable."""
+        """Return the part of a batch to commit; if it is empty, the batch waits for its next try.
+
+        A batch that asked for an id too early is left to the caller: it waits until its letters are durable.
+        """
         if self._running == due.agent:
             self._running = ""
         if outcome.plain:

@@ -47,7 +47,10 @@ class Session(Protocol):
     """Letters that were handed out and not yet reported as handled."""
     rights: Rights
     barred: dict[str, str]
-    """Letters among these that the session may not receive: they are dead when their turn comes. Letter → sender."""
+    """Letters among those handed out that the session may not receive: they are dead when their turn comes.
+
+    Letter → sender.
+    """
 
     def welcome(self, address: str, last: int) -> None: ...
 
