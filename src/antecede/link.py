@@ -87,8 +87,8 @@ class Arrival(Enum):
 
 
 FRESH: Final = Arrival.FRESH
-"""The usual one by its own name, because finding a member of an enumeration takes longer than all else that a link does
-with a frame."""
+"""A separate name for the usual member, because finding a member of an enumeration takes longer than all else that a
+link does with a frame."""
 
 
 class Link:
@@ -245,7 +245,7 @@ class Link:
 
     def ack(self) -> Ack | None:
         """Return the next acknowledgement, if any. It must not leave before the accepted frames are durable; in a
-        server the gate sees to that."""
+        server the gate ensures this."""
         if not self.ack_due:
             return None
         self.ack_due = False
@@ -270,18 +270,19 @@ class Link:
         seen = max(self._accepted.largest, max(self._received, default=0))
         if hello.sent < seen:
             raise LinkError(
-                f"the peer has sent {hello.sent} frames, but this end has received number {seen}: its counter went back"
+                f"the peer has sent {hello.sent} frames, but this end has received number {seen}: "
+                "the peer's counter went back"
             )
         if self.peer_life not in (0, hello.life) and hello.life and hello.base < seen:
             # It may have sent that many frames again under the same numbers, which would count as duplicates.
             raise LinkError(
                 f"the peer started after {hello.base} frames, but this end has number {seen} from an earlier start: "
-                "it was restored from an old backup"
+                "the peer was restored from an old backup"
             )
         if hello.accepted < self._acknowledged.upto:
             raise LinkError(
-                f"the peer has accepted {hello.accepted} frames, but had acknowledged {self._acknowledged.upto}: "
-                "its counter went back"
+                f"the peer has accepted {hello.accepted} frames, but had acknowledged {self._acknowledged.upto}: the "
+                "peer's counter went back"
             )
         if hello.accepted > self.sent:
             raise LinkError(

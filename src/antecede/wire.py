@@ -7,8 +7,8 @@ the wire can become a class, a deep nest or an unbounded list.
 **Versions.** The first part on a connection is a hello with the newest and the oldest supported version. It is sent in
 a frame of the oldest version, so that every end with a common version can read it. Both ends then use the smaller of
 the two newest versions. This version supports all earlier ones; an end without a common version gets the reason and is
-disconnected. A later version may add fields at the end of a part. Readers of an earlier version skip them, and they
-have a default if they are missing.
+disconnected. A later version may add fields at the end of a part. Readers of an earlier version skip these fields, and
+a field that is missing has its default.
 
 ====  ==================================================================================================
 1     the first
@@ -125,7 +125,8 @@ class PeerAck(Part, frozen=True, array_like=True, gc=False, tag=3):
 
 
 class ClientHello(Part, frozen=True, array_like=True, gc=False, tag=4):
-    """A client's first part. Its name is durable, unless it is temporary: it always stands for the same mailbox."""
+    """A client's first part. The client's name is durable, unless it is temporary: it always stands for the same
+    mailbox."""
 
     version: int
     oldest: int

@@ -189,9 +189,12 @@ def test_failures_of_workers_say_what_to_do() -> None:
         __module__ = "pyspark.errors"
 
     for said in ("[PYTHON_VERSION_MISMATCH] Python in worker", "ModuleNotFoundError: No module named 'antecede'"):
-        with pytest.raises(SparkError, match=r"set PYSPARK_PYTHON to one .* before the session starts"), one_line():
+        with (
+            pytest.raises(SparkError, match=r"set PYSPARK_PYTHON to a Python .* before the session starts"),
+            one_line(),
+        ):
             raise PySparkError(said)
-    with pytest.raises(SparkError, match=r"an executor was lost, .* run it again"), one_line():
+    with pytest.raises(SparkError, match=r"an executor was lost, .* try again"), one_line():
         raise PySparkError("org.apache.spark.SparkException: Checkpoint block rdd_7_1 not found!")
 
 

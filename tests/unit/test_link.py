@@ -243,7 +243,7 @@ def after_three() -> tuple[Link, Link]:
     [
         (lambda b: Hello(C, A, 0, 3), "the peer lost its data"),
         (lambda b: Hello(B, C, 0, 3), "remembers an earlier data directory"),
-        (lambda b: Hello(B, A, 0, 2), "had acknowledged 3: its counter went back"),
+        (lambda b: Hello(B, A, 0, 2), "had acknowledged 3: the peer's counter went back"),
         (lambda b: Hello(B, A, 0, 4), "our counter went back"),
     ],
 )
@@ -262,7 +262,7 @@ def test_a_peer_whose_numbers_went_back_is_found_by_hello(accepted: bool) -> Non
         b.accept(1)
     older = Link(A)
     older.load(saved, 0.0)
-    with pytest.raises(LinkError, match="its counter went back"):
+    with pytest.raises(LinkError, match="the peer's counter went back"):
         b.on_hello(older.hello(), 0.0)
 
 
@@ -286,7 +286,7 @@ def test_forgetting_at_one_end_only_is_found_by_hello() -> None:
     a.forget()
     with pytest.raises(LinkError, match="our counter went back"):
         a.on_hello(b.hello(), 0.0)
-    with pytest.raises(LinkError, match="its counter went back"):
+    with pytest.raises(LinkError, match="the peer's counter went back"):
         b.on_hello(a.hello(), 0.0)
 
 

@@ -3,8 +3,8 @@
 Letters travel end to end; within a domain they travel in *trains*. Letters that a server sends in one step, one after
 the other, to the same next servers of a domain share one message of that domain's order, up to a limit: one stamp, and
 one frame for each of these servers. The server sends nothing else in this domain in between, so a train is equivalent
-to its letters one by one. (Letters to x, to y and to x again are three trains: with the third letter in the first
-train, it could arrive at x before y's, from which it may follow.)
+to its letters one by one. (Letters to x, to y and to x again are three trains: in the first train, the third letter
+would be stamped before the letter to y, from which it may follow.)
 
 An address is the name of an agent of the topology file, or ``name@server`` for a client or an agent that a running
 agent created. Nothing here knows routes, orders or agents' code.
@@ -95,7 +95,7 @@ class Destinations:
 
     def uncouple(self, train: bytes) -> list[Letter]:
         """Return the letters of a train that is so long that it must have one large letter or many long lists. Decode
-        its letters one by one and share each list at once, so that they never exist all at the same time."""
+        its letters one by one and share each list at once, so that unshared lists never exist all at the same time."""
         if train[:2] == _with_lists:
             return uncouple(train)
         letters: list[Letter] = []
@@ -134,7 +134,8 @@ _decode_letter: Final = msgspec.msgpack.Decoder(Letter).decode
 
 
 _with_lists: Final = b"\x93\x03"
-"""How a train with lists begins: an array of three values, the first is 3. In the other form an array follows here."""
+"""How a train with lists begins: an array of three values, the first is 3. In the other form the first value is an
+array."""
 
 
 def envelope_fault(to: tuple[str, ...], kind: str) -> str:

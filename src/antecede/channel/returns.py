@@ -41,7 +41,7 @@ class Returns:
         self.domain = ""
         """The domain through which the letters that are away come back."""
         self.away: dict[str, tuple[int, Letter]] = {}
-        """By id, each with its number, in the sequence in which they left."""
+        """The letters that are away, by id, each with its number, in the sequence in which they left."""
         self.waiting: deque[tuple[int, bool, Letter]] = deque()
         """(the last number that it waits for, whether it stays on this server, letter)."""
         self._blocked = False

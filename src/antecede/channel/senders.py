@@ -52,7 +52,7 @@ class Senders:
                 known.add(sender)
                 kept.append(letter)
             else:
-                reason = f"letter of {sender[:_name_chars]} from {member}: it lives elsewhere"
+                reason = f"letter of {sender[:_name_chars]} from {member}: the sender lives elsewhere"
                 faults.append((domain, "" if relays else member, reason))
         return kept
 
@@ -60,4 +60,4 @@ class Senders:
 _nothing: frozenset[str] = frozenset()
 _name_chars = 64
 _senders_max = 65_536
-"""Senders that are remembered for each peer; beyond it all are found again."""
+"""Senders that are remembered for each peer; if there are more, all are forgotten and found again."""

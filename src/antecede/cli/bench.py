@@ -307,8 +307,7 @@ def register(app: typer.Typer) -> None:
         directory: str | None = _directory,
     ) -> None:
         """Measure the constants of antecede plan: the costs of a durable hop and of a byte of stamp, and each order's
-        stamp size by domain size.
-        """
+        stamp size by domain size."""
         from antecede.bench.hop import bench_hop
 
         chosen = [name for name in _names(order) if order]

@@ -3,9 +3,11 @@
 Its algorithm, for each agent: *get* the next letter, *react*, then in one transaction *dispatch* the messages of the
 reaction, *save* the agent, and *remove the letter* from the mailbox. The engine does not run handlers. It returns the
 reactions that are due (:class:`React`), receives their outcomes (:class:`Reaction`), and keeps everything that must
-survive. An agent handles one letter after the other, in the sequence of its mailbox, also if it gets several together.
+survive. An agent handles one letter after the other, in the sequence of its mailbox, even if it gets several in one
+batch.
 
-A question that becomes a dead letter is answered with the reason (:func:`died`), unless the channel cannot forward it.
+A question that becomes a dead letter is answered with the reason (:func:`died`), unless it died because the channel
+could not forward it.
 
 A reaction that fails is tried again with growing pauses, while its mailbox waits. After the last try the letter is
 *dead*: it is set aside with the reason, counts as delivered, and waits for an operator. A client is an agent whose
@@ -313,7 +315,7 @@ class Engine:
         return letters
 
     def finish_plainly(self, agent: str, ids: list[str], state: State | None, clock_ms: int) -> None:
-        """Finish reactions, like :meth:`finish`, that requested nothing and left no letter dead."""
+        """Finish reactions that requested nothing and left no letter dead, as :meth:`finish` does."""
         mailbox = self.mailboxes.get(agent)
         if mailbox is None or agent in self.following.agents:
             self.finish(agent, tuple(map(Reaction, ids)), state, clock_ms)

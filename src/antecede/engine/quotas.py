@@ -12,9 +12,8 @@ its mailbox until these letters are settled. Meanwhile the mailbox is *crowded*,
 **Letters that are held** behind a dead letter (:mod:`antecede.engine.following`) count towards the quota of their
 mailbox. Of the held letters and those in the mailbox, the oldest expire first.
 
-Only the outcome is in the log, so nothing here must be repeated exactly, except for the times at which letters
-arrived. An item of the log says when the letters that came since the last such item were seen
-(``Engine.quotas.seen``).
+Only the outcome is in the log, so a replay need not repeat this work exactly, except for the times at which letters
+arrived. An item of the log says when the letters that came since the last such item were seen (``Engine.quotas.seen``).
 """
 
 from collections import deque
@@ -182,7 +181,7 @@ class Quotas:
         seen; both by letter and agent.
 
         The oldest expire first. A held letter may follow from an older one in the mailbox, which the agent will handle;
-        so it does not expire before that."""
+        so the held letter does not expire before the older one."""
         for agent, letters in held.items():
             quota, mailbox = self.of(agent), mailboxes.get(agent, _empty)
             if not quota.limited:

@@ -11,7 +11,7 @@ suspect runs at a time, so that the next unclean end names the guilty one.
 A handler may run before the record that has its letter is durable. If the process then ends, the letter comes again:
 from a peer under its old id, from a client of this server under a new one. So an agent that was named is **careful** in
 the next life: its letters are handed out one at a time, and handled only when they are durable. It stays careful as
-long as each life ends during a call: two agents could end their process by turns.
+long as each life ends during a call: otherwise two agents could end the process in turn.
 """
 
 from collections import deque

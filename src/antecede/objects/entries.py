@@ -20,8 +20,7 @@ MISSING: Final = _Missing()
 class Entries(dict[Any, Any]):
     """A dictionary of the state. It records which entries an operation has written, or read out and may have changed.
 
-    For all that reads it, it contains what the operation has made of it, also for functions that read dictionaries
-    directly.
+    Every reader sees the entries as the operation has left them, even functions that read dictionaries directly.
     """
 
     __slots__ = ("_added", "_form", "_sorted", "_touched")
@@ -151,7 +150,7 @@ class Entries(dict[Any, Any]):
         return bool(self._touched)
 
     def reorder(self) -> None:
-        """Forget the order of the keys: there are others."""
+        """Forget the order of the keys, because there are other keys now."""
         self._sorted = None
 
     def discard(self) -> None:

@@ -6,15 +6,16 @@ callers with the reason; the callers may continue. Abort never restores a state:
 and undoing one must not undo the other. A commit is applied when it is known, for each instance of the root at this
 object, whether it commits.
 
-**Replicas** that each repeat a nested call call one instance. It is computed once and each replica gets the answer. An
-instance that failed or was aborted stays so, since a slower replica must not find it computed again, perhaps with
-another outcome.
+**Replicas.** If each of several replicas makes the same nested call, all call one instance. It is computed once, and
+each replica gets the answer. An instance that failed or was aborted stays so, since a slower replica must not find it
+computed again, perhaps with another outcome.
 
 **Blind operations** conflict with nothing and return nothing. Their order does not matter, nothing can undo them, and
 the answer is the same everywhere. So if the class allows it (``confirm=False``), the home of such a call, if it has a
 replica, computes, decides and answers it in the same step. The request says so (``final``); each replica applies it at
-once, without a response or a commit. A nested call of a blind operation has its root's fate. But if caller and called
-object have replicas on the same servers, each replica of the caller calls only the one beside it (``Members.near``).
+once, without a response or a commit. A nested call of a blind operation commits or aborts with its root. But if caller
+and called object have replicas on the same servers, each replica of the caller calls only the one beside it
+(``Members.near``).
 
 This module calls only the state, the table and the outbox. Roots and locks are the task of the site, which learns from
 ``reports`` which instances have ended.
@@ -70,7 +71,8 @@ class Execution:
         self.unconfirmed: frozenset[str] = frozenset()
         """The blind operations of the objects here whose answers do not wait for all replicas."""
         self.decides = False
-        """Whether calls of these by roots of this home are decided here, and nested calls go to replicas nearby."""
+        """Whether ``unconfirmed`` calls of roots of this home are decided here, and nested calls go to replicas
+        nearby."""
 
     # Start and continuation.
 

@@ -69,7 +69,7 @@ def conflicts_of(objects: Mapping[str, type[Object]]) -> list[tuple[str, str]]:
 
 
 def hosting(objects: Mapping[str, type[Object]]) -> type[Object]:
-    """Return the one object that contains these on a server."""
+    """Return the class that combines these objects on a server."""
     rivals: dict[str, list[str]] = {}
     for one, other in conflicts_of(objects):
         rivals.setdefault(one, []).append(other)
@@ -135,7 +135,7 @@ def _root(
 
 
 def are_answers(given: Any, count: int) -> bool:
-    """Return whether this is a list of answers, each of which says whether it is one or the reason of a failure."""
+    """Return whether this is a list of this many answers, each marked as a result or as the reason of a failure."""
     return (
         isinstance(given, list)
         and len(given) == count
@@ -193,7 +193,8 @@ def _small(answer: Any) -> Any:
 
 
 def _within(what: str, value: Any) -> bytes:
-    """A value as bytes, if they are not too many and it is not nested too deeply. Both bounds are always the same."""
+    """Return a value as bytes, unless these are too many or it is nested too deeply. Both bounds are always the
+    same."""
     too_deep = ValueError(f"{what} nested deeper than {limits.call_depth_max}")
     try:
         encoded = _encode(value)

@@ -19,8 +19,8 @@ class Members:
         return sum(1 << self.names.index(name) for name in set(call.targets)), call.operation
 
     def near(self, caller: str, operation: str, to: int) -> int:
-        """Return those of the called members that an instance must call itself: replicas of its caller call the
-        others. ``caller``: its own operation."""
+        """Return those of the called members that an instance must call itself; the other replicas of its object call
+        the rest. ``caller``: the operation of the instance."""
         return to
 
     def united(self, made: Made, replies: dict[int, Answer]) -> Answer:

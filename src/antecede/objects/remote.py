@@ -3,8 +3,8 @@
 A call goes to the client's own server, which ensures that all replicas compute it, or none. There are three outcomes:
 the answer; :class:`~antecede.errors.OperationError`, if the operation failed; or
 :class:`~antecede.errors.CallTimeoutError`, which is a ``TimeoutError``. The server aborts a call whose time is up, and
-all its effects are undone. Only if the server itself does not respond for a while longer is the outcome unknown, and
-the error says so. The call has a number, so it is computed once or never, and its effects do not depend on this client.
+all its effects are undone. The outcome is unknown only if the server itself does not respond for a while longer; the
+error says so. The call has a number, so it is computed once or never, and its effects do not depend on this client.
 
 The rules are here: the form of a call, how long to wait, the meaning of an answer. Sending a question is the task of
 the bus; it provides a function that sends one and waits for the answer.

@@ -154,8 +154,8 @@ def run_shared(
 ) -> Outcome:
     """Compute an operation for several callers, one after the other: one that fails does not affect the others. The
     answer is the list of their answers. Their calls are made one after the other, and their answers come in the same
-    sequence. Nothing is computed, and the calls must be made one by one, if one fails after it has made calls, if too
-    many would be computed again after each call, or if the answers are too long for one message."""
+    sequence. In three cases nothing is computed, and the calls must be made one by one: one fails after it has made
+    calls; too many would be computed again after each call; or the answers are too long for one message."""
     mark = len(live.journal)
     calls: list[Call] = []
     found: list[Answer] = []
@@ -276,8 +276,9 @@ class Intentions:
     """The state of one object: the committed state, and what the instances of a root would do to it.
 
     An intention is computed on the live state and undone (§2: closed nesting). Mostly a root commits before anything
-    else changes the state. What was computed last is then made again, not computed again; otherwise the instances are
-    computed on the state that others left, since a change that one of them made must not be overwritten.
+    else changes the state. The changes that were computed last are then made again without a new computation; otherwise
+    the instances are computed on the state that others left, since a change that one of them made must not be
+    overwritten.
     """
 
     live_kind: ClassVar[type[Live]] = Live

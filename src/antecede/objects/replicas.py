@@ -2,8 +2,8 @@
 
 **Replicas.** An object of the topology has a replica on each of its servers. A call goes to all of them as one message,
 so the order sees one request to several objects, and conflicting ones are computed in the same order everywhere. The
-answer is that of all replicas. If they differ, the call fails and is undone: a conflict is probably not declared. A
-replica that repeats a nested call is one of several callers of one instance.
+call has an answer if all replicas give the same one. If they differ, the call fails and is undone: a conflict is
+probably not declared. A replica that repeats a nested call is one of several callers of one instance.
 
 **Roots.** A client or agent calls at its own server, which need not hold a replica: the root is an instance of the
 operation ``call`` there. Its rows in a trace are the caller's, and its name says whose it is: ``alice@s1!3f2a1b.7`` is
@@ -181,7 +181,7 @@ class Replicas(Site):
         self.logged: dict[str, list[list[str]]] = {}
         """The table of conflicts that the log has."""
         self._calls: dict[str, Called] = {}
-        """By the root's name."""
+        """The calls that are not answered, by the root's name."""
         self._processes: dict[tuple[str, int], str] = {}
         """The process in a trace of each known operation at each member."""
         operations = [

@@ -40,9 +40,9 @@ class Roots:
     roots are admitted up to a number, whether they conflict or not.
 
     **Sharing** (from version 3 on). Roots of one operation that are admitted together share one root: one request, one
-    answer and one commit carry the calls of all of them, which each replica computes one after the other. So the frames
-    and steps of a call are divided by the calls that came while the one before was under way. A shared root that fails,
-    or whose time is up, is undone as a whole, and its parts wait again (:meth:`put_back`).
+    answer and one commit carry the calls of all of them, which each replica computes one after the other. So all calls
+    that came while one request was under way share the frames and steps of the next one. A shared root that fails, or
+    whose time is up, is undone as a whole, and its parts wait again (:meth:`put_back`).
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class Roots:
         unite: Callable[[list[Root]], Root] | None = None,
         shareable: Callable[[str], int] = lambda _: 0,
     ) -> None:
-        """``operation``: by which conflicts of a root are decided. ``unite``: makes one root of several, for
-        shared requests. ``shareable``: how many roots of an operation may share a request."""
+        """``operation``: returns the operation by which conflicts of a root are decided. ``unite``: makes one root of
+        several, for shared requests. ``shareable``: how many roots of an operation may share a request."""
         self.version = 2
         """The rules of admission."""
         self.running: dict[str, Root] = {}
-        """By the name of the present try."""
+        """The running roots, by the name of the present try."""
         self.resting: dict[str, Root] = {}
         """The resting roots, by the name of the try that was wounded."""
         self.started = 0
@@ -69,7 +69,7 @@ class Roots:
         self._unite = unite
         self._shareable = shareable
         self._waiting: dict[str, deque[Root]] = {}
-        """By operation, the oldest first."""
+        """The waiting roots, by operation, the oldest first."""
         self._healed: set[str] = set()
         """Running tries that need not rest when they are wounded: the message ``heal`` came before the wound."""
         self._admitted: dict[str, int] = {}
@@ -130,12 +130,12 @@ class Roots:
         return root
 
     def _admitted_together(self) -> list[Root]:
-        """Return the roots that may begin now, with those that share one united."""
+        """Return the roots that may begin now; roots that share a request are united."""
         groups: list[list[Root]] = []
         joinable: dict[str, list[Root]] = {}
         """The last group of each operation, while no conflicting root came after it."""
         sizes: dict[str, int] = {}
-        """The bytes of these groups."""
+        """The bytes of the groups in ``joinable``."""
         blocked: list[str] = []
         conflict = self._relation.conflict
         while heads := [(_age(queue[0]), name) for name, queue in self._waiting.items() if name not in blocked]:
@@ -231,7 +231,7 @@ class Roots:
             self._numbers.discard(_age(one))
 
     def late(self, now: float) -> list[Root]:
-        """Return the roots whose time is up. Those that waited no longer do."""
+        """Return the roots whose time is up. Those of them that waited are removed."""
         due = self.deadline()
         if due is None or due > now:
             return []

@@ -1,4 +1,5 @@
-"""The live state of objects: kept decoded, and changed in place, so that an operation costs what it touches.
+"""The live state of objects: kept decoded, and changed in place, so that the cost of an operation depends only on what
+it touches.
 
 **Cells.** The state of an object is cut into cells: each attribute is one, and if it is a dictionary, each of its
 entries is. Nothing outside this module holds a cell that can change. An operation works on a *view*: numbers, texts and
@@ -80,7 +81,7 @@ class State:
         self._otherwise = otherwise
         self._views = view_kind(kind)
         self._shadowed: set[str] = set()
-        """Attributes of the class that a view's own come before."""
+        """Attributes of the class in whose place views have their own."""
 
     def form(self, attribute: str) -> Form:
         """Return the form of an attribute's cells."""
@@ -330,7 +331,7 @@ class Live:
 
     @classmethod
     def copying(cls, kind: type[Object]) -> "Live":
-        """Return a live state of any values of Python, which are not encoded; for objects of a server they are."""
+        """Return a live state of any values of Python, which are not encoded; the values of a server's objects are."""
         return cls(kind, COPYING)
 
     @property
@@ -371,7 +372,7 @@ class Live:
         return undone
 
     def redo(self, changes: list[Change]) -> None:
-        """Make changes again that were undone, if nothing has changed since."""
+        """Make changes again that were undone; nothing may have changed since."""
         for change in changes:
             change.do()
 

@@ -1,9 +1,9 @@
 """The instances at one object, and which of them wait for which: *ready* (§4.3) as locks.
 
-An instance is queued when its request is handed over, and begins when nothing is in its way:
+An instance is queued when its request is handed over, and begins when nothing is in its way. In its way is
 
-* of those that have begun, an instance of another root that conflicts with it: until that root has ended;
-* of those queued before it, any that conflicts with it: until that one has begun, so that conflicting instances begin
+* an instance of another root that has begun and conflicts with it, until that root has ended;
+* any instance that was queued before it and conflicts with it, until that one has begun. So conflicting instances begin
   in the order in which they were handed over, which is the same at all common destinations.
 """
 

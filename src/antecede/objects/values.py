@@ -54,7 +54,7 @@ class Form:
     """How the cells of one attribute are encoded and decoded; without types, as MessagePack has them."""
 
     by_entries: bool | None = None
-    """Whether it is a dictionary whose entries are cells; None: if its value is a dictionary."""
+    """Whether it is a dictionary whose entries are cells; None: it is one if its value is a dictionary."""
 
     def encode(self, value: Any) -> Any:
         """Return a cell in its comparable form: equal cells have equal bytes."""

@@ -4,7 +4,7 @@ Every process has one FIFO output buffer and one FIFO input buffer. The output b
 the receiver's input buffer acknowledges it before it posts the next; the application continues meanwhile. So a message
 is safe at its receiver before any message that depends on it can leave. This protocol keeps order at the sender, by
 waiting; :mod:`antecede.orders.matrix` keeps it at the receiver, with stamps. The input buffer enqueues before it
-acknowledges (printed the other way round: a crash between the two loses the message).
+acknowledges (the paper prints the opposite sequence, in which a crash between the two loses the message).
 
 ``pipelined`` (footnote 4): consecutive messages to one receiver need not wait for each other. The footnote requires a
 FIFO transport. On links that reorder, the messages are numbered, and the receiver puts them in sequence before it
@@ -76,7 +76,7 @@ class Buffer(Order):
         self.unreleased: set[str] = set()
         """Multicasts that have arrived here, not known to have arrived everywhere."""
         self.input: deque[Message] = deque()
-        """Acknowledged and not delivered: its head waits for its release (``hold-delivery``)."""
+        """Messages that are acknowledged and not delivered: the first waits for its release (``hold-delivery``)."""
         self.numbers = [0] * members
         self.expected = [1] * members
         self.latest = [""] * members

@@ -1,8 +1,8 @@
 """``direct``: causal order by direct predecessors (Prakash, Raynal, Singhal; the rival "PRS" of Jang et al. §6).
 
 For each process p a process keeps **before[p]**: the messages (k, x) — the x-th of k — that are known to have been sent
-to p and that no other such message is known to follow. Everything that we send to p must be delivered there after them.
-A message that is ordered after its direct predecessors is ordered after all its predecessors.
+to p, without those that are known to precede another one of them. Everything that we send to p must be delivered there
+after them. A message that is ordered after its direct predecessors is ordered after all its predecessors.
 
 * A message carries all the sets. After a send to D, the message is the only direct predecessor towards each member of
   D.

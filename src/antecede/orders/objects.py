@@ -15,8 +15,8 @@ maximum over everything that the instance, or any instance of the operation, has
 message, its RV; the paper prints ``V_tj := m.V_j``, which contradicts Table 1). The vector of a message is the maximum
 over its sender's instance and over all operations that conflict with the sender's. The event number of a message is
 taken at its send, from a Lamport clock that ticks at sends: as printed it begins with the number of the *instance*, and
-nested calls then order both ways. Every send is counted, not only "changing actions", since otherwise two sends of one
-instance are unordered. A response has its own number; its label names the request that it answers. It follows that
+nested calls are then ordered both ways. Every send is counted, not only "changing actions": otherwise two sends of
+one instance are unordered. A response has its own number; its label names the request that it answers. It follows that
 
     m1 → m2  implies  m1.RV ≤ m2.V, in every entry, and m1.tno < m2.tno.
 
@@ -35,8 +35,8 @@ messages sent and the sender's time. So an object knows for each k a time up to 
 δ. Here the time is sent when it is needed. ``clocks=eager``: a sender sends its time to all objects that do not get a
 copy, and an object that learns of a request of kind (2) sends its time to the destinations; so a decision takes two
 hops. ``clocks=asked``: a destination that waits asks (``ask``). This takes one more round trip, but no packets if no
-object waits. Servers (``sparing``) do the first for requests of kind (2), the second for other messages. The link
-handles loss and resends, as for all orders; so no timer is needed, and an idle group is silent.
+object waits. Servers (``sparing``) are ``eager`` for requests of kind (2), and use ``asked`` for other messages. The
+link handles loss and resends, as for all orders; so no timer is needed, and an idle group is silent.
 
 **Why nothing waits for ever.** A message first waits for the arrival of others, which links ensure, and for the time,
 which is sent. Then it waits for undelivered messages with smaller event numbers, and the smallest of those waits for
@@ -200,7 +200,7 @@ class Objects(Order):
 
     def times(self) -> Effects:
         """End a step: send the time to the members that need it. A member that got a message of that time or a later
-        one knows it. A later time says more than an earlier one."""
+        one knows it already. The newest time includes all earlier ones."""
         later, self._later = self._later, {}
         # What a step sends must not depend on earlier ones except by the durable state.
         copied, self._copied = self._copied, [0] * self.members
@@ -350,7 +350,7 @@ class Objects(Order):
         return waiting.stamp.label is not None and not self.rules.agreed(waiting.label, waiting.message.to)
 
     def spare(self) -> Effects:
-        """Begin to be sparing with times. Return the questions of messages that wait."""
+        """Begin to be sparing with times. Return the questions for the times that messages wait for."""
         self.sparing = True
         effects: Effects = []
         for waiting in self._held.values():

@@ -1,8 +1,8 @@
 """Event numbers, object vectors, and the stamps that carry them (Enokido, Higaki, Takizawa §4.1, §4.2).
 
 An **event number** is a triple (clock, object, no): a Lamport clock that ticks at sends, the object, and the number of
-its sends before this one. Triples compare as triples; the paper's concatenations do not ("10i0" < "2j0" as text). The
-clock alone orders the sends of one object.
+its sends before this one. Triples are compared number by number; the paper's concatenations compare wrongly ("10i0" <
+"2j0" as text). The clock alone orders the sends of one object.
 
 An **object vector** has for each object the event number of its last relevant send, or nothing. It is a dictionary
 object → (clock, no), because most entries are empty in a group whose operations rarely conflict.

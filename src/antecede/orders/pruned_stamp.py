@@ -26,7 +26,7 @@ Log = tuple[int, ...]
 """(τ, D, τ′, D′, …) of one sender, ascending; D is a bit mask."""
 _tails_max: Final = 1_024
 _brief_bytes_max: Final = 512
-"""Quiet stamps up to this length (a few hundred members) are read in one step. Together with the number above, this
+"""Quiet stamps up to this length (a few hundred members) are read in one step. Together with ``_tails_max``, this
 bounds the memory of the stamps that are kept to be read again."""
 
 

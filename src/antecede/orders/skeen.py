@@ -236,7 +236,9 @@ class Skeen(PlainOrder):
         if source == self.me or time == 0:
             raise StampError(f"{kind} of time {time} from member {source}: no correct member sends this")
         if kind == PROPOSE and number > self.numbered[source]:
-            raise StampError(f"proposal of member {source} for copy {number}: we sent it {self.numbered[source]}")
+            raise StampError(
+                f"proposal of member {source} for copy {number}: we sent only {self.numbered[source]} to it"
+            )
         if kind == FINAL:
             place = self._places.get((source, number))
             if not self._arrived(source, number) or (place is not None and time < place.time):

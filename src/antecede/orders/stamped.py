@@ -38,7 +38,7 @@ class StampedOrder(Order):
         """Return a (member, number) that must be delivered here before this packet, or None."""
 
     def predecessors(self, packet: Packet) -> list[tuple[int, int]]:
-        """Return all such pairs that are known; only for reports, so it need not be fast."""
+        """Return all known (member, number) that must be delivered first; only for reports, so it need not be fast."""
         missing = self.missing(packet)
         return [] if missing is None else [missing]
 

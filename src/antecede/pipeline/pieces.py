@@ -138,7 +138,7 @@ class LatePlaces(msgspec.Struct):
     """The order by which they are late, where rows of several orders travel together."""
 
     def at(self, row: int) -> "LatePlaces":
-        """Return one of them."""
+        """Return one of the late deliveries."""
         one = slice(row, row + 1)
         over = (self.over_process[one], self.over_index[one])
         return LatePlaces(self.process[one], self.index[one], self.source[one], self.send_index[one], *over, self.order)

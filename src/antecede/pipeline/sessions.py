@@ -358,15 +358,15 @@ def _translated(error: Exception) -> AntecedeError:
     if "PYTHON_VERSION_MISMATCH" in text:
         return SparkError(
             f"the workers run another Python version than the driver, {sys.version_info[0]}.{sys.version_info[1]}: "
-            f"set PYSPARK_PYTHON to one of that version before the session starts, for example {sys.executable}"
+            f"set PYSPARK_PYTHON to a Python of that version before the session starts, for example {sys.executable}"
         )
     if missing := re.search(r"ModuleNotFoundError: No module named '(\w+)", text):
-        hint = f"set PYSPARK_PYTHON to one that has it before the session starts, for example {sys.executable}"
+        hint = f"set PYSPARK_PYTHON to a Python that has it before the session starts, for example {sys.executable}"
         return SparkError(f"the workers' Python has no module {missing[1]}: {hint}")
     if "Checkpoint block" in text or "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in text:
         return SparkError(
-            "an executor was lost, together with results of earlier stages: run it again, "
-            "with spark.dynamicAllocation.enabled=false if executors come and go"
+            "an executor was lost, together with results of earlier stages: try again, with "
+            "spark.dynamicAllocation.enabled=false if executors come and go"
         )
     if "OutOfMemoryError" in text:
         return SparkError("Spark ran out of memory: give it more with --conf spark.driver.memory=4g")

@@ -420,8 +420,7 @@ class AgentServer:
 
     def backlog(self, exact: bool = True) -> Backlog:
         """Return how much data waits here; if not ``exact``, without the bytes of letters that came since the last
-        count.
-        """
+        count."""
         return backlog_of(self.channel, self.engine, self.timers, exact)
 
     def snapshot(self) -> bytes:
@@ -435,10 +434,8 @@ class AgentServer:
         return encode_state(packed(*parts, **head, **log, **rest))
 
     def restore(self, snapshot: bytes, now: float, epoch: str | None = None) -> None:
-        """Load a snapshot into a new server, with the topology that was in force.
-
-        ``epoch``: the epoch that a snapshot without the text of its topology must have.
-        """
+        """Load a snapshot into a new server, with the topology that was in force. ``epoch``: the epoch that a snapshot
+        without the text of its topology must have."""
         state, channel, engine, timers = state_of(snapshot, self.name, self.incarnation, epoch)
         self.organisation.load(state.organisation, self)
         self.epoch, self._numbers, self.clients = state.epoch, state.numbers, state.clients

@@ -60,11 +60,8 @@ def link_hellos(machine: AgentServer, peer: str, domains: Sequence[str]) -> list
 def refusal_of(
     machine: AgentServer, shared: Sequence[str] | None, hello: wire.ServerHello, epoch: str, speaks: int
 ) -> Refusal | None:
-    """Return why the sender of a hello may not connect; None: it may.
-
-    ``shared``: the domains that it shares with this server; None: it is not a peer. ``epoch``, ``speaks``: the epoch
-    and the newest wire version of this server.
-    """
+    """Return why the sender of a hello may not connect; None: it may. ``shared``: the domains that it shares with this
+    server; None: it is not a peer. ``epoch``, ``speaks``: the epoch and the newest wire version of this server."""
     me, other = machine.name, hello.server[:64]
     try:
         wire.agree(hello.version, hello.oldest, speaks)

@@ -93,11 +93,9 @@ _Result = TypeVar("_Result")
 _Part = Generator[list[Command] | Wait, list[dict[str, object] | None], _Result]
 """A part of the sequence of commands, and its result."""
 Steps = _Part[Outcome]
-"""Yields commands, and is sent their answers; None: the server did not answer.
-
-A wait is sent an empty list. If a command fails, its error is thrown into the generator, which then abandons the
-change, unless it is decided. The error for a server that is busy for too long is :class:`BusyServerError`.
-"""
+"""Yields commands, and is sent their answers; None: the server did not answer. A wait is sent an empty list. If a
+command fails, its error is thrown into the generator, which then abandons the change, unless it is decided. The error
+for a server that is busy for too long is :class:`BusyServerError`."""
 
 
 class _Silent(TopologyError):
@@ -110,8 +108,7 @@ class _Silent(TopologyError):
 
 class BusyServerError(OverloadError):
     """A server answers, but could not carry out a command, although the driver has tried for a while: for example, its
-    disk is full.
-    """
+    disk is full."""
 
     def __init__(self, server: str, reason: str) -> None:
         super().__init__(reason)
@@ -317,10 +314,8 @@ def _all(commands: Iterable[Command]) -> _Part[list[dict[str, object]]]:
 
 
 def _in_force(views: dict[str, View]) -> TopologyFile:
-    """Return the topology in force.
-
-    Servers that are to be added have the new topology; they are not part of the one in force.
-    """
+    """Return the topology in force. Servers that are to be added have the new topology; they are not part of the one in
+    force."""
     if not views:
         raise TopologyError("no server answers: expected the servers of the topology in force (--from FILE)")
     newest = max(view.change for view in views.values())
@@ -394,10 +389,8 @@ def _finish(views: dict[str, View], wish: Wish) -> _Part[dict[int, str]]:
 
 
 def _prepare(servers: list[str], wish: Wish, change: Change, attempt: str) -> _Part[None]:
-    """Let letters wait that would enter the region, and return when nothing is in transit there.
-
-    Agents that leave do not react from here on, even if no domain pauses because their server is alone.
-    """
+    """Let letters wait that would enter the region, and return when nothing is in transit there. Agents that leave do
+    not react from here on, even if no domain pauses because their server is alone."""
     if not change.paused:
         return
     region = ",".join(change.region)

@@ -76,10 +76,8 @@ class ClientCommands:
         return {"server": machine.name, "client": address, "dropped": dropped, "left": waiting - dropped}
 
     def unsubscribe(self, address: str, topic: str) -> dict[str, Any]:
-        """Send a topic the request to unsubscribe, in the name of a client.
-
-        The request travels like any message, so letters that are already in transit still arrive.
-        """
+        """Send a topic the request to unsubscribe, in the name of a client. The request travels like any message, so
+        letters that are already in transit still arrive."""
         self._checked(address)
         if self._machine.organisation.closed:
             raise OverloadError(self._machine.organisation.closed)

@@ -53,12 +53,9 @@ class ServerCore:
         cuts: bool = False,
         covers: int = 0,
     ) -> None:
-        """``first``: the first record of this life.
-
-        ``cuts``: whether it contains truncations of the log. ``token``: the token of the one-token mode.
-        ``authoriser``, ``keyring``: those of a server with an access file. ``speaks``: the newest wire version of this
-        server.
-        """
+        """``first``: the first record of this life. ``cuts``: whether it contains truncations of the log. ``token``:
+        the token of the one-token mode. ``authoriser``, ``keyring``: those of a server with an access file. ``speaks``:
+        the newest wire version of this server."""
         self.machine = machine
         self.log = log = QuietLog(log)
         self.guard = guard = Guard(authoriser or Authoriser(token=token), keyring, audit, log)

@@ -56,10 +56,8 @@ class Cutting:
             self.cuts[server] = document
 
     def releases(self) -> list[tuple[str, str, list[str]]]:
-        """Return the requests that end the backup at all servers, after its files were read or when it failed.
-
-        A server that does not get its request gives up the backup by itself.
-        """
+        """Return the requests that end the backup at all servers, after its files were read or when it failed. A server
+        that does not get its request gives up the backup by itself."""
         return [(server, "backup-end", [self._id]) for server in self._servers]
 
 

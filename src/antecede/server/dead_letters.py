@@ -58,8 +58,7 @@ class DeadLetters:
 
     def replay(self, id_: str) -> dict[str, Any]:
         """Send a dead letter again, as a new letter to the agent that could not react, and remove the dead one from the
-        list. The new letter has the same sender and question: an asker that still waits gets the answer.
-        """
+        list. The new letter has the same sender and question: an asker that still waits gets the answer."""
         dead = self._find(id_)
         to = self._destinations(dead)
         self._check_load()

@@ -104,11 +104,8 @@ class Driver:
         self._steps, self._until = 0, 0.0
         """Steps since the last rest, and the time after which another step waits until there was a rest."""
         self._slow = self.hurries = False
-        """Whether reactions of this run of turns are slow; whether those of the last run were.
-
-        If so, records should be committed before the reactions of a turn, so that what waits for them can leave
-        earlier.
-        """
+        """Whether reactions of this run of turns are slow; whether those of the last run were. If so, records should be
+        committed before the reactions of a turn, so that what waits for them can leave earlier."""
         self.stepped = True
         """Whether the last turn took a step."""
         self.calm = True
@@ -214,10 +211,8 @@ class Driver:
     # Turns.
 
     def turn(self, now: float, clock_ms: int) -> Turn:
-        """Take inputs and end the step, if the records of the previous steps have been appended.
-
-        A small step does not end yet if it makes reactions due: those that run at once share its record.
-        """
+        """Take inputs and end the step, if the records of the previous steps have been appended. A small step does not
+        end yet if it makes reactions due: those that run at once share its record."""
         self.now = now
         self.awake = True
         if self._deferred and not self.broken:

@@ -55,8 +55,7 @@ class Gate:
 
     def is_open(self, record: int) -> bool:
         """Return whether what waits only for this record may leave at once: the record is durable, and the output would
-        overtake nothing in the queue.
-        """
+        overtake nothing in the queue."""
         return record <= self.durable and not self.waiting
 
     def open(self, durable: int) -> None:

@@ -39,8 +39,7 @@ class Guard:
 
     def page(self, name: str, secret: str) -> tuple[Who | None, Refusal | None]:
         """Return who asks for a page of the metrics server with this secret (empty: none), and why the caller may not
-        see the page; None: it may.
-        """
+        see the page; None: it may."""
         who = self.authoriser.page_caller(secret)
         if who is None:
             return None, Refusal(UNKNOWN_CALLER, "unknown bearer token")

@@ -57,8 +57,7 @@ class Inquiries:
 
     def answered(self, hello: wire.ServerHello) -> None:
         """Take the answer to a question: if this server is new, and the other one does not know it, it is not part of
-        the system yet.
-        """
+        the system yet."""
         organisation = self._machine.organisation
         if not hello.known and organisation.is_new(self._machine.channel):
             if not organisation.outside:

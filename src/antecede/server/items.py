@@ -29,11 +29,8 @@ _letter_of: Callable[[Reaction], str] = attrgetter("letter")
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Letters that a client had begun to handle when it published something, and that are in no record so far.
-
-    The trace has their deliveries before the publish; they stay in the mailbox until the client reports them as
-    handled.
-    """
+    """Letters that a client had begun to handle when it published something, and that are in no record so far. The
+    trace has their deliveries before the publish; they stay in the mailbox until the client reports them as handled."""
 
     at: int
     """The position of that publish in its batch."""

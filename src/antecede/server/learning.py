@@ -130,10 +130,8 @@ def teachers_of(machine: AgentServer) -> list[str]:
 
 
 def item_of(machine: AgentServer, lesson: Lesson) -> Learned | Committed | Abandoned | None:
-    """Return the next item that brings a server nearer to a lesson; None: the server knows all of it.
-
-    Another item may follow later. A lesson that is not to be believed raises :class:`TopologyError`.
-    """
+    """Return the next item that brings a server nearer to a lesson; None: the server knows all of it. Another item may
+    follow later. A lesson that is not to be believed raises :class:`TopologyError`."""
     organisation = machine.organisation
     if lesson.change <= organisation.change or organisation.removed:
         return None

@@ -66,10 +66,8 @@ class Lessons:
             self._peering.say_hello(to, connection, lambda: connection.send([lesson]), hello.attempt[:64], True)
 
     def expect(self, hello: wire.ServerHello, connection: Connection, dialed: bool) -> bool:
-        """Get ready for a lesson: the end that has dialed waits for our hello first.
-
-        Return False if this server does not believe the other one; then it has closed the connection.
-        """
+        """Get ready for a lesson: the end that has dialed waits for our hello first. Return False if this server does
+        not believe the other one; then it has closed the connection."""
         if not believes(self._machine, hello.server):
             self._send_away(hello, connection)
             return False

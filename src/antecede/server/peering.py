@@ -157,12 +157,10 @@ class Peering:
                     peer.dial_at = now
 
     def organise(self, now: float, learned: bool = False) -> None:
-        """Follow the topology that is now in force.
-
-        Connections to peers with which this server shares other domains than before, or domains that have begun again,
-        are closed: nothing that was sent in the old domains counts any more, and the next hello is about the new ones.
-        All other connections continue, unless this server has ``learned`` the topology: then any peer may be behind.
-        """
+        """Follow the topology that is now in force. Connections to peers with which this server shares other domains
+        than before, or domains that have begun again, are closed: nothing that was sent in the old domains counts any
+        more, and the next hello is about the new ones. All other connections continue, unless this server has
+        ``learned`` the topology: then any peer may be behind."""
         consumers, shared = self._machine.channel.consumers, shared_domains(self._machine)
         begun = {name for name, one in self._consumers.items() if consumers.get(name) is not one}
         self._consumers = dict(consumers)
@@ -309,11 +307,9 @@ class Peering:
         return None
 
     def is_outdated(self, name: str, connection: Connection) -> bool:
-        """Return whether the peer has made a newer connection than this one.
-
-        A hello may come late, after the peer has given up that connection and has made another one. The numbers in the
-        hello are then out of date, and would look like lost data.
-        """
+        """Return whether the peer has made a newer connection than this one. A hello may come late, after the peer has
+        given up that connection and has made another one. The numbers in the hello are then out of date, and would look
+        like lost data."""
         return connection.serial < self.peers[name].serial
 
     def met(self, peer: Peer, connection: Connection, hello: wire.ServerHello) -> None:
@@ -373,11 +369,8 @@ class Peering:
             peer.connection.send([wire.Pong()])
 
     def closed_by_peer(self, peer: Peer, part: wire.Bye, stranger: str = "") -> None:
-        """Process the end of a connection by the peer, with its reason.
-
-        ``stranger``: the address of the other end, if it has not proved to be the peer: then the reason may not be the
-        peer's.
-        """
+        """Process the end of a connection by the peer, with its reason. ``stranger``: the address of the other end, if
+        it has not proved to be the peer: then the reason may not be the peer's."""
         peer.bye = reason = part.reason[: limits.reason_chars_max]
         if stranger:
             known = reason[: limits.log_text_chars_max // 2]
@@ -388,10 +381,7 @@ class Peering:
             self.refusals[peer.name] = reason
 
     def refuse(self, name: str, connection: Connection, refusal: Refusal) -> None:
-        """Close a server's connection, with the reason.
-
-        The reason is kept unless another connection of that server is open.
-        """
+        """Close a server's connection, with a reason, which is kept unless another connection of it is open."""
         reason = refusal.reason
         if refusal.code == CHANGING:
             connection.close(reason, code=CODE)
@@ -414,11 +404,8 @@ class Peering:
             peer.begin()
 
     def lost_dialed(self, peer: Peer, connection: Connection, reason: str, now: float) -> None:
-        """A connection that we dialed ended: dial again, later if the peer refused us.
-
-        The pauses grow until a connection is open for frames: while a change is staged, or a lesson cannot be recorded,
-        none is.
-        """
+        """A connection that we dialed ended: dial again, later if the peer refused us. The pauses grow until a
+        connection is open for frames: while a change is staged, or a lesson cannot be recorded, none is."""
         self.lost(peer, connection, reason, now)
         if peer.name in self.refusals:
             peer.backoff.grow_to(1.0)

@@ -73,11 +73,8 @@ class Numbering(Generic[T]):
         self.asks: dict[int, T] = {}
         """Questions that wait for an answer, by the number that an answer quotes."""
         self.crowded = False
-        """Whether the owner should publish no more for now.
-
-        Programs look at this for each message, so it is stored, not computed. The batch that is being filled is not
-        counted, because it is short.
-        """
+        """Whether the owner should publish no more for now. Programs look at this for each message, so it is stored,
+        not computed. The batch that is being filled is not counted, because it is short."""
 
     def keep(self, ticket: T) -> None:
         """Keep a complete ticket until it is accepted."""

@@ -157,10 +157,8 @@ class Retries:
             del self.tries[due.agent]
 
     def settle(self, due: React, outcome: Outcome, now: float) -> list[Reaction]:
-        """Return the part of a batch to commit; if it is empty, the batch waits for its next try.
-
-        A batch that asked for an id too early is left to the caller: it waits until its letters are durable.
-        """
+        """Return the part of a batch to commit; if it is empty, the batch waits for its next try. A batch that asked
+        for an id too early is left to the caller: it waits until its letters are durable."""
         if self._running == due.agent:
             self._running = ""
         if outcome.plain:

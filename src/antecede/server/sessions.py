@@ -47,10 +47,8 @@ class Session(Protocol):
     """Letters that were handed out and not yet reported as handled."""
     rights: Rights
     barred: dict[str, str]
-    """Letters among those handed out that the session may not receive: they are dead when their turn comes.
-
-    Letter → sender.
-    """
+    """Letters among those handed out that the session may not receive: they are dead when their turn comes. Letter →
+    sender."""
 
     def welcome(self, address: str, last: int) -> None: ...
 
@@ -202,8 +200,8 @@ class Sessions:
             self._driver.poke()
 
     def malformed(self, client: str, part: wire.Publish) -> str:
-        """Return the rule of the client library that this publish breaks, or empty. The machine refuses mistakes of an
-        application instead, and the client continues."""
+        """Return the rule of the client library that this publish breaks, or empty. Mistakes of an application do not
+        count here: the machine refuses such a publish, and the client continues."""
         count = len(part.bodies)
         if not count or not part.to:
             return "no destination" if count else "no notification"
@@ -254,7 +252,7 @@ class Sessions:
             self._driver.feed(PublishedMany(session.client, number + at, to, kind, some, context, read))
 
     def done(self, session: Session, letters: list[str], dead: str) -> None:
-        """Process letters that a client has handled; letters that this session was not handed do not count."""
+        """Process letters that a client has handled; letters that were not handed to this session do not count."""
         if not self.is_current(session) or not letters:
             return
         plainly = letters if session.handed[: len(letters)] == letters else []

@@ -13,7 +13,7 @@ class Shutdown:
     """One stop; an adapter calls the methods in the order in which they are written here."""
 
     def __init__(self, core: ServerCore, reason: str, until: float) -> None:
-        """Take nothing more from outside; work in progress may take until then."""
+        """Take nothing more from outside; work in progress may take until the time ``until``."""
         self._core = core
         self._reason = reason
         self._until = until

@@ -39,7 +39,8 @@ class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     away: list[tuple[int, Position]]
     """This server's own letters that will return: number, letter."""
     waiting: list[tuple[int, bool, Position]]
-    """Letters that wait for these: the last number that it waits for, whether it stays on this server, letter."""
+    """Letters that wait for letters in ``away``: the last number to wait for, whether it stays on this server,
+    letter."""
     mailboxes: dict[str, list[Position]]
     states: dict[str, bytes]
     born: dict[str, str]
@@ -97,8 +98,8 @@ def unknown_topology(server: str, begun: str, epoch: str) -> TopologyError:
 def state_of(
     snapshot: bytes, server: str, incarnation: int, epoch: str | None
 ) -> tuple[State, SavedChannel, SavedEngine, Timers]:
-    """Return the state of a snapshot and its parts with letters, if it belongs to this server. ``epoch``: if the
-    snapshot does not contain its topology, it must have this epoch, unless that is None."""
+    """Return the state of a snapshot and its parts with letters, if it belongs to this server. ``epoch``: the epoch
+    that a snapshot without the text of its topology must have; None: any."""
     try:
         state = decode_state(snapshot)
         parts = unpacked(state)
@@ -166,7 +167,7 @@ def decode_state(data: bytes) -> State:
 
 
 def unpacked(state: State) -> tuple[SavedChannel, SavedEngine, Timers]:
-    """Return the parts of a state that have letters, with these in place of their positions."""
+    """Return the parts of a state that have letters, with letters in place of positions."""
     letters = state.letters.letters()
     died = state.died or [(number, 0) for number in range(1, len(state.dead) + 1)]
     if len(died) != len(state.dead):

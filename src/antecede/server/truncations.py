@@ -1,8 +1,8 @@
 """Truncations of a server's log: torn writes that recovery removed, until an operator has acknowledged them.
 
 A torn write is normal after a power cut: nothing in it was ever confirmed. But damage to the very last group looks the
-same if no later group vouches for it. So every truncation is an item of the log, and ``status`` shows it until an
-operator has checked the disk and acknowledges it.
+same if no later group proves that it was durable. So every truncation is an item of the log, and ``status`` shows it
+until an operator has checked the disk and acknowledges it.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ class Truncations:
         """The largest group number of any truncation in the log."""
 
     def unknown(self, cuts: list[Truncated]) -> list[Truncated]:
-        """Return those that the log does not contain yet. After a crash the store may report one again."""
+        """Return the truncations that the log does not contain yet. After a crash the store may report one again."""
         return [cut for cut in cuts if cut.group > self.newest]
 
     def apply(self, item: CutItem) -> None:

@@ -34,5 +34,5 @@ class Commit(Enum):
 HERE: Final = Commit.HERE
 SOON: Final = Commit.SOON
 LATER: Final = Commit.LATER
-"""Their own names, which every turn uses: finding a member of an enumeration takes as long as ten other
+"""Separate names for the members, which every turn uses: finding a member of an enumeration takes as long as ten other
 instructions."""

@@ -1,5 +1,5 @@
-"""The regular work of a server: check its marks and quotas, watch its connections, let the log vouch for its last
-group, and take snapshots.
+"""The regular work of a server: check its marks and quotas, watch its connections, prove that the last group of the log
+is durable, and take snapshots.
 
 A snapshot is due when the log has grown enough since the last one, in bytes or in records. The adapter lets another
 process build it from the log (:mod:`antecede.server.building`), and the server continues meanwhile. If that fails, it
@@ -8,9 +8,9 @@ copied at once and the adapter writes it. No snapshot is taken while records wai
 be ahead of the log.
 
 Only a later group can prove that a group of the log was durable. Without one, a last group that the disk has lost looks
-like a torn write, and would be removed without a word. So a server that has nothing to write for a moment adds a
-*witness*, an empty group, seldom enough that it costs nothing under load. One is enough: nothing depends on an empty
-group, so none vouches for it and an idle server writes nothing.
+like a torn write, and would be removed as one. So a server that has nothing to write for a moment adds a *witness*, an
+empty group, seldom enough that it costs nothing under load. One is enough: nothing depends on an empty group, so it
+needs no witness, and an idle server writes nothing more.
 """
 
 from collections.abc import Callable
@@ -64,7 +64,7 @@ class Upkeep:
         self.logged_bytes = 0
         """The bytes written to the log since the last snapshot."""
         self.snapshot_bytes = limits.snapshot_log_bytes
-        """The number of these bytes after which a snapshot is due."""
+        """The number of bytes in the log after which a snapshot is due."""
         self.logged_records = covers
         """The records since the last snapshot."""
         self.direct = False
@@ -112,7 +112,7 @@ class Upkeep:
         return task_of(self._machine, self._store.last)
 
     def _witness_is_due(self, now: float) -> bool:
-        """Return whether the log should vouch for its last group now."""
+        """Return whether a witness for the last group of the log is due."""
         store = self._store
         quiet = store.durable == store.last and now - self._wrote_at >= limits.witness_after_seconds
         return store.unvouched and quiet and now >= self._no_witness_before

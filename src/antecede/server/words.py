@@ -22,7 +22,8 @@ class Plan(msgspec.Struct, frozen=True):
     orders: dict[str, OrderSpec]
     homes: dict[str, str]
     resend_after: float = limits.link_resend_first_seconds
-    """How long a frame may stay unacknowledged; longer if the network loses nothing but whole connections."""
+    """How long a frame may stay unacknowledged before it is resent; longer if the network loses only whole
+    connections."""
     mailboxes: Mailboxes = Mailboxes()
     """How much may wait in mailboxes."""
     file: TopologyFile | None = None
@@ -53,7 +54,7 @@ class Replay(msgspec.Struct, frozen=True, gc=False):
     key: str
     to: tuple[str, ...]
     client: str
-    """The client name for it; the number is given when it is processed."""
+    """The client name under which it is sent; it gets its number when it is processed."""
 
 
 class ReplayMany(msgspec.Struct, frozen=True, gc=False):

@@ -348,7 +348,7 @@ class LogStore(Closing):
             self._accepted_bytes_max = self.figures.durable_bytes + self._segments.room()
 
     def _make_room(self, accepted: int, size: int) -> None:
-        """Make the segment in advance longer, so that a record is accepted; raise the reason if that is not possible.
+        """Make the next segment longer, so that a record is accepted; raise the reason if that is not possible.
 
         This waits for the disk, but only a few times until segments have their full size.
         """

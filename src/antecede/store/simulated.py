@@ -99,7 +99,7 @@ class SimulatedDisk(Files):
         self.changes: list[tuple[str, str, Inode | None]] = []
         """Names that changed since the last sync of the directory: old name, new name, file."""
         self.script: Callable[[str, str], None] | None = None
-        """Called with the operation and a path before each one."""
+        """Called before each operation, with its name and a path."""
         self._open: dict[int, tuple[str, Inode]] = {}
         self._locked: set[str] = set()
         self._next = 3
@@ -140,7 +140,7 @@ class SimulatedDisk(Files):
         return {path: bytes(inode.seen) for path, inode in self.seen.items()}
 
     def replace(self, contents: dict[str, bytes]) -> None:
-        """Let there be these files and no others, all of them on the disk; nothing may be open."""
+        """Replace all files by these, all of them on the disk; no file may be open."""
         self.seen = {path: Inode() for path in contents}
         for path, inode in self.seen.items():
             inode.kept = bytearray(contents[path])

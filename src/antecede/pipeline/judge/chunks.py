@@ -99,7 +99,7 @@ class Plan(msgspec.Struct, frozen=True):
 def matched_apart(
     packed: Iterable[bytes], numbering: Numbering, narrow_index: bool, onto: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Match one of ``onto`` buckets. Yield, for a part of the bucket alone, its counts and its piece with the clocks
+    """Match one of ``onto`` buckets, each of which has its own part. Yield its counts, and its piece with the clocks
     that are used to propose cuts."""
     bucket = bucket_of(packed, numbering)
     valid = np.flatnonzero(((bucket.kind == SEND) | (bucket.kind == DELIVER)) & (bucket.reason == VALID))

@@ -143,7 +143,7 @@ def causal_overtakers(lines: Lines, late: Longs, lanes_max: int | None = None, s
 
 
 def _causal_overtaker(lines: Lines, late: int, segments: int) -> int:
-    """Return the same for one late delivery, by a walk without vectors that ends at the answer."""
+    """Return what overtook one late delivery, by a walk without vectors that ends at the answer."""
     asker = int(lines.process_at(np.array([late]))[0])
     reached = np.full(lines.processes, np.iinfo(np.int64).max, np.int64)
     reached[lines.source[late]] = lines.argument[late]

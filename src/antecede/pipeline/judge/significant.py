@@ -257,8 +257,7 @@ def _pairs_of_cells(deeds: Deeds) -> Longs:
 
 
 def _settle(deeds: Deeds, pairs: Longs, before: Longs) -> None:
-    """Add to ``before`` the pairs of a late request and the earlier one in which the second does not precede the
-    first."""
+    """Write the earlier request of each pair to ``before``, at the late request, unless it precedes the late one."""
     sends = deeds.lines.send_of(pairs.reshape(-1)).reshape(-1, 2)
     start = 0
     while start < len(pairs):

@@ -181,7 +181,8 @@ class Trace:
         grain: Grain | None = None,
         cuts: Cuts | None = None,
     ) -> tuple[Judged, Parts | None]:
-        """Return the same verdicts; FIFO and causal order are judged by chunks of time, other orders in one walk.
+        """Return the verdicts of :meth:`judge`; FIFO and causal order are judged by chunks of time, other orders in one
+        walk.
 
         A trace with assumed rows is judged in one walk only: it comes from an import and is small enough for that.
         """

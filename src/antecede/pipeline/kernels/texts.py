@@ -103,7 +103,7 @@ def mix_uuids(words: Words, narrow: np.uint64, out: Words) -> None:
 
 @compiled
 def number_uuids(words: Words, mixed: Words, out: Ints) -> int:
-    """Number the UUIDs from 0, equal ones alike. Return how many numbers there are."""
+    """Number the UUIDs from 0; equal ones get the same number. Return how many numbers there are."""
     size = 16
     while size < 2 * len(mixed):
         size *= 2

@@ -38,7 +38,7 @@ class Excluded(msgspec.Struct, frozen=True):
     hops: tuple[tuple[int, int, int], ...] = ()
     """Runs of places that several rows of routers claim: process, first and last index."""
     torn: tuple[tuple[int, int], ...] = ()
-    """Those of these places that different rows claim: all these rows are excluded."""
+    """The places in ``hops`` that different rows claim: all rows there are excluded."""
 
 
 class Rows:

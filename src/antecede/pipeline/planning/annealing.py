@@ -1,8 +1,8 @@
 """The annealing search over plans, compiled.
 
 It minimises log(cost) + strictness · excess, with a temperature that falls and a strictness that rises, by the moves of
-:mod:`antecede.pipeline.planning.moves`. It keeps the best plan without excess, or else the one with the least. A search
-that finds nothing better for a while returns to its best plan.
+:mod:`antecede.pipeline.planning.moves`. It keeps the best plan without excess, or else the plan with the least excess.
+A search that finds nothing better for a while returns to its best plan.
 """
 
 import numpy as np

@@ -135,7 +135,7 @@ def here(problem: Problem, tasks: Sequence[Task]) -> Iterator[tuple[bytes, bytes
 
 
 def on_spark(context: Any) -> Run:
-    """Run tasks as Spark tasks, one for each."""
+    """Return a function that runs each task as a Spark task."""
 
     def run(problem: Problem, tasks: Sequence[Task]) -> Iterator[tuple[bytes, bytes]]:
         shared = context.broadcast(problem)

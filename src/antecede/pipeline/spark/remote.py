@@ -1,9 +1,9 @@
 """A remote master: check that it answers, that it has workers, and that the workers have what our stages need.
 
-Spark tries a standalone master that does not exist for more than a minute, and then reports only that it was stopped.
-So we first open a connection to it. A master without workers is legitimate, because they may still be starting: one
-line reports this, and we wait. Then the workers are asked which modules they have. If this package is missing, it is
-sent to them. If libraries are missing, an error lists them.
+If a standalone master does not exist, Spark tries to reach it for more than a minute, and then reports only that Spark
+was stopped. So we first open a connection to the master. A master without workers is legitimate, because they may still
+be starting: one line reports this, and we wait. Then the workers are asked which modules they have. If this package is
+missing, it is sent to them. If libraries are missing, an error lists them.
 """
 
 import socket

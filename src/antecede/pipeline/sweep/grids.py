@@ -46,7 +46,7 @@ class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     receives: float = 1_000
     """Mean number of messages that each process receives and that count."""
     warmup_receives: float = 200
-    """Mean number of messages that each process receives before these."""
+    """Mean number of messages that each process receives before those that count."""
 
     def cells(self, scale: float) -> Iterator[Cell]:
         """Yield the cells of the grid."""

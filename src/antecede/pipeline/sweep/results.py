@@ -72,7 +72,9 @@ class Results:
             try:
                 row = msgspec.json.decode(file.read_bytes(), type=Row)
             except (OSError, msgspec.DecodeError) as error:
-                raise UsageError(f"{file}: not a cell of antecede sweep: {error}; remove it to run it again") from None
+                raise UsageError(
+                    f"{file}: not a cell of antecede sweep: {error}; remove the file to run the cell again"
+                ) from None
             self.rows[row.key] = row
 
 
@@ -91,7 +93,7 @@ def results(directory: str) -> Iterator[Results]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise UsageError(
-                f"--out {directory}: another sweep writes there: wait for its end, or choose another"
+                f"--out {directory}: another sweep writes there: wait for its end, or choose another directory"
             ) from None
         if not os.access(place / _cells, os.W_OK):
             raise UsageError(f"--out {directory}: cannot be written: the directory is not writable")

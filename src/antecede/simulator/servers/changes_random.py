@@ -183,7 +183,7 @@ def _merge(sketch: _Sketch, random: Random) -> None:
 
 
 def _connect_elsewhere(sketch: _Sketch, random: Random) -> None:
-    """Let a domain at the end of the tree begin at another server."""
+    """Connect a domain at the end of the tree through another server."""
     for name, members in random.sample(list(sketch.domains.items()), len(sketch.domains)):
         routers = [one for one in members if len(sketch.domains_of(one)) > 1]
         others = [one for one in sketch.servers if one not in members]

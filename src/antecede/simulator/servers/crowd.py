@@ -23,7 +23,7 @@ from antecede.trace import DELIVER, HOP, SEND, Event
 
 
 class Crowd:
-    """The quotas of one world, and those that they are for."""
+    """The quotas of one world, and the agents and clients that have them."""
 
     def __init__(self, seed: int, servers: list[str]) -> None:
         self._random = random = Random(f"{seed}/crowd")

@@ -20,7 +20,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     broken_syncs: float = 0.0
     """The share of crashes in which the disk fails."""
     loss: float = 0.0
-    """Share of the frames between servers."""
+    """Share of the frames between servers that are lost."""
     duplicates: float = 0.0
     partitions: int = 0
     """How often two servers cannot reach each other for a while."""

@@ -224,7 +224,7 @@ def _clients(world: ServerWorld, logs: Logs, gone: set[tuple[str, str]]) -> Iter
 
 def _matched(logged: list[Published], published: list[Publish]) -> list[Publish] | None:
     """Return the publishes of a client that are in the log, or None if the log does not have them in their sequence. If
-    a killed client does not know the fate of a publish, the log has one copy or none. It has no refused one."""
+    a killed client does not know the fate of a publish, the log has one copy or none. It has no refused publish."""
     found: list[Publish] = []
     for publish in published:
         if publish.state == "refused":

@@ -2,8 +2,8 @@
 
 The parts of one call travel as one frame of real bytes. Hellos, welcomes, publishes and letters arrive in sequence and
 are not lost unless the connection breaks. Frames between servers and their acknowledgements may also be lost, repeated
-and reordered, which is worse than any real connection; but they do not overtake the hello before them, which ends a
-connection. When a connection breaks, everything in transit on it is lost.
+and reordered, which is worse than any real connection; but they do not overtake the hello before them, because that
+would end the connection. When a connection breaks, everything in transit on it is lost.
 """
 
 from collections import deque

@@ -87,7 +87,7 @@ class Operators:
         return True
 
     def reset(self, domain: str, members: list[SimulatedServer]) -> None:
-        """Reset a domain at all its members, although it needs none: each obeys the command by itself."""
+        """Reset a domain at all its members, although it needs no reset: each member obeys the command by itself."""
         self._forget(domain, members, 1 + max(one.machine.channel.consumers[domain].generation for one in members))
 
     def _forget(self, domain: str, members: list[SimulatedServer], generation: int) -> None:

@@ -37,7 +37,7 @@ class Oversight:
         """The time of the last record."""
         self._vouched_at = -1.0
         self._vouched_for = (0, 0)
-        """The last record when the log was last looked at, and how often that was."""
+        """The last record at the last look at the log, and the number of looks at which it was the last."""
         self._durable_ms = 0
         """A server time that the log contains for sure."""
         self._jumped: int | None = None
@@ -157,11 +157,11 @@ class Oversight:
     # Snapshots.
 
     def expect(self, task: Task) -> None:
-        """Another process shall build a snapshot of what the server has now."""
+        """Note the server's state now: another process will build a snapshot of it."""
         self._expected = {task.upto: self._server.machine.snapshot()}
 
     def built(self, task: Task, data: bytes) -> None:
-        """This is what was built."""
+        """Compare a snapshot that was built with the state that was noted."""
         if self._expected.pop(task.upto, data) != data:
             self._server.world.wrong(self._server.name, "a snapshot that was built from the log differs from the state")
 

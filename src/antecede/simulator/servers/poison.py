@@ -101,7 +101,7 @@ def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:
 
 
 def unlucky(logs: Logs, poison: set[str]) -> bool:
-    """Return whether a letter died that was only in progress whenever its server ended."""
+    """Return whether a letter died that ended no process, and was only in progress each time another one did."""
     return any(
         reaction.dead.startswith(ENDED) and reaction.letter not in poison
         for items in logs.items.values()

@@ -269,7 +269,7 @@ def _stay_long(world: ServerWorld, random: Random, dice: Dice) -> None:
 
 
 def _ask(world: ServerWorld, when: float, source: str, dice: Dice) -> None:
-    """Let a client ask: an agent that answers, one that is silent, or with a question without a handler."""
+    """Let a client ask an agent that answers, or one that is silent, or ask a question that has no handler."""
     draw, asked, id_ = dice.random.random, dice.one(dice.agents), dice.id()
     kind = draw()
     question: Notification = Riddle(id=id_) if kind < 0.1 else Enquiry(id=id_, silent=kind < 0.3)
@@ -333,7 +333,7 @@ def dead_letters(world: ServerWorld, logs: Logs) -> list[str]:
 
 
 def _asked(world: ServerWorld) -> list[str]:
-    """A client that is patient gets the answer to its question, or learns that there will be no answer."""
+    """Check that a patient client gets the answer to its question, or learns that there will be no answer."""
     if world.plan.mailboxes.hold:
         # A question may be held for longer than any client waits.
         return []

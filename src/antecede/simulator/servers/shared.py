@@ -22,7 +22,7 @@ Call = tuple[str, str]
 
 
 class Ended(BaseException):
-    """Ends a handler that has ended its process; nothing sees it."""
+    """Raised in a handler that ends its process; nothing in the world sees it."""
 
 
 class End(msgspec.Struct):

@@ -29,13 +29,13 @@ class Enquiry(Notification):
 
 
 class Answer(Notification):
-    """Its answer."""
+    """The answer to a question."""
 
     id: int
 
 
 class Ring(Notification):
-    """From an agent's own timer."""
+    """A notification from an agent's own timer."""
 
     id: int
 

@@ -81,13 +81,13 @@ class ServerWorld:
         self.losing = False
         """Whether a server lost its data: links with it stop."""
         self._resetting = False
-        """Whether a domain is reset: until all its members have been, they refuse each other."""
+        """Whether a domain is being reset: until all its members have been reset, they refuse each other."""
         self._failed: set[str] = set()
         self._kernel = Kernel()
         self._regular = RegularWork(self)
         self._cut: set[frozenset[str]] = set()
         self._connections: dict[frozenset[str], End] = {}
-        """The latest connection of each pair of peers, by the end that dialed."""
+        """The end that dialed of the latest connection of each pair of peers."""
         domains = plan.topology.domains.values()
         self._pairs = sorted({(one, two) for own in domains for one in own.servers for two in own.servers if one < two})
         for name in plan.topology.servers:
