@@ -108,7 +108,7 @@ class Channel:
         kept: Collection[str],
     ) -> None:
         """Use a topology from now on. ``moved``: servers that were removed, each with the server that has their
-        addresses. ``kept``: domains that continue as they are; the others begin."""
+        addresses. ``kept``: domains that continue as they are; all others begin again."""
         me = self.me
         self.objects = {one for name in topology.domains_of(me) for one in orders[name].object_names()}
         self._addresses = Addresses(homes, moved, topology.servers, self.objects)
@@ -277,7 +277,8 @@ class Channel:
                 self._returned(letter)
 
     def _all_here(self, domain: str, letters: list[Letter]) -> bool:
-        """Deliver a train at once if it is for one agent of this server, as most are; return whether it was."""
+        """Deliver a train at once if it is for one agent of this server, as most are; return whether it was
+        delivered."""
         if not letters:
             return False
         to = letters[0].to

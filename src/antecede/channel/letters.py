@@ -74,7 +74,7 @@ class Destinations:
         """The length of all known lists together."""
 
     def shared(self, to: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the one list that equals this one."""
+        """Return the stored list that equals this one."""
         if len(to) == 1:
             return to
         known = self._known.get(to)

@@ -26,7 +26,7 @@ class Dead(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def key(self) -> str:
-        """The name by which operators replay or drop it."""
+        """The name by which operators replay or bury this letter."""
         return f"{self.letter.id} {self.agent}"
 
 

@@ -125,8 +125,8 @@ class Execution:
         self._go_on(one)
 
     def _join(self, one: Instance, message: Message, label: Label) -> None:
-        """Process a request for an instance that has already begun. If a replica of its caller was first, this request
-        only asks for the answer: the instance did not begin with it, and so does not receive it."""
+        """Process a request for an instance that has already begun. If the instance began with the request of another
+        replica of its caller, this request only asks for the answer, and the instance does not receive it."""
         if one.callers:
             self.ignore(message)
         else:

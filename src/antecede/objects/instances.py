@@ -124,7 +124,7 @@ class Instance(msgspec.Struct):
         return self.number[1]
 
     def sources(self) -> set[int]:
-        """The members whose requests led to it."""
+        """The members whose requests led to this instance."""
         return {caller.source for caller in self.callers} | {message.source for message in self.pending}
 
 

@@ -323,7 +323,7 @@ class Intentions:
 
     def conclude(self, one: Instance) -> Answer:
         """Compute an instance that is already decided, and commit it. The bound on the size of the state was checked
-        where it was decided; here other compatible operations may have come before it."""
+        where the call was decided; here other compatible operations may have come before it."""
         self.live.lenient = True
         try:
             answer = self._performed(one.id, [one])[one.id].answer

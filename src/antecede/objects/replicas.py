@@ -239,7 +239,7 @@ class Replicas(Site):
         return limits.shared_nested_max if self.rules >= 4 and operation in self._nesting else 0
 
     def _united(self, parts: list[Root]) -> Root:
-        """Return the root that calls for all these."""
+        """Return one root that makes the calls of all these roots."""
         self.roots.started += 1
         first = parts[0]
         name = f"{first.name.rpartition('.')[0]}.{self.roots.started}+{len(parts)}"

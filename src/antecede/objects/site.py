@@ -243,7 +243,8 @@ class Site(Order):
                     self._examined.add(one.id)
 
     def _wound(self, one: Instance, younger: list[Instance]) -> bool:
-        """Ask the homes of these roots to make way for an older one. Return whether that changed anything here."""
+        """Ask the homes of these instances that their roots make way for an older one. Return whether that changed
+        anything here."""
         for other in younger:
             if other.root in self.wounds:
                 continue

@@ -226,7 +226,8 @@ class State:
         return changes
 
     def _replaced(self, attribute: str, after: Any, encoded: Any) -> list[Change]:
-        """Return the change of a whole attribute, if it is one. ``encoded``: its bytes before, if they are known."""
+        """Return the change of a whole attribute, if it has changed. ``encoded``: its bytes before, if they are
+        known."""
         form, before = self.form(attribute), self.cells.get(attribute, MISSING)
         if isinstance(before, Entries):
             before.discard()

@@ -304,7 +304,7 @@ class Objects(Order):
     # Deciding.
 
     def _try(self, keys: list[Key], effects: Effects) -> None:
-        """Deliver these if possible, and then the messages that waited for them; else record what each waits for."""
+        """Deliver these messages if possible, and then those that waited for them; else record what each waits for."""
         keys = sorted(keys, key=self._event_of)
         for key in keys:
             waiting = self._held.get(key)

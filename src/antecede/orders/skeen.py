@@ -23,9 +23,9 @@ final timestamp of m when it started m': it was itself the initiator of m, or it
 message was in between. A copy carries that clock, so every proposal for m' is above the final timestamp of m, and every
 common destination has m in its queue, because it voted. So m is delivered first: causal, hence FIFO.
 
-Links may reorder: nothing here needs FIFO. A ``final`` cannot overtake its copy, because it answers the vote on it. A
-copy that was voted on is in the durable state while it waits. If the initiator is a destination itself, it votes and
-learns the result in the same step; only its copy travels.
+Links may reorder: nothing here needs FIFO. A ``final`` cannot overtake its copy, because it answers the vote on that
+copy. A copy that was voted on is in the durable state while it waits. If the initiator is a destination itself, it
+votes and learns the result in the same step; only its copy travels.
 """
 
 from collections import deque

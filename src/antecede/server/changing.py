@@ -351,7 +351,8 @@ def _why_behind(view: View, newest: int, unable: dict[str, str]) -> str:
 
 
 def _made(views: Iterable[View], number: int, attempt: str) -> bool:
-    """Return whether an attempt has made a change, as far as these servers know. Older servers do not say which one."""
+    """Return whether an attempt has made a change, as far as these servers know. Older servers do not name the
+    attempt."""
     return any(
         view.change >= number
         and next((one.attempt for one in view.history if one.change == number), "") in ("", attempt)

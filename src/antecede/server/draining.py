@@ -1,4 +1,4 @@
-"""Let stopped servers exchange what is in transit, in memory, until nothing is.
+"""Let stopped servers exchange what is in transit, in memory, until all of it has arrived.
 
 The machines of all servers are connected directly: no sockets, no clients, no reactions, no timers. They do what
 running servers would do: a step takes frames, its record is kept, and only then its own frames reach the others. So the

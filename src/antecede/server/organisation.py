@@ -214,8 +214,8 @@ class Organisation(SavedOrganisation):
         return not (self.change or self.system) and not any(link.peer for _, _, link in channel.links.ends)
 
     def is_apart(self, server: str) -> bool:
-        """Return whether a server does not take part in the change that is staged. It must not get letters of servers
-        that have made the change, which may come through this one: it would not know their senders."""
+        """Return whether a server does not take part in the change that is staged. Such a server must not get letters
+        through this one from servers that have made the change: it would not know their senders."""
         return self.staged is not None and server in self.staged.absent
 
     def made_by(self, change: int) -> str | None:

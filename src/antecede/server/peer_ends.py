@@ -100,7 +100,7 @@ class Dialed:
         self._peering.open_for_frames(self._peer, self._connection)
 
     def _is_lesson(self, hello: wire.ServerHello) -> bool:
-        """Learn, or teach, if one of the two servers is behind; return whether it is."""
+        """Learn, or teach, if one of the two servers is behind; return whether one is."""
         lessons = self._peering.lessons
         if self._change != self._peering.change:
             # The other end has got an older hello, and does not expect a lesson.

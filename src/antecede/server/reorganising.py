@@ -44,8 +44,8 @@ class Adapter:
     """The work for a change that only the adapter of a server can do. This class does nothing."""
 
     def prepare(self, file: TopologyFile, came: list[Belongings]) -> None:
-        """Import the classes of the agents that will live here, and read these states; raise an error if that fails.
-        Another thread may call it."""
+        """Import the classes of the agents that will live here, and read the states in ``came``; raise an error if that
+        fails. Another thread may call it."""
 
     def check(self, file: TopologyFile, came: list[Belongings]) -> None:
         """Raise an error if ``prepare`` would raise one; for a dry run, so it should change nothing. Another thread may

@@ -78,7 +78,8 @@ def _send_for(machine: "AgentServer", given: OnBehalf, clock_ms: int) -> Iterato
 
 
 def _commit(machine: "AgentServer", given: Committed | Learned, clock_ms: int) -> Iterator[Item]:
-    """Let a change come into force. From now on, letters that follow from dead ones are held where their agents are."""
+    """Let a change come into force. From now on, letters that follow from dead ones are held for the agents that the
+    new topology names."""
     yield given
     holding = machine.plan.holding(machine.name)
     if holding != sorted(machine.engine.following.agents) and not machine.organisation.removed:

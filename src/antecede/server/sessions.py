@@ -119,7 +119,7 @@ class Sessions:
 
     def must_wait(self, client: str) -> bool:
         """Return whether a client must connect again later, because a change of the topology moves it: away from this
-        server, which may have handed over its numbers, or to this server, which does not use them yet."""
+        server, which may have handed over the client's numbers, or to this server, which does not use them yet."""
         organisation = self._machine.organisation
         return organisation.whole or any(one.address.rpartition("@")[0] == client for one in organisation.came)
 

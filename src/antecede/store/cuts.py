@@ -15,7 +15,8 @@ from antecede.store.walk import Cut
 
 
 def note_cut(files: Files, directory: str, recovered: Recovered) -> Recovered:
-    """Write a note about the torn write that is about to be removed, if there is one; return all notes as well."""
+    """Write a note about the torn write that is about to be removed, if there is one. Return what was recovered, with
+    all notes."""
     cut = recovered.cut
     if cut is not None:
         write_file(files, directory, cut_name(cut.group), msgspec.msgpack.encode(cut))

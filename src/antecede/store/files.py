@@ -130,7 +130,7 @@ class Files:
     def lock(self, path: str, holder: bytes) -> int:
         """Take the lock of that name until ``close`` or the end of the process, and write ``holder`` into it.
 
-        Raise ``BlockingIOError`` with the other holder as its text if it is taken.
+        Raise ``BlockingIOError``, with the other holder as its text, if another process has the lock.
         """
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

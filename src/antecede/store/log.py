@@ -255,7 +255,7 @@ class LogStore(Closing):
 
     def commit(self) -> bool:
         """Commit the collected records as the next group; return False if there was nothing to do. Called by the commit
-        thread, or by the owner of a log without one."""
+        thread, or by the owner of a log without this thread."""
         with self._turn:
             return self._commit(tell=True)
 

@@ -119,8 +119,8 @@ class Segments:
         self.spare, self._next_bytes, self._next_room = True, size, self._room_in(size)
 
     def extend(self, pending: int) -> bool:
-        """Make the segment in advance long enough for this many bytes of pending records, if it may be; return whether
-        it is longer now."""
+        """Make the segment in advance long enough for this many bytes of pending records, if its size may grow; return
+        whether it is longer now."""
         sizes, before = self.sizes, self._next_bytes
         needed = pending + sizes.headers_bytes_max
         if not self.spare or pending > sizes.pending_bytes_max or not before < needed <= sizes.segment_bytes:
@@ -178,7 +178,7 @@ class Segments:
         self.files.fdatasync(self._file)
 
     def sync_from_outside(self) -> None:
-        """Sync the current segment in a thread that does not own it; if it cannot be opened, this is a typed error."""
+        """Sync the current segment in a thread that does not own it; raise a typed error if it cannot be opened."""
         path = self._path(self.current)
         with named(path):
             file = self.files.open(path, write=True)

@@ -101,7 +101,7 @@ def _write_file(files: Files, path: str, seal: int, upto: int, state: bytes | It
 
 
 def _carefully(files: Files, path: str, draft: str, do: Callable[[], None]) -> None:
-    """Turn errors into typed ones; after any, the draft is gone."""
+    """Turn errors into typed ones; after any error, the draft is removed."""
     try:
         do()
     except (OSError, StoreError) as error:

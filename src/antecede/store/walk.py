@@ -88,7 +88,7 @@ class Walk:
         self._anywhere = segments[0] > 1
 
     def again(self) -> "Walk":
-        """Return the same walk from its beginning, along the segments of the first one."""
+        """Return a walk from the same beginning, along the segments that this walk has reached."""
         segments = [number for number in self.segments if number <= self.tail.segment]
         return Walk(self.files, self.directory, self.seal, segments)
 

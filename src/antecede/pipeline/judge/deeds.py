@@ -120,8 +120,8 @@ class Deeds:
         self.instance[alone] = count + np.arange(len(alone))
 
     def _requests(self, said: Bytes) -> None:
-        """Decide what each delivery is: by its type, or by the type of its send, or because it is the first message of
-        its instance."""
+        """Decide the kind of each delivery: by its type, or by the type of its send, or because it is the first message
+        of its instance."""
         lines = self.lines
         self.received_as = lines.scratch.array(len(lines.source), np.uint8)
         delivered = np.flatnonzero(lines.source >= 0)

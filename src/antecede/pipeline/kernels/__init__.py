@@ -85,7 +85,7 @@ class _Turn:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Wait for the turn, and keep it."""
+        """Wait for the turn, and keep it while the block runs."""
         # One thread of a process compiles at a time. It must not wait for a turn that another thread holds.
         with global_compiler_lock:
             file = -1 if self._depth else self._locked()

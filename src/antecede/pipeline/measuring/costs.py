@@ -219,8 +219,8 @@ def _stamps(rows: Rows) -> dict[str, Any]:
 
 
 def _routers(rows: Rows) -> tuple[Longs, Longs, Longs, Longs, Bools]:
-    """Return the routers that got a separate packet, as messages, processes, the least number of hops before each, and
-    the size of the stamp that each recorded and whether all its rows did."""
+    """Return the routers that got a separate packet, as messages, processes, the least number of hops before each, the
+    size of the stamp that each recorded, and whether all its rows recorded one."""
     hops = rows.hops
     message, router = rows.code[hops], rows.process[hops]
     copies = np.sort(place_keys(rows.code[rows.copy_send], rows.copy_to))

@@ -9,7 +9,7 @@
 * **communities**: Leiden's, by the constant Potts model at several resolutions, each a domain; the member with most
   traffic to other communities is its router in a backbone.
 
-igraph finds blocks and communities, if it is installed; without it a search begins with the others.
+igraph finds blocks and communities, if it is installed; without igraph a search begins with the other plans.
 """
 
 from collections.abc import Iterator, Sequence
@@ -160,7 +160,7 @@ def communities(problem: Problem, seed: int) -> Iterator[Domains]:
 
 
 def _gateway(problem: Problem, graph: Any, part: list[int]) -> int:
-    """Return the member of a part with most traffic to the others."""
+    """Return the member of a part with most traffic to the other parts."""
     inside = set(part)
 
     def outward(server: int) -> float:

@@ -104,8 +104,8 @@ class SparkFiles:
 
 
 class SparkFrameFiles:
-    """The same work on the partitions of a DataFrame, which ``as_input`` turns into inputs. It makes a new directory,
-    which is removed when nothing refers to this object any more."""
+    """Does the work of :class:`SparkFiles` on the partitions of a DataFrame, which ``as_input`` turns into inputs. It
+    makes a new directory, which is removed when nothing refers to this object any more."""
 
     def __init__(self, frame: Any, as_input: "AsInput") -> None:
         self._frame, self._as_input = frame, as_input

@@ -88,7 +88,7 @@ def _set_entries(newest: Shorts, weight: Ints) -> int:
 
 @inner
 def weigh_sets(sets: Sets, slot: int, time: int, copies: int, weight: Ints) -> int:
-    """Add up dependents, bytes and the paper's bytes of all copies; return the bytes of one."""
+    """Add up dependents, bytes and the paper's bytes of all copies; return the bytes of one copy."""
     size = number_size(time) + _set_entries(sets.stamp_recent[slot], weight)
     for target in range(sets.recent.shape[0]):
         size += _set_entries(sets.stamp_before[slot, target], weight)

@@ -74,7 +74,7 @@ def learn_row(rows: Rows, slot: int, process: int) -> None:
 
 @inner
 def weigh_row(rows: Rows, slot: int, copies: int, weight: Ints) -> int:
-    """Add up dependents, bytes and the paper's bytes of all copies; return the bytes of one."""
+    """Add up dependents, bytes and the paper's bytes of all copies; return the bytes of one copy."""
     members, window = rows.size.shape
     size = 0
     for k in range(members):

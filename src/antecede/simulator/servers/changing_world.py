@@ -303,7 +303,7 @@ class ChangingWorld(ServerWorld):
     def _advance(
         self, number: int, answers: list[dict[str, object] | None] | None, error: AntecedeError | None
     ) -> None:
-        """Continue a run of the command with the answers of a batch, or begin it."""
+        """Begin a run of the command, or continue it with the answers of a batch."""
         steps = self._steps
         if steps is None or number != self._run_number:
             return

@@ -387,8 +387,8 @@ class SimulatedClient:
         self._questions.answered(letter)
 
     def _first_answer(self, letter: Letter) -> bool:
-        """Return whether this is the first answer to a call. After a crash its server may answer it again, and only
-        with the same answer; applications do not see that."""
+        """Return whether this is the first answer to a call. After a crash the server may answer a call again, but only
+        with the same answer; applications do not see the second one."""
         if letter.type != _returned:
             return True
         first = self._results.setdefault(letter.answers, letter)

@@ -238,7 +238,8 @@ def _matched(logged: list[Published], published: list[Publish]) -> list[Publish]
 
 
 def _begun(address: str, published: list[Publish], rows: list[Event]) -> Iterator[str]:
-    """Check that the trace has a letter before everything that its client published after it had begun to handle it."""
+    """Check that a letter that a client had begun to handle comes, in the trace, before everything that the client
+    published afterwards."""
     mine = [row for row in rows if row.process == address]
     # A message between objects has a type.
     sent = sorted(row.index for row in mine if row.kind == SEND and row.type is None)

@@ -48,7 +48,7 @@ class Outcome(msgspec.Struct):
 
     @property
     def command(self) -> str:
-        """The command that replays it."""
+        """The command that replays this schedule."""
         return f"python -m antecede.simulator.servers {self.option}{self.seed}"
 
     def __str__(self) -> str:

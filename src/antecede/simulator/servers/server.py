@@ -111,7 +111,7 @@ class SimulatedServer:
         self.effect()
 
     def guard(self, life: int, call: Callable[..., None], *given: Any) -> None:
-        """Call something of the current life; the server may crash in it."""
+        """Call something of the current life; the server may crash during the call."""
         if life != self.life or not self.up:
             return
         # The store's log is suppressed: torn groups and failed disks are expected here.

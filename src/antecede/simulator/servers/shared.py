@@ -1,8 +1,8 @@
 """The shared memory of a simulated server, in which its handler calls in progress are named.
 
-A kill keeps it. A power cut keeps it too, as it may happen on a real disk, but the machine has another boot then. The
-shipped :class:`antecede.server.progress.Progress` writes it; what it should say after each end is noted here as well,
-so that the logs can be judged.
+A kill keeps this memory. A power cut keeps it too, which may happen on a real disk, but then the machine has another
+boot. The shipped :class:`antecede.server.progress.Progress` writes it; what it should say after each end is noted here
+as well, so that the logs can be judged.
 """
 
 from typing import TYPE_CHECKING
@@ -130,6 +130,6 @@ class SharedMemory:
             progress.clear()
 
     def replaced(self) -> None:
-        """The data directory was replaced, and this file with it."""
+        """The data directory was replaced, and the file of this memory with it."""
         self._content = bytearray()
         self.ends.clear()
