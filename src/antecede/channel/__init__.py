@@ -1,16 +1,16 @@
 """The Channel: one MessageConsumer per domain of this server, and the hop between them (Laumay et al. §5, Fig. 7).
 
-A letter that is sent here, or that a domain delivers here, is examined once. Its agents on this server get it at once,
-in that sequence; for the others it is put on the train of each next domain. Receiving in one domain and stamping for
-the next are **one step, in delivery order**: Theorem 1 needs it ("no crossover"), and a router that forwards later
-breaks causal order even on a tree.
+A letter that is sent here, or that a domain delivers here, is examined once, in this sequence. Its destinations on this
+server get it at once; for the others it is put on the train of each next domain. Receiving in one domain and stamping
+for the next are **one step, in delivery order**: Theorem 1 needs this ("no crossover"), and a router that forwards
+later breaks causal order even on a tree.
 
 A multicast crosses a domain as one multicast. In a forest the route to a server is unique. So a router is responsible
 for the destinations that it does not reach through the domain from which the letter came.
 
 If a domain's order is total, a letter for agents on this server and on others goes through the order to this server
 too: delivering the local copy at once would let two servers see two multicasts in different orders. Messages sent
-meanwhile must not overtake it (:mod:`antecede.channel.returns`).
+meanwhile must not overtake this letter (:mod:`antecede.channel.returns`).
 """
 
 from collections.abc import Collection

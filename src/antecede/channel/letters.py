@@ -3,8 +3,8 @@
 Letters travel end to end; within a domain they travel in *trains*. Letters that a server sends in one step, one after
 the other, to the same next servers of a domain share one message of that domain's order, up to a limit: one stamp, and
 one frame for each of these servers. The server sends nothing else in this domain in between, so a train is equivalent
-to its letters one by one. (Letters to x, to y and to x again are three trains: in the first train, the third letter
-would be stamped before the letter to y, from which it may follow.)
+to its letters one by one. (Letters to x, to y and to x again are three trains: if the third letter were in the first
+train, it would be stamped before the letter to y, from which it may follow.)
 
 An address is the name of an agent of the topology file, or ``name@server`` for a client or an agent that a running
 agent created. Nothing here knows routes, orders or agents' code.

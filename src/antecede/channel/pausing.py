@@ -6,7 +6,7 @@ outside. They wait unstamped, in the sequence in which they would have been stam
 after the change. This keeps causal order: in a forest, if a waiting letter follows from another one and both are on
 their way to the same server, they wait at the same place (``docs/guide/change.md`` has the argument).
 
-A letter waits only for those of its destinations that lie behind the region; the others get it at once. Letters to an
+A letter waits only on its way to destinations behind the region; its other destinations get it at once. Letters to an
 agent that moves wait as well, if they are sent on its own server.
 """
 

@@ -1,8 +1,8 @@
 """Causal dead-lettering: letters that follow from a dead letter wait until an operator has decided about it.
 
 If a letter dies at an agent with ``dead_follow = "hold"``, letters to this agent that causally follow from it are held:
-those that wait already, and those that come later. An operator buries the dead letter, or sends it again; then they are
-handed out, after the letter that was sent again. Letters that do not follow from it are handled meanwhile.
+those that wait already, and those that come later. An operator buries the dead letter, or sends it again; then the held
+letters are handed out, after the letter that was sent again. Letters that do not follow from it are handled meanwhile.
 
 **Stamps decide** whether a letter follows from another. A letter that came through a domain has the past of its train
 (:class:`Past`): for each member the newest of its messages that the train follows from. Routes are unique in a forest,
@@ -12,9 +12,9 @@ cannot decide: it was sent on this server, it came through another domain than t
 stamps. A letter that may follow from a *held* letter is held as well, so order is kept.
 
 A letter of the agent itself does not follow, because the agent did not react to the dead letter. Timers are not
-messages and are never held. Neither is a letter that an operator sent again: the operator has decided, and its sender,
-``dead-letters``, receives nothing, so it follows only from letters that were sent again earlier. If one of these were
-held, the next one would overtake it.
+messages and are never held. Neither is a letter that an operator sent again: the operator has decided, and the letter's
+sender, ``dead-letters``, receives nothing, so the letter follows only from letters that were sent again earlier. If one
+of these were held, the next one would overtake it.
 """
 
 from collections.abc import Iterable

@@ -2,12 +2,12 @@
 
 A host keeps agents in memory between reactions, in the state that was committed or is about to be. Letters that were
 handed out together are handled one after the other. The first that fails ends the batch: the reactions before it are
-kept, the agent returns to its state before the failed one, and the driver decides when to try again. Any exception of a
-handler is a failure, ``SystemExit`` and ``CancelledError`` included, except Ctrl-C.
+kept, the agent returns to its state before the failed reaction, and the driver decides when to try again. Any exception
+of a handler is a failure, ``SystemExit`` and ``CancelledError`` included, except Ctrl-C.
 
 A state that cannot be read again (:mod:`antecede.engine.state`) is a failure, too. Only the last state of a batch is
 checked, because it is the one that is committed. If the check fails, the batch runs again with a check after each
-reaction, and ends at the reaction that made the state.
+reaction, and ends at the reaction that made the unreadable state.
 
 A letter that an agent cannot understand is *dead* at once, since another try would not help: no handler accepts its
 notification, or its bytes do not fit the notification's fields.

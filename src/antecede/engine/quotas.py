@@ -3,11 +3,12 @@
 A receiver that is slow or absent must not slow others down, so its mailbox has a quota: letters, bytes, and how long a
 letter may wait (:mod:`antecede.topology.mailboxes`). All mailboxes of clients together have a limit too. Letters above
 a quota **expire from the head** of the mailbox: they are dead, with the reason. So each letter is delivered once, or
-dead with a reason. Letters leave a mailbox in its sequence, also dead ones: otherwise a letter could be handled after
+dead with a reason. Letters leave a mailbox in its sequence, even dead ones: otherwise a letter could be handled after
 one that follows from it.
 
-**Letters that were handed out do not expire.** An agent that reacts, or a client that has letters in its hands, keeps
-its mailbox until these letters are settled. Meanwhile the mailbox is *crowded*, and no further letters are handed out.
+**Letters that were handed out do not expire.** While an agent reacts, or a client has letters in its hands, nothing
+expires from the mailbox. If the mailbox is above its quota meanwhile, it is *crowded*, and no further letters are
+handed out.
 
 **Letters that are held** behind a dead letter (:mod:`antecede.engine.following`) count towards the quota of their
 mailbox. Of the held letters and those in the mailbox, the oldest expire first.

@@ -221,7 +221,7 @@ class Buffer(Order):
             return None
         number = data.ordinal(self.expected[source])
         if source == self.me and number > self.numbers[source]:
-            raise StampError(f"copy {number} from ourselves: we sent {self.numbers[source]}")
+            raise StampError(f"copy {number} from ourselves: we sent only {self.numbers[source]}")
         return number
 
     def size(self, packet: Packet) -> int:

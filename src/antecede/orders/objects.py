@@ -392,7 +392,7 @@ class Objects(Order):
         if kind == COPY:
             stamp = read_stamp(data, source, self.arrivals.whole[source], self.clock)
             if source == self.me and (stamp.number > self.sent[source] or stamp.clock > self.clock):
-                raise StampError(f"copy {stamp.number} from ourselves: we sent {self.sent[source]}")
+                raise StampError(f"copy {stamp.number} from ourselves: we sent only {self.sent[source]}")
             if any(member == self.me and clock > self.clock for member, clock, _ in stamp.vector):
                 raise StampError("a vector knows a message of ours that we never sent")
             return stamp

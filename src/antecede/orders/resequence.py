@@ -87,7 +87,7 @@ class SequencedOrder(PlainOrder):
     def read_stamp(self, kind: str, source: int, data: Reader) -> tuple[int, ...]:
         number = data.ordinal(self.taken[source])
         if source == self.me and number > self.numbered[source]:
-            raise StampError(f"packet {number} from ourselves: we sent {self.numbered[source]}")
+            raise StampError(f"packet {number} from ourselves: we sent only {self.numbered[source]}")
         return (number, *self.read_numbers(kind, source, data))
 
     def dump_links(self) -> Any:

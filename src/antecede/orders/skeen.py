@@ -231,7 +231,7 @@ class Skeen(PlainOrder):
             raise StampError(f"number 0 in the stamp of a {kind}: expected 1 or more")
         if kind == COPY:
             if source == self.me and number > self.numbered[source]:
-                raise StampError(f"copy {number} from ourselves: we sent {self.numbered[source]}")
+                raise StampError(f"copy {number} from ourselves: we sent only {self.numbered[source]}")
             return (number, time)
         if source == self.me or time == 0:
             raise StampError(f"{kind} of time {time} from member {source}: no correct member sends this")

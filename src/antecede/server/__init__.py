@@ -11,7 +11,7 @@ Recovery is the same machine reading the same records: ``replay(record)`` arrive
 stamps on the same frames; what was not acknowledged is then resent. There is no other recovery code.
 
 **Exactly once.** A frame is accepted in the record that delivers or forwards its packet. A reaction's sends, the
-agent's new state and the end of its letter are one record. A client's publishes carry its own numbers, 1, 2, 3 …
+agent's new state and the end of its letter are one record. A client's publishes carry the client's numbers, 1, 2, 3 …
 without gaps. A repeated publish is answered and not sent again. Publishes after a refused one are skipped, because the
 client will number them again.
 

@@ -3,7 +3,7 @@
 **The cut.** A server's durable state is a prefix of its log. Copies of several logs form a system that can go on if
 
 1. no log has accepted a frame that its sender's log has not sent, since its sender would give the number to another
-  frame; and
+   frame; and
 2. every frame that a sender's state has forgotten, because it was acknowledged, was accepted in its receiver's log.
 
 (Frames that were sent and not accepted are in transit: the sender's copy sends them again.) Copies that are made at
@@ -18,8 +18,8 @@ A frame accepted in a cut was taken before its receiver was held. So it was dura
 A frame forgotten in a snapshot was acknowledged before its sender was held. So it was durable at its receiver before
 every cut (2). A server that was restarted, or waited too long, has lost its hold, and refuses the cut.
 
-Afterwards the operator reads the files of the cut, page by page (``backup-read``), and ends it (``backup-end``). The
-adapter keeps them as they were at the cut, although the log goes on.
+Afterwards the operator reads the files of the cut, page by page (``backup-read``), and ends the backup
+(``backup-end``). The adapter keeps these files as they were at the cut, although the log goes on.
 """
 
 from base64 import b64encode

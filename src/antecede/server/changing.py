@@ -4,8 +4,8 @@ This is the sequence of commands to all servers (:mod:`antecede.server.participa
 is a generator: it yields commands, is sent their answers, and returns the outcome. The commands of one batch are
 independent of each other. The process that drives it may be killed at any point and start again:
 
-* One server, the **coordinator**, decides. The change is made once its log contains the commit. It gets the command to
-  commit first, after all servers have staged the change and have received the agents that will live there.
+* One server, the **coordinator**, decides. The change is made once its log contains the commit. It is the first to get
+  the command to commit, after all servers have staged the change and have received the agents that will live there.
 * Before this commit, a new start of the process abandons the change, and the old topology continues. The coordinator
   abandons it first: from then on it cannot commit.
 * After this commit, every server that has staged the change gets the command, or learns the decision from another
@@ -23,8 +23,8 @@ changes at the same time, the second one waits until the first has ended, or has
 
 **Drained.** A frame counts as in transit until its receiver has acknowledged it, and a server acknowledges a frame in
 the step that has delivered or forwarded its letters. So if two looks in a row find nothing in transit, and no server
-has sent anything in between, then nothing was in transit between the two looks. Letters that would enter the region
-wait, so this stays true.
+has sent anything in between, then nothing was in transit between the two looks. Letters that would enter the region of
+the change wait, so this stays true.
 """
 
 from collections.abc import Generator, Iterable

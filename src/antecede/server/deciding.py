@@ -3,7 +3,8 @@
 The coordinator's log decides (:mod:`antecede.server.changing`). So after a time without a command of the attempt:
 
 * the coordinator abandons the change, if it has not committed it. From then on it cannot commit it.
-* A server that has let letters wait, but has not staged the change, abandons it as well: without it there is no commit.
+* A server that has let letters wait, but has not staged the change, abandons it as well: without this server there is
+  no commit.
 * A server that has staged the change must not decide. It asks the coordinator, again and again: it connects to it and
   sends a hello with the attempt. The answer is the coordinator's hello, with the number of the change in force there
   and the attempt that is in progress there. If neither is this change, the coordinator has abandoned it. Only an answer

@@ -1,10 +1,10 @@
-"""Connections that come in: the hello says whether it is a server, a client or an operator.
+"""Connections that come in: the hello says whether the other end is a server, a client or an operator.
 
 Before its hello a connection is a *stranger*: it may send short frames with one part each, and has little time. With an
 access file it must first prove its identity (:mod:`antecede.access.proof`), and its hello must fit that identity. An
-operator's request is such a frame. There is one request per connection, so operators remain strangers for their short
-stay. An operator whose request is long announces it (``LONG``), and is then trusted with longer frames. A connection
-that is refused gets the reason and a code.
+operator's request is such a short frame. There is one request per connection, so operators remain strangers for their
+short stay. An operator whose request is long announces it (``LONG``), and is then trusted with longer frames. A
+connection that is refused gets the reason and a code.
 """
 
 from collections.abc import Callable

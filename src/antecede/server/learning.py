@@ -8,12 +8,13 @@ exchange frames. So
 * a frame never comes from a server with a newer topology: all its senders and destinations are known;
 * several changes that were missed are one lesson: nothing of this server was different in any of them.
 
-**Who is believed.** A server that was taken over could invent changes. If others believed it, they would stay apart for
-ever from those that must take part in every change. So a server learns only from the **first server of its topology in
-force**: that one takes part in every change of this topology, so it knows whether there was one. If any other server is
-ahead, this server asks the first one (:mod:`antecede.server.inquiries`), even if the two share no domain. The first
-server may be another one after a change; then the rest is learned from that one. The coordinator of a staged change is
-believed, too, because its log decides. The first server itself learns nothing, unless it has lost its data.
+**Who is believed.** A server that was taken over could invent changes. If others believed it, they would never again
+connect to the servers that must take part in every change. So a server learns only from the **first server of its
+topology in force**: that one takes part in every change of this topology, so it knows whether there was one. If any
+other server is ahead, this server asks the first one (:mod:`antecede.server.inquiries`), even if the two share no
+domain. The first server may be another one after a change; then the rest is learned from that one. The coordinator of a
+staged change is believed, too, because its log decides. The first server itself learns nothing, unless it has lost its
+data.
 
 **What is checked.** The other end has proved to be a server that is believed. Still, a lesson is refused unless all of
 this is true:
@@ -30,9 +31,9 @@ A server without any data, which was started with the topology in force, learns 
 that is being added has no past in the system. It believes a history that names the attempt that it has staged, and
 learns nothing from one that ends before that change.
 
-**A staged change** may have been made or not. The history names the attempt that made each change: if it is the staged
-one, the change is finished here; if it is another one, it was abandoned. The number alone proves nothing, because the
-others can make another change with the same number while this server is away.
+**A staged change** may have been made or not. The history names the attempt that made each change: if that is the
+staged attempt, the change is finished here; if it is another one, the staged change was abandoned. The number alone
+proves nothing, because the others can make another change with the same number while this server is away.
 """
 
 from collections.abc import Callable

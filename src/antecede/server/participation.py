@@ -41,9 +41,9 @@ class Participant:
         prepare: Callable[[TopologyFile, list[Belongings]], None] = lambda file, came: None,
         indices: Callable[[list[str]], dict[str, int]] = lambda addresses: {},
     ) -> None:
-        """``change``: takes an item into a step; the command is answered when it is durable. ``prepare``: imports the
-        classes of the agents that will live here and reads their states, or raises an error. ``indices``: returns the
-        next index of processes in the recorded trace."""
+        """``change``: takes an item into a step; the command is answered when this item is durable. ``prepare``:
+        imports the classes of the agents that will live here and reads their states, or raises an error. ``indices``:
+        returns the next index of processes in the recorded trace."""
         self._machine = machine
         self._change = change
         self._prepare = prepare

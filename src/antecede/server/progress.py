@@ -4,8 +4,8 @@ The memory is a file that is mapped and never synced. When a process ends, howev
 what it wrote. A power cut may leave any old state of the file, so **nothing counts after it**: the file has the
 identity of the machine's boot (``boot``), and after another boot its calls are ignored.
 
-The file also has the number of its life. The first record of the next life contains that number with the calls, so a
-crash between that record and the next use of the file counts nothing twice.
+The file also has the number of the life that writes it. The first record of the next life contains that number with the
+calls, so a crash between that record and the next use of the file counts nothing twice.
 
 A plain handler has the event loop until it ends. An ``async`` handler may wait while others run. If the process ends
 while a handler has the event loop, only that call is counted; otherwise all calls in progress are, because one of them
@@ -13,9 +13,9 @@ may have ended the process in a thread.
 
 This module knows the layout only: a head, and slots of equal size. The first slot is that of plain handlers, of which
 only one runs at a time; it counts only while the head says that it runs. So at the end of a plain call nothing but the
-head is written, and at the beginning of the next mostly the letter's id and the head. A slot's letter is written before
-its length, so a kill between the two leaves no wrong name. If the letter before had an id of the same length, as most
-have, the id is overwritten in one copy of a few bytes.
+head is written, and at the beginning of the next call mostly the letter's id and the head. A slot's letter is written
+before its length, so a kill between the two leaves no wrong name. If the letter before had an id of the same length, as
+most have, the id is overwritten in one copy of a few bytes.
 """
 
 import struct

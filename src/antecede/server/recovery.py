@@ -3,11 +3,12 @@
 The first record of a log names its server, and the topology in force is in the log
 (:mod:`antecede.server.organisation`). The machine is brought to the end of its log under the topologies that were in
 force meanwhile. Then the given topology file must be the one in force, one that was in force before, the one of a
-change that is staged, or one that may be in force without this server knowing it, because it was not needed for the
-change. The file is only a proposal, and a server never changes the topology by itself. It uses the one in force.
+change that is staged, or one that may be in force without this server knowing it, because this server was not needed
+for the change. The file is only a proposal, and a server never changes the topology by itself. It uses the one in
+force.
 
 A log of an older format is replayed by the rules of that format. Then a record says that the newest rules are in force
-and that a new life begins. The driver takes no step before it is durable (:mod:`antecede.server.driver`).
+and that a new life begins. The driver takes no step before this record is durable (:mod:`antecede.server.driver`).
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""The states of all servers at one cut: whether they fit together, and the same states as those of a new system.
+"""The states of all servers at one cut: whether they fit together, and how they become the states of a new system.
 
 A **restored system** is a new one. All its servers have new incarnations, and know those of each other. So a server of
 the old system and one of the restored system refuse each other before either accepts anything, and letters get ids that

@@ -134,8 +134,8 @@ def _too_many(engine: Engine) -> list[str]:
 def settings_items(
     machine: "AgentServer", newest: int, ended: Interrupted = ENDED_WELL, cuts: Iterable[Truncated] = ()
 ) -> list[Item]:
-    """Return the items at the beginning of a life: the settings that a log must contain, if they have changed, the
-    handler calls that were in progress when the last life ended, and what was removed from the log since; and the time.
+    """Return the items at the beginning of a life: the settings that a log must contain, if they have changed; the
+    handler calls that were in progress when the last life ended; what was removed from the log since; and the time.
     ``newest``: the log format."""
     engine = machine.engine
     holding = machine.plan.holding(machine.name) if newest >= FORMAT_WITH_LISTS else []

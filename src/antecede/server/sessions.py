@@ -1,9 +1,9 @@
 """Connected clients: one session each.
 
-A session is one connection of a client, or one bus in the server's own process. A client has at most one; a newer one
-takes its place, and the older one is ended with the code ``replaced``. Publishes become inputs of the machine; replies
-and letters leave when they are durable. When a session begins to listen, letters are handed out again from the first
-that was not taken off the mailbox.
+A session is one connection of a client, or one bus in the server's own process. A client has at most one session; a
+newer session takes the place of the older one, which ends with the code ``replaced``. Publishes become inputs of the
+machine; replies and letters leave when they are durable. When a session begins to listen, letters are handed out again
+from the first that was not taken off the mailbox.
 
 A welcome says which of the client's publishes the server has. So it waits until the publishes of the previous session
 have been taken or refused: otherwise the client would send some of them twice under other numbers.

@@ -1,6 +1,6 @@
 """Write the data directory of a restored server: any run of records under their old numbers, and a snapshot.
 
-The directory gets a new identity, as its last file. So an unfinished one is not a data directory. The log may
+The directory gets a new identity, as its last file. So an unfinished directory is not a data directory. The log may
 begin with any record, if the snapshot covers those before it. Records get new groups, because each group carries the
 seal of its directory.
 """

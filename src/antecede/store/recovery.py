@@ -3,8 +3,8 @@
 1. Find the newest readable snapshot. The records after it come from the log, if the log reaches back that far.
 2. Walk the chain to its end (:mod:`antecede.store.walk`). A snapshot covers durable records only. So a log that ends
    before its snapshot has lost durable records, and is refused.
-3. Remove a torn write: later segments are unlinked, then the last one is filled with zeros where the chain ends. It
-   keeps its length, since a segment that is too short is corrupt.
+3. Remove a torn write: later segments are unlinked, then the segment in which the chain ends is filled with zeros from
+  there on. It keeps its length, since a segment that is too short is corrupt.
 4. **Write the last groups again** and sync. After a kill they may be only in the kernel's memory; after a failed sync
    the kernel may even treat them as written. The server will act on them now, so they must be durable first.
 

@@ -5,8 +5,8 @@ checksum of the previous group all agree. If no good group follows, there are ex
 
 1. The segment is full and the chain continues at the beginning of the next one: check there first.
 2. A later group is intact, here or in a later segment, and it **vouches** that everything before it was synced before
-   it was written. Then the bad bytes were durable once. No crash does this: :class:`CorruptLogError`, nothing is
-   removed.
+   it was written. Then the bad bytes were durable once. No crash does this, so it is a :class:`CorruptLogError`, and
+   nothing is removed.
 3. Nothing after the bad bytes vouches for them. Group k+1 is written only after group k is synced. So this was the last
    write of a crashed process, and it was never reported as durable: it is torn and will be removed as a whole.
 

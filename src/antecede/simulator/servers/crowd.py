@@ -6,7 +6,7 @@ The client that never returns subscribes to a topic, and its process ends soon; 
 must let the oldest letters expire, but never those that a client or an agent has in its hands.
 
 For some agents, letters that follow from a dead letter are held. An operator decides about the dead letters at the end,
-if not before. :func:`early` checks from the logs that none of these letters was handled before that.
+if not before. :func:`early` checks from the logs that no such letter was handled before the decision.
 """
 
 from collections import deque

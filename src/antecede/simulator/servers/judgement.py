@@ -6,7 +6,7 @@
    topology hold. Its ids are those that the servers really used.
 3. The publishes that clients know as accepted are in the log, once, in their sequence; and clients received exactly the
    letters in the log. Only sure answers to calls may have come before a crash lost their record, and again after it. A
-   letter that a client had begun to handle is in the trace before what the client published then.
+   letter that a client had begun to handle is in the trace before everything that the client published afterwards.
 4. Every letter is delivered once, or dead with a reason. A letter that expired was not handed to anyone, and the
    mailbox of a client that never returns holds no more than its quota.
 5. The log alone gives the same state again: agents, questions, timers, orders, counters.

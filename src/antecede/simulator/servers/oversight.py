@@ -3,7 +3,8 @@
 - Server time passes as virtual time does, whatever happens to the wall clock, and a restart neither moves it back nor
   forgets the time in between.
 - A server that wrote nothing for a moment has a log in which the loss of any group is found: the last group is damaged
-  in a copy, and opening the copy must be refused. But it does not write for ever: an empty group never follows another.
+  in a copy, and opening the copy must be refused. But the server does not write for ever: an empty group never follows
+  another.
 - A snapshot that is built from the log is the state of the server, byte for byte.
 - Every truncation of the log is shown until an operator acknowledges it.
 """

@@ -1,7 +1,7 @@
 """The regular work of a simulated world: what servers and clients do every few seconds, for as long as it matters.
 
 Silent connections, temporary clients that are gone and snapshots that failed are settled by regular work alone. In a
-calm world it is done only as long as there is any of these, so that the world becomes idle.
+calm world this work is done only as long as there is any of these, so that the world becomes idle.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
 """The shared memory of a simulated server, in which its handler calls in progress are named.
 
 A kill keeps this memory. A power cut keeps it too, which may happen on a real disk, but then the machine has another
-boot. The shipped :class:`antecede.server.progress.Progress` writes it; what it should say after each end is noted here
-as well, so that the logs can be judged.
+boot. The shipped :class:`antecede.server.progress.Progress` writes it; what the memory should say after each end is
+noted here as well, so that the logs can be judged.
 """
 
 from typing import TYPE_CHECKING
