@@ -11,11 +11,11 @@ each replica gets the answer. An instance that failed or was aborted stays so, s
 computed again, perhaps with another outcome.
 
 **Blind operations** conflict with nothing and return nothing. Their order does not matter, nothing can undo them, and
-the answer is the same everywhere. So if the class allows it (``confirm=False``), the home of such a call, if it has a
-replica, computes, decides and answers it in the same step. The request says so (``final``); each replica applies it at
-once, without a response or a commit. A nested call of a blind operation commits or aborts with its root. But if caller
-and called object have replicas on the same servers, each replica of the caller calls only the one beside it
-(``Members.near``).
+the answer is the same everywhere. So if the class allows it (``confirm=False``) and the home of such a call has a
+replica, the home computes, decides and answers the call in the same step. The request says so (``final``); each replica
+applies it at once, without a response or a commit. A nested call of a blind operation commits or aborts with its root.
+But if caller and called object have replicas on the same servers, each replica of the caller calls only the replica
+beside it (``Members.near``).
 
 This module calls only the state, the table and the outbox. Roots and locks are the task of the site, which learns from
 ``reports`` which instances have ended.

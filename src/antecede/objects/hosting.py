@@ -7,7 +7,7 @@ operations (§3.2), and both are the same as if every object were a member. The 
 message may wait for another that has arrived with a smaller event number, but never for one that is still to come.
 
 Each object has its own live state (:mod:`antecede.objects.state`). In snapshots it is bytes that do not depend on the
-order of insertions: two replicas are equal iff their bytes are, also if compatible operations reached them in different
+order of insertions: two replicas are equal iff their bytes are, even if compatible operations reached them in different
 orders. Annotated attributes and parameters are decoded to their types; a value that does not fit makes the operation
 fail.
 """

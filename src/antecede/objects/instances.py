@@ -2,7 +2,7 @@
 
 An instance's name is a path: the root's name, and for each level of nesting the number of the call. So the n-th call of
 an instance has one name wherever it is computed. Replicas that each repeat a nested call give it the same name. At an
-object that several of them call it is *one* instance, computed once, and each of them gets the answer.
+object that several of these replicas call, the call is *one* instance, computed once, and each replica gets the answer.
 
 A root is an operation that a user starts. Its name contains its home and its number there. Each new try after an abort
 gets a new name (``P1.3~2``), but keeps the root's first number, so that it is older than all roots that began later.

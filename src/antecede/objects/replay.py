@@ -277,7 +277,7 @@ class Intentions:
 
     An intention is computed on the live state and undone (§2: closed nesting). Mostly a root commits before anything
     else changes the state. The changes that were computed last are then made again without a new computation; otherwise
-    the instances are computed on the state that others left, since a change that one of them made must not be
+    the instances are computed again on the state that others left, since a change that one of them made must not be
     overwritten.
     """
 

@@ -1,8 +1,8 @@
 """The objects of a server: its member of the order ``objects``, where clients and agents call and are answered.
 
 **Replicas.** An object of the topology has a replica on each of its servers. A call goes to all of them as one message,
-so the order sees one request to several objects, and conflicting ones are computed in the same order everywhere. The
-call has an answer if all replicas give the same one. If they differ, the call fails and is undone: a conflict is
+so the order sees one request to several objects, and conflicting requests are computed in the same order everywhere.
+The call has an answer if all replicas give the same one. If they differ, the call fails and is undone: a conflict is
 probably not declared. A replica that repeats a nested call is one of several callers of one instance.
 
 **Roots.** A client or agent calls at its own server, which need not hold a replica: the root is an instance of the
@@ -295,7 +295,8 @@ class Replicas(Site):
         self._admit()
 
     def is_sure(self, name: str, operation: str) -> bool:
-        """Return whether a successful answer to such a call is sure as soon as all replicas have responded.
+        """Return whether a successful answer to a call of this operation is sure as soon as all replicas have
+        responded.
 
         Nothing but its deadline can undo the call if it conflicts with nothing and calls nothing. Its request has left,
         so it is durable here, and each response is durable at its replica. If a crash loses the responses here, they

@@ -1,8 +1,8 @@
 """One object of a group: the order below, locks above it, and the instances that they let begin (§3.3, §4.3).
 
-A site is an order to the code that drives it: ``receive``, ``tick`` and ``snapshot``, with effects as answers. Besides
-the order's effects there are those of :mod:`antecede.objects.instances`. It combines these parts; each part calls only
-the parts to its right:
+For the code that drives it, a site is an order: ``receive``, ``tick`` and ``snapshot``, with effects as answers.
+Besides the order's effects there are those of :mod:`antecede.objects.instances`. It combines these parts; each part
+calls only the parts to its right:
 
     site ──► roots, wounds (bookkeeping)
       └────► execution ──► table (locks), intentions (state), members ──► outbox ──► order ``objects``

@@ -1,8 +1,8 @@
 """The live state of objects: kept decoded, and changed in place, so that the cost of an operation depends only on what
 it touches.
 
-**Cells.** The state of an object is cut into cells: each attribute is one, and if it is a dictionary, each of its
-entries is. Nothing outside this module holds a cell that can change. An operation works on a *view*: numbers, texts and
+**Cells.** The state of an object is cut into cells: each attribute is a cell, or, if it is a dictionary, each of its
+entries. Nothing outside this module holds a cell that can change. An operation works on a *view*: numbers, texts and
 other values that cannot change are there as they are; a list, a set or a struct is copied when it is first read; a
 dictionary is an :class:`Entries`, which records the entries that are read out or written. So an operation never copies,
 encodes or checks a cell that it does not use.
@@ -14,10 +14,10 @@ no two cells share a value, and becomes a :class:`Change` in the journal. ``disc
 operation followed by ``rollback``.
 
 **Order.** Entries are iterated in the order of their keys, those that the operation itself added after all others. So
-equal states behave alike, also if compatible operations reached two replicas in different orders.
+equal states behave alike, even if compatible operations reached two replicas in different orders.
 
-**Digest.** The sum of a hash over all cells, changed with each of them. Two replicas are equal iff their digests are;
-comparing them costs nothing, and does not depend on the order in which compatible operations came.
+**Digest.** The sum of the hashes of all cells, updated whenever a cell changes. Two replicas are equal iff their
+digests are; comparing them costs nothing, and does not depend on the order in which compatible operations came.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Views: an object as an operation sees it, which copies an attribute that can change when it is first read.
+"""Views: an object as an operation sees it. A value that can change is copied when it is first read.
 
 A view is an instance of a subclass of the object's class. It knows nothing of cells but their names and how to get a
 copy of one; the state (:mod:`antecede.objects.state`) fills it, and compares it afterwards.

@@ -8,7 +8,7 @@ the fork are excluded from collection.
 No thread may run when a worker is forked. So the trace that is judged here for warming up is in JSON Lines and not in
 Parquet, which Arrow reads with threads.
 
-Only Spark starts ``python -m antecede.pipeline.daemon``; it communicates with it through pipes.
+Only Spark starts ``python -m antecede.pipeline.daemon``, and communicates with this process through pipes.
 """
 
 import gc

@@ -1,7 +1,7 @@
 """Make a Spark session, and leave nothing behind when it ends.
 
 A session has a scratch directory for Spark's shuffle files, its temporary files, the JVM's log and arrays that are
-larger than memory. The directory is removed with the session, also after Ctrl-C. The JVM writes to its log and not to
+larger than memory. The directory is removed with the session, even after Ctrl-C. The JVM writes to its log and not to
 the terminal. Python workers use this interpreter and this package.
 
 :mod:`antecede.pipeline.spark.remote` has what a remote master needs in addition.

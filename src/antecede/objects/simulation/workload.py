@@ -5,7 +5,7 @@ two do not commute, while each commutes with itself: one adds, the other multipl
 itself also has a cell on which it does not commute. So two objects that computed conflicting operations in different
 orders end in different states, whatever compatible operations came between. The argument of an operation is a plan of
 its calls. Every number is kept in several forms: in an entry of a dictionary, in a list in such an entry, and in a list
-that is an attribute. In the end they must agree.
+that is an attribute. In the end all forms must agree.
 """
 
 from collections import Counter

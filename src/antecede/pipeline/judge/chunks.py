@@ -1,4 +1,4 @@
-"""FIFO and causal order by chunks of time: many tasks that each read a part of the trace; no task reads all of it.
+"""FIFO and causal order by chunks of time: many tasks, most of which read only a small part of the trace.
 
 Consistent cuts divide the trace into units (:mod:`antecede.pipeline.judge.cuts`). A task reads some units, starting
 with zero vectors, and judges the messages that were sent in its core. :mod:`antecede.pipeline.kernels.causal` explains

@@ -4,8 +4,8 @@ Under the orders of the array kernel, each copy leaves at once and no other pack
 depends on the random draws and not on the order, and a schedule can be computed before the run. It uses the simulator's
 own workloads and draws, so that its events are the same as those of ``antecede simulate`` with these settings.
 
-Events at the same time take place in the sequence in which the simulator schedules them. Its counter begins with one
-wake-up for each process; a send then schedules its copies, and after them the next wake-up of its process.
+Events at the same time take place in the sequence in which the simulator schedules them. The simulator's counter begins
+with one wake-up for each process; a send then schedules its copies, and after them the next wake-up of its process.
 """
 
 from typing import NamedTuple
