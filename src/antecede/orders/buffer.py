@@ -11,8 +11,8 @@ FIFO transport. On links that reorder, the messages are numbered, and the receiv
 acknowledges them. **All** acknowledgements must have arrived before the receiver changes (waiting only for the last one
 lets a chain overtake the first message).
 
-``multicast``, which the paper leaves open. Posting to all and waiting for all acknowledgements is wrong: a destination
-that has the message may answer to one that has not. There are two correct ways:
+``multicast``: the paper leaves it open. Posting to all and waiting for all acknowledgements is wrong: a destination
+that has the message may send an answer to one that does not have it yet. There are two correct ways:
 
 * ``hold-output``: a destination delivers at once, but posts nothing until the sender reports that every copy has
   arrived;

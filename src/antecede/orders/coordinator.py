@@ -4,7 +4,8 @@ Garg's rule: *a process that wants to multicast a message simply sends it to the
 Channels to and from the coordinator must be FIFO. Here every packet is numbered on its link (``resequence``), so links
 may reorder.
 
-* A member sends its message to the coordinator: the **detour**, a copy with the number of the link to the coordinator.
+* A member sends its message to the coordinator: the **detour**, a copy with the next number on the link to the
+  coordinator.
 * The coordinator takes the detours of each member in sequence. For each it sends a copy to each destination on the
   **final** leg, with the next number on that destination's link. These links carry nothing else, so the numbers are
   sequence numbers per destination. Global numbers would leave gaps at members that are not addressed, and block.
@@ -18,7 +19,7 @@ A packet *from* the coordinator is on its final leg, any other is on its detour:
 
 **Why it is right.** Let T(m) be the moment at which m is put into the sequence. Every member delivers by T, which is
 total order. If send(m) happened before send(m'), then T(m) < T(m'): for two messages of one sender because its detours
-are taken in sequence; through a delivery of m because m is delivered after T(m). So it is causal, hence FIFO.
+are taken in sequence; through a delivery of m because m is delivered after T(m). So the order is causal, hence FIFO.
 """
 
 from collections.abc import Iterator, Mapping

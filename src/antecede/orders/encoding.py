@@ -143,7 +143,8 @@ class RecordedReader(Reader):
 
     A stamp was compared with the state when its packet arrived. If the packet was held, it is in the log behind packets
     that arrived later and were delivered first, so at a recovery the state has moved on. A stamp from a lying member
-    may contradict this state. It is accepted as it was accepted then: otherwise the log could not be replayed.
+    may contradict this state. It is accepted now, because it was accepted then: otherwise the log could not be
+    replayed.
     """
 
     __slots__ = ()

@@ -26,8 +26,8 @@ so q had taken m' before all this: a contradiction.
 **Why nothing waits for ever.** The smallest message that is not yet released becomes the smallest in its sender's queue
 once the releases of all smaller ones have arrived there; its acks need only the delivery of packets.
 
-Delivery is by (time, sender) everywhere: total order. If send(m) happened before send(m'), its time is smaller, because
-taking m moves the clock beyond it: causal order, hence FIFO.
+Delivery is by (time, sender) everywhere: total order. If send(m) happened before send(m'), the time of m is smaller,
+because taking m moves the clock beyond that time: causal order, hence FIFO.
 
 A copy that was accepted has been acknowledged, so it is in the durable state while it waits.
 """

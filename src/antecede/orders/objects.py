@@ -4,7 +4,7 @@ A message is sent and received by *operation instances*; its :class:`~antecede.m
 **significantly precedes** m2 (m1 → m2, §3.2) iff one object sends or receives m1 before it sends m2, in one instance or
 in instances of conflicting operations; and so on along chains. Delivery at a common destination (§3.3, SO):
 
-1. m1 → m2, and both go to one instance, or they go to conflicting ones and m2 is a request: m1 first.
+1. If m1 → m2, and both go to one instance, or they go to conflicting ones and m2 is a request: m1 comes first.
 2. Requests of conflicting operations, both to several objects: in one order everywhere.
 
 As printed (1) holds for "m1 or m2 is a request". A response m2 would then wait behind a request m1 that cannot be

@@ -8,8 +8,8 @@ Three observations make it small:
   whichever is shorter.
 
 Layout: own timestamp; bit map of senders with an entry; bit map of those with more than an empty newest entry; the
-distances; then for each of the latter the number of entries and, newest first, the age step and the destinations;
-at last the constraints: their number and, ascending, sender step and age.
+distances; then for each sender in the second bit map the number of entries and, newest first, the age step and the
+destinations; at last the constraints: their number and, ascending, sender step and age.
 """
 
 from functools import lru_cache

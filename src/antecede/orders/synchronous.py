@@ -13,8 +13,8 @@ deliveries are its events), a computation is synchronous iff ⇒ is acyclic. The
 **Why it is synchronous.** Let T(m) be the moment of m's send event. At T(m) all processes of m are locked for m, and a
 destination stays locked until it delivers m. While a process is locked for m, it has no event of any other message,
 because both a send and a delivery need its lock. So the periods in which a process is locked for different messages are
-disjoint, each contains T(m), and all events of m at that process fall into it. If an event of m precedes one of m' in a
-process, its period for m precedes that for m', so T(m) < T(m'). Hence ⇒ is contained in the order of T, and acyclic.
+disjoint, and the period for m contains T(m) and all events of m at that process. If an event of m precedes one of m' in
+a process, its period for m precedes that for m', so T(m) < T(m'). Hence ⇒ is contained in the order of T, and acyclic.
 
 It follows that every process delivers by T, which is total order; and that send(m) happened before send(m') implies
 T(m) < T(m'), which makes deliveries causal, hence FIFO.

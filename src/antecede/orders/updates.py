@@ -6,8 +6,8 @@ for j and that we did not learn from j.
 
 The printed appendix must be corrected or made precise in four places, each shown by a test:
 
-* the set is computed against the *old* ``Node[j].state``, which is overwritten afterwards (printed the other way
-  round, no entry is ever newer and every stamp is empty);
+* the set of entries is computed against the *old* ``Node[j].state``, which is overwritten afterwards (in the printed
+  sequence no entry is ever newer, and every stamp is empty);
 * ``State`` starts at 1 and ``Node`` at 0 (from 0 and 0 the first events are never newer);
 * the stamp carries the sequence number, and a message is deliverable when it is the next on its link and
   v ≤ delivered[k] for every other entry (k, me, v). Deltas refer to the previous stamp on the link, so on any link,

@@ -7,7 +7,7 @@ never come. So any message that is not a broadcast (to all others, with or witho
 sent.
 
 If a sender is not among its own destinations, its broadcast counts as delivered there at once. If it is, its copy may
-still be in transit: ``due`` lists those numbers, and messages that depend on one of them wait for it.
+still be in transit: ``due`` lists the numbers of such broadcasts, and messages that depend on one of them wait for it.
 """
 
 from typing import Any, ClassVar
