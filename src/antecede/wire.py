@@ -170,7 +170,8 @@ class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):
 
 
 class Refused(Part, frozen=True, array_like=True, gc=False, tag=8):
-    """A publish was refused, and all after it. The client gives these new numbers, starting with this one."""
+    """A publish was refused, and all after it. The client gives the later ones new numbers, starting with this
+    number."""
 
     number: int
     count: int

@@ -14,7 +14,9 @@ def register(app: typer.Typer) -> None:
         data: str | None = typer.Option(None, metavar="DIR", help="The data directory; created if it does not exist."),
         host: str | None = typer.Option(None, help="The address to listen on, instead of the one in the topology."),
         audit: str | None = typer.Option(
-            None, metavar="FILE", help="The audit log (with access.toml). Default: audit.jsonl in the data directory."
+            None,
+            metavar="FILE",
+            help="The audit log, written only with an access file. Default: audit.jsonl in the data directory.",
         ),
         metrics: str | None = typer.Option(
             None,

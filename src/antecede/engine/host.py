@@ -114,8 +114,8 @@ class Host:
         self._timed = (clock, durations)
 
     def share_time(self, clock: Callable[[], float], seconds: float) -> None:
-        """From now on, end a batch of plain handlers after this time: other agents have their turn, and the rest of the
-        batch is handed out again."""
+        """From now on, end a batch of plain handlers after this time, so that other agents have their turn; the rest of
+        the batch is handed out again."""
         self._shared = (clock, seconds)
 
     def time_run(self, marks: list[float]) -> None:

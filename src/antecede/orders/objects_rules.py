@@ -62,12 +62,12 @@ class Rules:
         self.members = members
 
     def lasts(self, label: Label) -> bool:
-        """Return whether the event number of such a message can ever enter another's vector."""
+        """Return whether the event number of a message with this label can ever enter another's vector."""
         sender, receiver = (label.by_instance, label.by_operation), (label.instance, label.operation)
         return any(instance or self.relation.matters(operation) for instance, operation in (sender, receiver))
 
     def agreed(self, label: Label, to: int) -> bool:
-        """Return whether all destinations must agree on the place of such a message (rule 2)."""
+        """Return whether all destinations must agree on the place of a message with this label (rule 2)."""
         return label.type == REQUEST and to & (to - 1) != 0 and self.relation.matters(label.operation)
 
     def needed(self, waiting: Waiting) -> list[tuple[int, int]]:
@@ -79,7 +79,7 @@ class Rules:
         return [] if self.free(label) else list(waiting.times.items())
 
     def free(self, label: Label) -> bool:
-        """Return whether it is certain that nothing must come before such a message."""
+        """Return whether it is certain that nothing must come before a message with this label."""
         if label.type == REQUEST:
             return not self.relation.matters(label.operation) and label.instance != PLAIN.instance
         return label.type == COMMIT or (label.type == RESPONSE and not label.several)

@@ -45,8 +45,8 @@ def _fresh(epochs: list[Epoch], indices: dict[str, int]) -> dict[str, int]:
 def learned_epochs(
     epochs: list[Epoch], file: TopologyFile, change: int, history: list[Known], indices: dict[str, int]
 ) -> list[Epoch]:
-    """Return the epochs after changes that this server has learned late. To its processes all of them began now. Of the
-    topologies between, only the guarantee is known here; other servers list the rest."""
+    """Return the epochs after changes that this server has learned late. For its processes all of these epochs begin
+    now. Of the topologies between, only the guarantee is known here; other servers list the rest."""
     before = epochs[-1].change if epochs else 0
     clock_ms = next((one.clock_ms for one in history if one.change == change), 0)
     for one in history:

@@ -189,8 +189,8 @@ class Formatted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
 
 
 class Resumed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=16):
-    """The server has started again. Letters of its last steps may have been handled before the steps were durable, and
-    may have been lost with them: from here on letters get numbers that none of those had."""
+    """The server has started again. Its last steps may be lost, although their letters were handled before the steps
+    were durable: from here on letters get numbers that none of those letters had."""
 
     def numbers_after(self, last: int) -> int:
         """Return the number before that of the next letter; ``last``: the number of the last letter in the log."""

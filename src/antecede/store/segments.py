@@ -188,7 +188,7 @@ class Segments:
             self.files.close(file)
 
     def began(self, record: int) -> None:
-        """Record that the current segment has a durable group, the first of which begins with this record."""
+        """Record that the current segment has a durable group, and that its first group begins with this record."""
         if self.current not in self._starts:
             with self._lock:
                 self._starts[self.current] = record

@@ -64,7 +64,7 @@ def draft_snapshot(files: Files, directory: str, seal: int, upto: int, state: by
 
 
 def draft_path(directory: str, upto: int, mark: str) -> str:
-    """Return the temporary name of such a snapshot. One that is left over is removed at the next start."""
+    """Return the temporary name of a snapshot. A draft that is left over is removed at the next start."""
     return f"{directory}/{snapshot_name(upto)}.{mark}{TEMPORARY}"
 
 

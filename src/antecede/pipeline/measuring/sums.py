@@ -54,7 +54,7 @@ def _starts(*keys: Longs) -> Longs:
 
 
 def exact_sum(values: Longs) -> int:
-    """Return the sum, also if it is larger than 64 bits."""
+    """Return the sum, even if it does not fit into 64 bits."""
     return sum(_sums(values, np.array([0, len(values)]))) if len(values) else 0
 
 

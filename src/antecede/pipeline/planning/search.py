@@ -173,7 +173,8 @@ def _guesses(problem: Problem) -> list[Candidate]:
 
 
 def _by_neighbours(problem: Problem) -> list[int]:
-    """Return the servers in a sequence in which close ones share most traffic: each time the nearest of the rest."""
+    """Return the servers in a sequence in which close ones share most traffic: the next one is always the nearest of
+    those left."""
     left = dict.fromkeys(np.argsort(-problem.asked.degree, kind="stable").tolist())
     order: list[int] = []
     while left:

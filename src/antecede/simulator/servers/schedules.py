@@ -291,8 +291,8 @@ def _probe(world: ServerWorld, dice: Dice) -> Callable[[], int]:
 
 
 def dead_letters(world: ServerWorld, logs: Logs) -> list[str]:
-    """Check that riddles and poison are dead, and nothing else. A replayed one is dead again, and the first is no
-    longer counted; one that an operator took off the list is not kept."""
+    """Check that riddles and poison are dead, and nothing else. A replayed letter is dead again, and its first death is
+    no longer counted; a letter that an operator took off the list is not kept."""
     # A letter may be handed out by a step that is lost in a crash; then it was never sent.
     sent = {row.message for row in logs.rows if row.kind == SEND}
     gone = expired(logs)
