@@ -44,7 +44,7 @@ class Intruded(Faults, frozen=True, kw_only=True):
 
 
 def intruded(faults: Faults, intruders: int) -> Intruded:
-    """Return the same faults with intruders. Old wire versions have no identities."""
+    """Return the same faults with intruders, and without old wire versions, which have no identities."""
     return Intruded(**{**msgspec.structs.asdict(faults), "old_versions": 0.0}, intruders=intruders)
 
 
