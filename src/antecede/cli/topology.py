@@ -78,7 +78,7 @@ def register(app: typer.Typer) -> None:
     @group.command("forget")
     def forget(
         file: str = typer.Argument(..., metavar="FILE", help="The topology file of running servers."),
-        domain: str = typer.Argument(..., help="The domain in which a server has lost its data."),
+        domain: str = typer.Argument(..., metavar="DOMAIN", help="The domain in which a server has lost its data."),
         keys: Keys = KEYS,
     ) -> None:
         """Reset a domain after one of its servers has lost its data, and accept the loss.
@@ -102,7 +102,7 @@ def register(app: typer.Typer) -> None:
 
     @group.command("make")
     def make(
-        shape: str = typer.Argument(..., help="bus, daisy, tree, star or flat."),
+        shape: str = typer.Argument(..., metavar="SHAPE", help="bus, daisy, tree, star or flat."),
         servers: int = typer.Option(..., help="Number of servers."),
         size: int | None = typer.Option(
             None,

@@ -40,8 +40,8 @@ def register(app: typer.Typer) -> None:
 
         The line "ready" comes when all servers are started and connected. If a server cannot start or fails, all are
         stopped, and the last line names the cause. Without --data all data is lost when the servers stop. With
-        access.toml, SIGHUP makes all servers read it again; without it they ignore SIGHUP. Exit code 0 if all stopped
-        gracefully.
+        access.toml, SIGHUP makes all servers read it again; without access.toml they ignore SIGHUP. If the terminal is
+        closed, all servers stop. Exit code 0 if all stopped gracefully.
         """
         from antecede.cli.amounts import check_serving
         from antecede.cli.live import check_folder, check_identities
