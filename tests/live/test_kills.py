@@ -13,10 +13,7 @@ from antecede.trials.rounds import Kills, Outcome, Round
 
 
 def _run(kind: type[Round], folder: Path, seed: int, count: int, counted: str) -> Outcome:
-    async def main() -> Outcome:
-        return await kind(folder, seed).run(count, counted)
-
-    outcome = asyncio.run(main())
+    outcome = asyncio.run(kind(folder, seed).run(count, counted))
     assert not outcome.found, outcome
     assert outcome.faults[counted] >= count
     assert outcome.figures.deliveries > 30 * count, "the load has become harmless"
@@ -32,14 +29,10 @@ def test_ten_power_cuts(tmp_path: Path) -> None:
 
 
 def test_three_kills_under_calls_of_objects(tmp_path: Path) -> None:
-    async def main() -> ObjectKills:
-        trial = ObjectKills(tmp_path / "round", 3, 8)
-        # The trial must find a call that was answered and is lost, and nothing else.
-        trial._expected["table"].add("a lost call")
-        await trial.run(3)
-        return trial
-
-    result = asyncio.run(main()).result
-    assert result.found == ["a lost call was answered, and is not in table"]
-    assert result.kills == 3
-    assert result.answered > 30, "the load has become harmless"
+    trial = ObjectKills(tmp_path / "round", 3, 8)
+    # The trial must find a call that was answered and is lost, and nothing else.
+    trial.load.expected["table"].add("a lost call")
+    outcome = asyncio.run(trial.run(3, "kills"))
+    assert outcome.found == ["a lost call was answered, and is not in table"]
+    assert outcome.faults == {"kills": 3}
+    assert trial.load.answered > 30, "the load has become harmless"

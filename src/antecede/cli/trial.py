@@ -21,7 +21,7 @@ from antecede.cli.progress import line
 if TYPE_CHECKING:
     from antecede.trials.overload import Result as OverloadResult
     from antecede.trials.report import Report
-    from antecede.trials.rounds import Outcome, Round
+    from antecede.trials.rounds import Round
 
 _topology = typer.Option(None, metavar="FILE", help="A topology. Default: five servers.")
 _folder = typer.Option(None, metavar="DIR", help="Where the servers keep their data.")
@@ -143,15 +143,15 @@ def register(app: typer.Typer) -> None:
         """
         import asyncio
 
-        import msgspec
-
         from antecede.trials.objects import ObjectKills
 
         place = Path(folder or tempfile.mkdtemp(prefix="antecede-trial-")) / f"objects-{seed}"
-        result = asyncio.run(ObjectKills(place, seed, callers, nice).run(kills))
-        counts = f"{result.kills:,} kills, {result.answered:,} calls answered, {result.late:,} late"
-        document = {"trial": "objects", **msgspec.to_builtins(result)}
-        return _conclude(document, f"{counts}, {result.deliveries:,} deliveries; ", as_json)
+        trial = ObjectKills(place, seed, callers, nice)
+        outcome = asyncio.run(trial.run(kills, "kills"))
+        counts = {"kills": trial.faults["kills"], "answered": trial.load.answered, "late": trial.load.late}
+        document = {"trial": "objects", **counts, "deliveries": outcome.figures.deliveries, "found": outcome.found}
+        said = "{kills:,} kills, {answered:,} calls answered, {late:,} late, {deliveries:,} deliveries; "
+        return _conclude(document, said.format(**document), as_json)
 
     @group.command("frames")
     def frames(
@@ -283,9 +283,10 @@ def _part(play: Callable[[int], Any], figures: Sequence[str], seeds: range) -> t
 def _on(kind: "type[Round]", topology: str | None, options: _Rounds) -> "Callable[[Path, int], Round]":
     """Return a function that makes a round of this kind, in a folder and from a seed."""
     from antecede.cli.organisation import usable_topology
+    from antecede.walks.processes import walking
 
     file = None if topology is None else usable_topology(topology)
-    return lambda place, seed: kind(place, seed, file, options.nice)
+    return lambda place, seed: kind(place, seed, None if file is None else walking(file), options.nice)
 
 
 def _play(
@@ -305,15 +306,12 @@ def _play(
 
     from antecede.trials.report import Report
 
-    async def played(seed: int, count: int) -> "Outcome":
-        return await make(place / f"{kind}-{seed}", seed).run(count, counted)
-
     kept = Report(options.report, kind)
     place = Path(options.folder or tempfile.mkdtemp(prefix="antecede-trial-"))
     while (done := kept.total(counted)) < target and not kept.found:
         line(f"{done} of {target} {counted}")
         seed = kept.next_seed(options.seed)
-        outcome = asyncio.run(played(seed, min(most, target - done)))
+        outcome = asyncio.run(make(place / f"{kind}-{seed}", seed).run(min(most, target - done), counted))
         kept.add({"seed": seed, **outcome.faults, **msgspec.structs.asdict(outcome.figures)})
     shown = figures or [figure for figure in _figures if kept.total(figure) or figure in _zeros]
     return _conclude_campaign(kept, options.as_json, shown)

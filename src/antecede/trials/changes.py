@@ -83,10 +83,6 @@ class Changes(Round):
         super().__init__(folder, seed, self.journey.flat, nice)
         self.load = Load(self.topology, together=_together)
 
-    def make_topology(self, topology: TopologyFile | None) -> TopologyFile:
-        assert topology is not None
-        return topology
-
     async def disturb(self, faults: int, counted: str) -> None:
         for number in range(faults):
             if not self.found:

@@ -8,28 +8,26 @@ and the trace must be in significant order.
 """
 
 import asyncio
-import shutil
 from collections import Counter
 from collections.abc import Generator
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import msgspec
-
-from antecede.errors import AntecedeError, CallTimeoutError, OverloadError
+from antecede.errors import CallTimeoutError, OverloadError
 from antecede.live.application import plan_of
 from antecede.live.client.line import connect
 from antecede.objects.hosting import ReplicatedObject
 from antecede.objects.model import Call, operation
-from antecede.recording.gathering import gathered
 from antecede.server import AgentServer
 from antecede.server.recovery import recover
 from antecede.store import open_store
 from antecede.topology import Address, TopologyFile
 from antecede.topology.file import DomainEntry, ObjectHome
-from antecede.trace import verify
-from antecede.walks.processes import Processes, free_ports
+from antecede.trials.rounds import Round
+from antecede.walks.load import Figures, Load
+from antecede.walks.processes import free_ports
 
 _servers: Final = ("s1", "s2", "s3")
 _homes: Final = {"table": ("s1", "s2", "s3"), "other": ("s2", "s3")}
@@ -69,82 +67,36 @@ class Table(ReplicatedObject):
         yield Call(to, "add", (name,))
 
 
-class Result(msgspec.Struct):
-    """The counts and errors of a trial."""
+class Calls(Load):
+    """Clients that call the tables, and the names that must be there."""
 
-    kills: int = 0
-    answered: int = 0
-    late: int = 0
-    deliveries: int = 0
-    found: list[str] = []
-
-
-class ObjectKills:
-    """One trial: servers, callers and kills from one seed."""
-
-    def __init__(self, folder: Path, seed: int, callers: int, nice: int = 0) -> None:
-        self._folder = folder
-        self._random = Random(seed)
-        self._topology = _topology()
-        self._processes = Processes(folder, self._topology, nice=nice)
+    def __init__(self, topology: TopologyFile, callers: int, seed: int) -> None:
+        super().__init__(topology)
+        self.answered = 0
+        self.late = 0
         self._callers = callers
-        self._enough = False
-        self.result = Result()
+        self._seed = seed
         self._calls: Counter[str] = Counter()
-        self._expected: dict[str, set[str]] = {name: set() for name in _homes}
+        self.expected: dict[str, set[str]] = {name: set() for name in _homes}
         """For each table the names that must be there."""
-        self._possible: set[str] = set()
+        self.possible: set[str] = set()
         """The names of calls that may have taken place."""
 
-    async def run(self, kills: int) -> Result:
-        """Kill servers that many times, then let all calls end, and judge the data."""
-        result = self.result
-        try:
-            await self._processes.up(*_servers)
-            calling = [asyncio.create_task(self._call(number)) for number in range(self._callers)]
-            while result.kills < kills and not any(task.done() for task in calling):
-                await self._kill(min(1 + (self._random.random() < 0.2), kills - result.kills))
-            self._enough = True
-            await self._all_up()
-            for ended in await asyncio.gather(*calling, return_exceptions=True):
-                if isinstance(ended, BaseException):
-                    result.found.append(f"a caller failed: {type(ended).__name__}: {ended}")
-            for server in _servers:
-                self._processes.stop(server)
-            await asyncio.to_thread(self._judge)
-        except AntecedeError as error:
-            result.found.append(str(error))
-        finally:
-            self._processes.close()
-        if not result.found:
-            shutil.rmtree(self._folder)
-        return result
+    async def begin(self) -> None:
+        """Do nothing: each client connects when it begins to call."""
 
-    async def _kill(self, count: int) -> None:
-        await asyncio.sleep(self._random.random() * _between_seconds)
-        victims = self._random.sample(_servers, count)
-        for victim in victims:
-            if victim in self._processes.ended():
-                self.result.found.append(f"{victim} ended by itself: {self._processes.log(victim)[-1_000:]}")
-            self._processes.kill(victim)
-            self.result.kills += 1
-        await asyncio.sleep(self._random.random() * _down_seconds)
-        for victim in victims:
-            self._processes.start(victim)
-        if self._random.random() < 0.7:
-            # Otherwise the next one is killed while these recover.
-            await self._all_up()
+    async def travel(self, enough: asyncio.Event, pause: float) -> None:
+        """Call until ``enough`` is set, and all calls have ended."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._callers):
+                group.create_task(self._call(number, enough))
 
-    async def _all_up(self) -> None:
-        for server in _servers:
-            await asyncio.to_thread(self._processes.wait, server)
-
-    async def _call(self, number: int) -> None:
+    async def _call(self, number: int, enough: asyncio.Event) -> None:
         """Call until it is enough, at one server."""
-        random = Random(f"{number} {self._random.random()}")
+        random = Random(f"{number} {self._seed}")
         address = str(self._topology.servers[_servers[number % 3]])
         async with connect(address, name=f"caller{number}") as bus:
-            while not self._enough:
+            while not enough.is_set():
                 kind = random.choice(_kinds)
                 one, other = random.sample(sorted(_homes), 2)
                 self._calls[kind] += 1
@@ -153,44 +105,67 @@ class ObjectKills:
                 try:
                     await getattr(remote, kind)(name, *((other,) if kind == "move" else ()))
                 except (CallTimeoutError, OverloadError):
-                    self.result.late += 1
-                    self._possible.add(name)
+                    self.late += 1
+                    self.possible.add(name)
                 else:
-                    self.result.answered += 1
+                    self.answered += 1
                     for table in (one, other) if kind == "move" else (one,):
-                        self._expected[table].add(name)
+                        self.expected[table].add(name)
 
-    def _judge(self) -> None:
-        found = self.result.found
+    async def settle(self, seconds: float) -> list[str]:
+        """Wait until the servers are idle."""
+        return await self.idle(seconds)
+
+
+class ObjectKills(Round):
+    """A round of kills under calls of objects."""
+
+    settle_seconds = 120.0
+    orders = ("significant",)
+    load: Calls
+
+    def __init__(self, folder: Path, seed: int, callers: int, nice: int = 0) -> None:
+        super().__init__(folder, seed, _topology(), nice)
+        self.load = Calls(self.topology, callers, seed)
+
+    async def strike(self, victim: str) -> None:
+        if self.random.random() < 0.7:
+            # Otherwise it is killed while others are down or recover, and few calls are answered.
+            self.come_back(inf)
+            await self.all_up()
+            await asyncio.sleep(self.random.random() * _between_seconds)
+        await self.end(victim)
+
+    async def judged(self) -> Figures:
+        """Check the trace, and then the replicas."""
+        figures = await super().judged()
+        figures.found += await asyncio.to_thread(self._replicas)
+        return figures
+
+    def _replicas(self) -> list[str]:
+        found: list[str] = []
         states: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in _homes}
         for server in _servers:
-            if "Traceback" in self._processes.log(server):
-                found.append(f"{server} has a traceback in its log")
             for name, state in self._states(server).items():
                 states[name][server] = state
         for name, replicas in states.items():
             first = next(iter(replicas.values()))
             found += [f"{name} at {server} differs" for server, state in replicas.items() if state != first]
-            entered = first["names"]
+            entered, expected = first["names"], self.load.expected[name]
             found += [f"{entry}: {count} times in {name}" for entry, count in entered.items() if count != 1]
-            found += [f"{entry} was answered, and is not in {name}" for entry in self._expected[name] - entered.keys()]
-            unknown = entered.keys() - self._expected[name] - self._possible
+            found += [f"{entry} was answered, and is not in {name}" for entry in expected - entered.keys()]
+            unknown = entered.keys() - expected - self.load.possible
             found += [f"{entry} was not called, and is in {name}" for entry in unknown]
-        with gathered([self._processes.directory(server) for server in _servers]) as paths:
-            report = verify(paths, ("significant",))
-        self.result.deliveries = report["deliveries"]
-        wrong = {"late": report["orders"]["significant"]["late"], "set aside": report["quarantined"]}
-        wrong["undelivered"] = report["undelivered"]
-        found += [f"in the trace: {what} {count}" for what, count in wrong.items() if count]
+        return found
 
     def _states(self, server: str) -> dict[str, dict[str, Any]]:
         """Return the states of the replicas of a server, from its data directory."""
-        store = open_store(self._processes.directory(server))
+        store = open_store(self.processes.directory(server))
         try:
-            machine = AgentServer(server, plan_of(self._topology), store.incarnation)
+            machine = AgentServer(server, plan_of(self.topology), store.incarnation)
             log = store.recovered
             snapshot = None if log.snapshot is None else log.snapshot.data()
-            recover(machine, snapshot, (record for _, record in log.records()), self._topology.epoch, 0.0)
+            recover(machine, snapshot, (record for _, record in log.records()), self.topology.epoch, 0.0)
             site = machine.calls.site
             assert site is not None
             return {name: site.state_of(name) for name, servers in _homes.items() if server in servers}
@@ -208,4 +183,3 @@ def _topology() -> TopologyFile:
 _kinds: Final = ("add", "add", "jot", "tell", "put", "move")
 _call_seconds: Final = 60.0
 _between_seconds: Final = 1.0
-_down_seconds: Final = 0.3

@@ -56,21 +56,20 @@ class Round:
     """How long each client waits before it starts more walks."""
     entry = "antecede"
     """The command that runs a server."""
+    orders: tuple[str, ...] = ("fifo", "causal")
+    """The orders that the trace must keep."""
 
     def __init__(self, folder: Path, seed: int, topology: TopologyFile | None = None, nice: int = 0) -> None:
+        """``topology``: its agents must be those that the load needs. Default: five servers with walkers."""
         self.seed = seed
         self.random = Random(seed)
-        self.topology = self.make_topology(topology)
+        self.topology = walking(parse_topology(SMALL)) if topology is None else topology
         self.faults: Counter[str] = Counter()
         self.found: list[str] = []
         self.processes = self.make_processes(folder, nice)
         self.load = Load(self.topology)
         self._folder = folder
         self._gone: list[tuple[float, str]] = []
-
-    def make_topology(self, topology: TopologyFile | None) -> TopologyFile:
-        """The topology, with walkers as agents."""
-        return walking(topology or parse_topology(SMALL))
 
     def make_processes(self, folder: Path, nice: int) -> Processes:
         """The servers."""
@@ -172,7 +171,7 @@ class Round:
                 self.processes.kill(server)
             elif self.processes.stop(server) != 0 and not self.found:
                 self.found.append(f"{server} did not stop gracefully: {self.processes.log(server)[-500:]}")
-        figures = judge_directories([self.processes.directory(server) for server in self.recorded])
+        figures = judge_directories([self.processes.directory(server) for server in self.recorded], self.orders)
         for server in self.recorded:
             if "Traceback" in self.processes.log(server):
                 figures.found.append(f"{server} has a traceback in its log")

@@ -224,11 +224,11 @@ class Load:
         return ""
 
 
-def judge_directories(directories: list[str]) -> Figures:
+def judge_directories(directories: list[str], orders: tuple[str, ...] = ("fifo", "causal")) -> Figures:
     """Verify the servers' directories; return the counts and the errors."""
     try:
         with gathered(directories) as paths:
-            report = verify(paths)
+            report = verify(paths, orders)
     except AntecedeError as error:
         return Figures(found=[f"the trace cannot be read: {error}"])
     figures = Figures(
