@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 from threading import RLock
+from typing import NoReturn
 
 import msgspec
 
@@ -50,8 +51,8 @@ class TroubledFiles(Files):
             if path.endswith(TEMPORARY):
                 # The process that builds snapshots wrote it, and synced it.
                 self._note("create", path, file)
-                self._note("write", file, os.pread(file, self.size(file), 0), 0)
-                self._note("sync", file)
+                self._note("write", file, [os.pread(file, self.size(file), 0)], 0)
+                self._note("fdatasync", file)
             else:
                 self._note("open", path, file)
             return file
@@ -63,16 +64,13 @@ class TroubledFiles(Files):
 
     def write(self, file: int, buffers: Sequence[bytes], offset: int) -> None:
         with self._lock:
-            data = b"".join(buffers)
-            if self._troubled("full") and offset + len(data) > self.size(file):
-                raise OSError(errno.ENOSPC, "no space on the disk of this trial")
-            self._note("write", file, data, offset)
-            super().write(file, [data], offset)
+            self._need(file, offset + sum(map(len, buffers)))
+            self._note("write", file, buffers, offset)
+            super().write(file, buffers, offset)
 
     def allocate(self, file: int, size: int) -> None:
         with self._lock:
-            if self._troubled("full") and size > self.size(file):
-                raise OSError(errno.ENOSPC, "no space on the disk of this trial")
+            self._need(file, size)
             self._note("allocate", file, size)
             super().allocate(file, size)
 
@@ -85,8 +83,8 @@ class TroubledFiles(Files):
         with self._lock:
             if self._troubled("broken"):
                 self._note("fail", file)
-                raise OSError(errno.EIO, "the disk of this trial fails")
-            self._note("sync", file)
+                _fail()
+            self._note("fdatasync", file)
 
     def fsync(self, file: int) -> None:
         self.fdatasync(file)
@@ -104,6 +102,11 @@ class TroubledFiles(Files):
         with self._lock:
             super().unlink(path)
             self._note("unlink", path)
+
+    def _need(self, file: int, size: int) -> None:
+        """Raise an error if a file shall grow to this size and the disk is full."""
+        if self._troubled("full") and size > self.size(file):
+            raise OSError(errno.ENOSPC, "no space on the disk of this trial")
 
     def _troubled(self, trouble: str) -> bool:
         try:
@@ -179,27 +182,15 @@ def play(journal: bytes, disk: SimulatedDisk) -> None:
         elif operation in ("rename", "unlink", "sync_directory"):
             getattr(disk, operation)(*given)
         elif given[0] in files:
-            _play_on_file(disk, operation, files[given[0]], given[1:])
-            if operation == "close":
-                del files[given[0]]
+            file = files.pop(given[0]) if operation == "close" else files[given[0]]
+            if operation != "fail":
+                getattr(disk, operation)(file, *given[1:])
+                continue
+            disk.script = _fail
+            with suppress(OSError):
+                disk.fdatasync(file)
+            disk.script = None
 
 
-def _play_on_file(disk: SimulatedDisk, operation: str, file: int, given: list[object]) -> None:
-    if operation == "write":
-        data, offset = given
-        assert isinstance(data, bytes)
-        assert isinstance(offset, int)
-        disk.write(file, [data], offset)
-    elif operation == "sync":
-        disk.fdatasync(file)
-    elif operation == "fail":
-
-        def broken(*_: object) -> None:
-            raise OSError(errno.EIO, "the disk of this trial fails")
-
-        disk.script = broken
-        with suppress(OSError):
-            disk.fdatasync(file)
-        disk.script = None
-    else:
-        getattr(disk, operation)(file, *given)
+def _fail(*_: object) -> NoReturn:
+    raise OSError(errno.EIO, "the disk of this trial fails")
