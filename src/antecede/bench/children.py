@@ -28,9 +28,11 @@ class SideError(AntecedeError):
 class Child:
     """A process that is ended when the block is left."""
 
-    def __init__(self, command: list[str], *, silent: bool = False, source: str | None = None) -> None:
+    def __init__(
+        self, command: list[str], *, silent: bool = False, source: str | None = None, seconds: float = 10.0
+    ) -> None:
         """``silent``: a server that writes nothing to us, and must be terminated. ``source``: the directory from which
-        it imports the package, if it is not ours."""
+        it imports the package, if it is not ours. ``seconds``: how long its end may take."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed on leaving the block)
         out = subprocess.DEVNULL if silent else subprocess.PIPE
         self._process = subprocess.Popen(
@@ -43,6 +45,7 @@ class Child:
             env=None if source is None else {**os.environ, "PYTHONPATH": source},
         )
         self._silent = silent
+        self._seconds = seconds
         self._heard = b""
         self._command = command
 
@@ -60,7 +63,7 @@ class Child:
         if self._silent:
             process.terminate()
         try:
-            process.wait(_part_seconds)
+            process.wait(self._seconds)
         except subprocess.TimeoutExpired:
             process.terminate()
             try:
@@ -85,7 +88,7 @@ class Child:
                     raise SideError(f"{self._name} wrote nothing for {seconds:.0f} s")
                 more = out.read(65_536)
                 if not more:
-                    raise SideError(f"{self._name} ended: {self._last_words()}")
+                    raise SideError(f"{self._name} ended: {self.last_words()}")
                 line += more
         line, _, self._heard = line.partition(b"\n")
         said: dict[str, Any] = json.loads(line)
@@ -96,9 +99,14 @@ class Child:
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
 
-    def _last_words(self) -> str:
-        self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+    def errors(self) -> str:
+        """Return what it has written to standard error so far. Our reads do not move the place at which it writes."""
+        file = self._errors.fileno()
+        return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
+
+    def last_words(self) -> str:
+        """Return the last line of its errors."""
+        lines = self.errors().strip().splitlines()
         return lines[-1] if lines else "without output"
 
     @property
@@ -219,5 +227,4 @@ def figures(seconds: list[float]) -> dict[str, float]:
     }
 
 
-_part_seconds = 10.0
 _end_seconds = 5.0

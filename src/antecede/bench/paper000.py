@@ -16,20 +16,17 @@ for both organisations, by least squares.
 
 import asyncio
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from queue import Empty, Queue
 from statistics import correlation, fmean, linear_regression, median
 from tempfile import TemporaryDirectory
-from threading import Thread
-from time import monotonic
-from typing import Any, Self
+from time import monotonic, sleep
+from typing import Any
 
 import msgspec
 
-from antecede.bench.children import SideError, cpu_seconds, proportional_bytes
+from antecede.bench.children import Child, SideError, cpu_seconds, proportional_bytes
 from antecede.bench.interpreter import interpreter
 from antecede.bench.paper000_agents import Begin, Measured
 from antecede.live.client.line import connect
@@ -135,62 +132,25 @@ async def _rounds(address: str, to: list[str], count: int) -> list[float]:
             raise SideError(f"{count} rounds to {len(to)} agents took more than {_rounds_seconds:.0f} s") from None
 
 
-class _Up:
+class _Up(Child):
     """All servers, started by ``antecede up``."""
 
     def __init__(self, topology: str, data: str, durability: str) -> None:
         command = [sys.executable, "-m", "antecede", "up", topology, "--data", data, "--durability", durability]
         self.started = monotonic()
-        self._process = subprocess.Popen(
-            [*command, "--log", "json"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        self._lines: Queue[bytes] = Queue()
-        Thread(target=self._read, daemon=True).start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(_stop_seconds)
-        except subprocess.TimeoutExpired:
-            # The servers end with it, because their standard input ends.
-            self._process.kill()
-            self._process.wait()
-
-    def _read(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            if b'"ready"' in line or b'"error"' in line or line[:1] != b"{":
-                self._lines.put(line)
-        self._lines.put(b"")
+        super().__init__(command, silent=True, seconds=_stop_seconds)
 
     def await_ready(self, seconds: float) -> None:
         """Wait until all servers are started and connected."""
-        last = ""
-        while True:
-            try:
-                line = self._lines.get(timeout=max(0.0, self.started + seconds - monotonic()))
-            except Empty:
-                raise SideError(f"the servers were not connected after {seconds:.0f} s") from None
-            if not line:
-                raise SideError(f"antecede up ended: {last or 'without a reason'}")
-            if line[:1] != b"{":
-                last = line.decode(errors="replace").strip().removeprefix("antecede: ")
-                continue
-            event = msgspec.json.decode(line)
-            if event.get("event") == "ready":
-                return
-            last = str(event.get("text") or event.get("reason") or event.get("event"))
+        while "\nantecede: ready: " not in self.errors():
+            if self._process.poll() is not None:
+                raise SideError(f"antecede up ended: {self.last_words().removeprefix('antecede: ')}")
+            if monotonic() > self.started + seconds:
+                raise SideError(f"the servers were not connected after {seconds:.0f} s")
+            sleep(_look_seconds)
 
     def _pids(self) -> list[int]:
-        pid = self._process.pid
-        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [int(one) for one in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
 
     def cpu_seconds(self) -> float:
         """Return the CPU time of all servers so far."""
@@ -259,3 +219,4 @@ def table(report: dict[str, Any]) -> str:
 _agents = "antecede.bench.paper000_agents"
 _rounds_seconds = 900.0
 _stop_seconds = 120.0
+_look_seconds = 0.05
