@@ -14,6 +14,7 @@ import msgspec
 from antecede import limits
 from antecede.bench import nats_broker, redis_streams
 from antecede.bench.children import Child, SideError, await_listener, party, program, resident_bytes
+from antecede.bench.ours import topology_text
 from antecede.walks.processes import free_ports
 
 CLIENTS = "durable-clients"
@@ -66,8 +67,6 @@ class Ours(msgspec.Struct, frozen=True):
     def __call__(self, messages: int, place: str, source: str | None = None, keys: Path | None = None) -> Sample:
         """Measure once. With a ``source`` both processes run the package in that directory, and the CPU time of each
         is among the figures. ``keys``: the folder of an access file and credentials, if the client has permissions."""
-        from antecede.bench.ours import topology_text
-
         topology = topology_text(free_ports(2))
         here: dict[str, Any] = {"data": f"{place}/s1"} if self.disk and self.embedded else {}
         there: dict[str, Any] = {"data": f"{place}/s2"} if self.disk else {}
@@ -91,8 +90,6 @@ class Ours(msgspec.Struct, frozen=True):
 def _clients(messages: int, place: str) -> Sample:
     """A client that sends to another client of one server: two sockets, as with a broker. The mailbox has no quota, but
     the server's bound for the mailboxes of all clients limits what one run may send."""
-    from antecede.bench.ours import topology_text
-
     messages = min(messages, _clients_messages_max)
     topology = topology_text(free_ports(2)) + '\n[mailboxes]\n"taker@s2" = { letters = 0, bytes = 0 }\n'
     with ExitStack() as stack:
@@ -106,8 +103,6 @@ def _clients(messages: int, place: str) -> Sample:
 
 def _idle(messages: int, place: str) -> Sample:
     """A server as ``antecede serve`` runs it, with nothing to do."""
-    from antecede.bench.ours import topology_text
-
     ports = free_ports(2)
     file = Path(place) / "topology.toml"
     file.write_text(topology_text(ports))
@@ -119,8 +114,6 @@ def _idle(messages: int, place: str) -> Sample:
 
 def soak(messages: int, directory: str | None) -> dict[str, list[float]]:
     """The memory of both servers after each tenth of very many durable messages: it must be flat."""
-    from antecede.bench.ours import topology_text
-
     with TemporaryDirectory(prefix="antecede-bench-", dir=directory) as place:
         topology = topology_text(free_ports(2))
         with party("ours", "server", topology=topology, data=f"{place}/s2") as receiver:

@@ -20,6 +20,7 @@ import msgspec
 from antecede.bench import etcd
 from antecede.bench.children import Child, SideError, party, program
 from antecede.bench.interpreter import interpreter
+from antecede.bench.replicated import SERVERS, topology_text
 from antecede.errors import UsageError
 from antecede.walks.processes import free_ports
 
@@ -115,8 +116,6 @@ def _round(
 
 @contextmanager
 def _ours(place: str | None, state: int) -> Iterator[Caller]:
-    from antecede.bench.replicated import SERVERS, topology_text
-
     topology = topology_text(free_ports(3))
     with ExitStack() as stack:
         servers = []

@@ -1,11 +1,10 @@
 """Redis Streams through redis-py: XADD, pipelined or one at a time; a consumer that XREADs and acknowledges nothing."""
 
-import os
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any
 
 from antecede.bench import payload
-from antecede.bench.children import act, figures, program, say, settle
+from antecede.bench.children import act, figures, program, say, settle, until_told
 
 
 def server_command(port: int, data: str) -> list[str]:
@@ -43,8 +42,7 @@ async def receiver(port: int, messages: int) -> None:
             count += len(entries)
             last = entries[-1][0]
     say(at=perf_counter())
-    while os.read(0, 4096):
-        sleep(0.01)
+    await until_told()
 
 
 async def pipelined(port: int, messages: int, together: int = 500) -> None:

@@ -4,14 +4,13 @@ It is measured twice: with plain blocking calls, which are the fastest but leave
 with ``zmq.asyncio``, which a program that also awaits other things would use.
 """
 
-import os
 from time import perf_counter, sleep
 from typing import Any
 
 import msgspec
 
 from antecede.bench import payload
-from antecede.bench.children import act, say, settle
+from antecede.bench.children import act, say, settle, until_told
 
 
 class Item(msgspec.Struct):
@@ -47,8 +46,7 @@ async def receiver(messages: int, waits: bool) -> None:
         for _ in range(messages):
             _decode(receive())
     say(at=perf_counter())
-    while os.read(0, 4096):
-        sleep(0.01)
+    await until_told()
 
 
 async def pipelined(port: int, messages: int, waits: bool) -> None:
