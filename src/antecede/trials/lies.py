@@ -40,6 +40,7 @@ from antecede.live.application import plan_of
 from antecede.live.server import ServerRuntime
 from antecede.live.tcp import TcpConnection
 from antecede.server import AgentServer, FromPeer
+from antecede.server.agreement import link_hellos
 from antecede.server.inquiries import CODE
 from antecede.server.items import Published
 from antecede.server.projection import project
@@ -146,12 +147,8 @@ class Victim:
     # Valid conversations.
 
     def _hello(self, machine: AgentServer, domain: str) -> wire.ServerHello:
-        consumer = machine.channel.consumers[domain]
-        hello = consumer.links["s1"].hello()
-        link = wire.LinkHello(
-            domain, hello.source, hello.target, hello.sent, hello.accepted, consumer.generation, 1, hello.base
-        )
-        return wire.ServerHello(1, 1, self.topology.epoch, machine.name, "s1", _token, [link])
+        links = link_hellos(machine, "s1", (domain,))
+        return wire.ServerHello(1, 1, self.topology.epoch, machine.name, "s1", _token, links)
 
     def _frames(self, machine: AgentServer, count: int) -> list[Outgoing]:
         """Return the frames of a peer for some publishes of its clients."""
