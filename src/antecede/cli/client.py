@@ -50,15 +50,15 @@ def register(app: typer.Typer) -> None:
         from antecede.errors import MissingError
 
         servers = Servers(where, keys)
-        home, topics = servers.home(client), _topics(where)
+        home = servers.home(client)
         # This comes first, because it is refused if the client is connected.
         dropped = dropped_from(servers, home, "client-remove", client)["dropped"]
-        for topic in topics:
+        for topic in servers.topics:
             servers.demand(home, "client-unsubscribe", client, topic)
         with suppress(MissingError):
             # Letters may have come meanwhile.
             dropped += dropped_from(servers, home, "client-remove", client)["dropped"]
-        print(json.dumps({"client": client, "dropped": dropped, "unsubscribed": topics}, indent=2))
+        print(json.dumps({"client": client, "dropped": dropped, "unsubscribed": servers.topics}, indent=2))
 
     @group.command("unsubscribe")
     def unsubscribe(
@@ -74,14 +74,6 @@ def register(app: typer.Typer) -> None:
         for topic in topics:
             servers.demand(servers.home(client), "client-unsubscribe", client, topic)
         print(json.dumps({"client": client, "unsubscribed": topics}, indent=2))
-
-
-def _topics(where: str) -> list[str]:
-    if where.startswith("tcp://"):
-        return []
-    from antecede.cli.organisation import read_topology
-
-    return [agent.name for agent in read_topology(where).agents if agent.kind == "antecede:Topic"]
 
 
 def _listed(where: str, keys: Keys) -> list[dict[str, Any]]:

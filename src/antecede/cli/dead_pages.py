@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from antecede.cli.dead import Filters
-from antecede.cli.live import Access, addresses, ask_server, moved_servers
+from antecede.cli.live import Access, addresses, ask_server
 from antecede.cli.options import Keys
+from antecede.cli.organisation import read_topology
 from antecede.cli.progress import bar
 from antecede.errors import AntecedeError, ClosedError, MissingError, OverloadError, RefusedError, UsageError
 from antecede.limits import dead_page_letters_max
@@ -25,7 +26,10 @@ class Servers:
     def __init__(self, where: str, keys: Keys) -> None:
         self.access = Access(where, "operator", *keys)
         self.addresses = addresses(where)
-        self._moved = moved_servers(where)
+        file = None if where.startswith("tcp://") else read_topology(where)
+        self._moved = {} if file is None else file.moved
+        """The removed servers, each with the server that has its clients."""
+        self.topics = [] if file is None else [one.name for one in file.agents if one.kind == "antecede:Topic"]
         self.down: dict[str, str] = {}
         self.answered = 0
 

@@ -136,10 +136,10 @@ def server_security(
     given = credentials
     if given is None and access is not None:
         given = str(Path(access).parent / "credentials")
-    folder = find_credentials(given, topology, "server", server)
-    if folder is None:
+    own = find_credentials(given, topology, "server", server)
+    if own is None:
         raise UsageError(f"{access or beside} needs the credentials of server {server}: expected --credentials DIR")
-    return ServerSecurity(access or beside, read_credentials(folder), server)
+    return ServerSecurity(access or beside, own, server)
 
 
 def client_tls(authority: str | None) -> ssl.SSLContext | None:
@@ -166,15 +166,6 @@ def addresses(where: str) -> dict[str, Address]:
     from antecede.cli.organisation import read_topology
 
     return read_topology(where).servers
-
-
-def moved_servers(where: str) -> dict[str, str]:
-    """Return the removed servers of a topology file, each with the server that has its clients."""
-    if where.startswith("tcp://"):
-        return {}
-    from antecede.cli.organisation import read_topology
-
-    return dict(read_topology(where).moved)
 
 
 def address_of(where: str, server: str | None) -> Address:
@@ -232,25 +223,20 @@ class Access:
         self.keyring: Keyring | None = None
         if credentials is not None and (token_file is not None or authority is not None):
             raise UsageError("--credentials replaces --token-file and --authority: expected one or the other")
-        folder = None if token_file or authority else find_credentials(credentials, where, role)
-        if folder is not None:
-            self.credentials = own = read_credentials(folder)
+        own = None if token_file or authority else find_credentials(credentials, where, role)
+        if own is not None:
+            self.credentials = own
             own.expect(role)
             self.keyring, self.tls = own.keyring(), own.dialing()
 
 
-def read_credentials(folder: Path) -> "Credentials":
-    """Read the credentials of one identity."""
+def find_credentials(given: str | None, where: str, role: str, name: str = "") -> "Credentials | None":
+    """Return the credentials of this role: those in the given folder, the only ones of this role below it, or the only
+    ones beside the topology. None: there are no credentials beside the topology."""
     from antecede.live.keys import Credentials
 
-    return Credentials(folder)
-
-
-def find_credentials(given: str | None, where: str, role: str, name: str = "") -> Path | None:
-    """Return the folder with the credentials of this role: the given one, the only one of this role in the given
-    folder, or the only one beside the topology. None: there are no credentials beside the topology."""
     if given is not None and (Path(given) / "credential.toml").exists():
-        return Path(given)
+        return Credentials(given)
     if given is None:
         beside = Path(where).parent
         if where.startswith("tcp://") or not (beside / "access.toml").exists():
@@ -260,7 +246,7 @@ def find_credentials(given: str | None, where: str, role: str, name: str = "") -
     below = (root / f"{role}s", root)
     folders = next((found for one in below if (found := sorted(one.glob(f"{name or '*'}/credential.toml")))), [])
     if len(folders) == 1:
-        return folders[0].parent
+        return Credentials(folders[0].parent)
     if folders:
         choices = ", ".join(str(folder.parent) for folder in folders)
         raise UsageError(f"several {role}s in {root}: expected --credentials with one of {choices}")
