@@ -28,22 +28,11 @@ def bar(text: str) -> Iterator[tuple[Say, Tell]]:
         yield lambda _: None, lambda done, total: None
         return
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import MofNCompleteColumn, Progress
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-    )
+    # The numbers of steps stand between the bar and the percentage.
+    about, shape, *rest = Progress.get_default_columns()
+    columns = (about, shape, MofNCompleteColumn(), *rest)
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task(text, total=None)
         yield (
