@@ -29,14 +29,14 @@ def register(app: typer.Typer) -> None:
         order: Annotated[
             list[str] | None, typer.Option(metavar="NAME[:option=value,…]", help="The orders. Default: all.")
         ] = None,
-        schedules: int = typer.Option(1, "--schedules", min=1, max=10**8, help="Schedules per order, one per seed."),
-        seed: int = typer.Option(0, "--seed", min=0, max=10**8, help="The first seed."),
+        schedules: int = typer.Option(1, min=1, max=10**8, help="Schedules per order, one per seed."),
+        seed: int = typer.Option(0, min=0, max=10**8, help="The first seed."),
         faults: bool | None = typer.Option(
             None,
             "--faults/--no-faults",
             help="With faults: links, loss and crashes. Without: orders alone on a network that reorders.",
         ),
-        jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Number of parallel processes."),
+        jobs: int = typer.Option(1, min=1, max=64, help="Number of parallel processes."),
         show: bool = typer.Option(False, "--show", help="Draw each schedule."),
         as_json: bool = JSON,
     ) -> int:

@@ -22,13 +22,11 @@ def register(app: typer.Typer) -> None:
             metavar="TOPOLOGY",
             help="Topology of running servers to chat on. Without it: play the simulated story.",
         ),
-        name: str | None = typer.Option(None, "--name", metavar="NAME", help="Your name in the chat."),
-        server: str | None = typer.Option(
-            None, "--server", metavar="NAME", help="Your server. Default: the first one."
-        ),
-        room: str = typer.Option("kitchen", "--room", metavar="NAME", help="The room to join."),
-        order: str = typer.Option("fifo,pruned", "--order", metavar="LIST", help="The orders of the story."),
-        trace: str | None = typer.Option(None, "--trace", metavar="DIR", help="Write the story's traces to DIR."),
+        name: str | None = typer.Option(None, metavar="NAME", help="Your name in the chat."),
+        server: str | None = typer.Option(None, metavar="NAME", help="Your server. Default: the first one."),
+        room: str = typer.Option("kitchen", metavar="NAME", help="The room to join."),
+        order: str = typer.Option("fifo,pruned", metavar="LIST", help="The orders of the story."),
+        trace: str | None = typer.Option(None, metavar="DIR", help="Write the story's traces to DIR."),
         keys: Keys = KEYS,
         as_json: bool = typer.Option(False, "--json", help="Print the story as one JSON document on standard output."),
     ) -> int:

@@ -38,7 +38,6 @@ def register(app: typer.Typer) -> None:
         tls: bool = typer.Option(True, "--tls/--no-tls", help="Also create certificates, so that connections use TLS."),
         system: str | None = typer.Option(
             None,
-            "--system",
             metavar="NAME",
             help="NAME in the names of certificates, spiffe://NAME/role/name. Default: the topology file's name.",
         ),

@@ -20,12 +20,10 @@ from antecede.errors import UsageError
 class Filters(NamedTuple):
     """The dead letters that are meant."""
 
-    agent: str = typer.Option("", "--agent", metavar="NAME", help="Only letters to this agent or client.")
+    agent: str = typer.Option("", metavar="NAME", help="Only letters to this agent or client.")
     type_: str = typer.Option("", "--type", metavar="NAME", help="Only notifications of this type.")
-    reason: str = typer.Option("", "--reason", metavar="TEXT", help="Only letters whose reason contains this text.")
-    older: float | None = typer.Option(
-        None, "--older", metavar="SECONDS", help="Only letters that died at least SECONDS ago."
-    )
+    reason: str = typer.Option("", metavar="TEXT", help="Only letters whose reason contains this text.")
+    older: float | None = typer.Option(None, metavar="SECONDS", help="Only letters that died at least SECONDS ago.")
 
     @property
     def any(self) -> bool:
@@ -51,8 +49,8 @@ def register(app: typer.Typer) -> None:
     @group.command("list")
     def list_(
         where: str = WHERE,
-        first: int = typer.Option(0, "--first", metavar="N", help="At most this number of letters; 0: all."),
-        after: str = typer.Option("", "--after", metavar="PLACE", help="Continue after this place: SERVER:NUMBER."),
+        first: int = typer.Option(0, metavar="N", help="At most this number of letters; 0: all."),
+        after: str = typer.Option("", metavar="PLACE", help="Continue after this place: SERVER:NUMBER."),
         filters: Filters = _filters,
         keys: Keys = KEYS,
         as_json: bool = JSON,
@@ -104,7 +102,6 @@ def register(app: typer.Typer) -> None:
         every: bool = typer.Option(False, "--all", help="Empty the mailboxes of all disconnected clients."),
         like: str = typer.Option(
             "",
-            "--like",
             metavar="PATTERN",
             help="Empty the mailboxes of disconnected clients whose address matches, for example 'tmp-*@s1'.",
         ),

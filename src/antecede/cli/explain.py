@@ -22,19 +22,17 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def explain(
         trace: list[str] = TRACES,
-        message: str | None = typer.Option(
-            None, "--message", metavar="ID", help="Explain every late delivery of this message."
-        ),
-        first: int = typer.Option(10, "--first", metavar="N", help="Explain the first N late deliveries."),
+        message: str | None = typer.Option(None, metavar="ID", help="Explain every late delivery of this message."),
+        first: int = typer.Option(10, metavar="N", help="Explain the first N late deliveries."),
         order: str = typer.Option(
-            "causal", "--order", help="The order that was broken: fifo, causal, total, synchronous or significant."
+            "causal", help="The order that was broken: fifo, causal, total, synchronous or significant."
         ),
         conflicts: str | None = typer.Option(
-            None, "--conflicts", metavar="FILE", help="The table of conflicting operations, for significant order."
+            None, metavar="FILE", help="The table of conflicting operations, for significant order."
         ),
         diagram: bool = typer.Option(False, "--diagram", help="Draw each explanation; a single one is always drawn."),
         svg: str | None = typer.Option(
-            None, "--svg", metavar="FILE", help="Draw the explanations into FILE, with only the events involved."
+            None, metavar="FILE", help="Draw the explanations into FILE, with only the events involved."
         ),
         engine: str = ENGINE,
         master: str | None = MASTER,

@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     @app.command()
     def explore(
-        order: str = typer.Option(
-            "pruned", "--order", metavar="NAME", help="The order, as NAME or NAME:option=value,…"
-        ),
-        processes: int = typer.Option(3, "--processes", metavar="N", help="Number of processes."),
-        messages: int = typer.Option(3, "--messages", metavar="M", help="Maximum number of messages in total."),
+        order: str = typer.Option("pruned", metavar="NAME", help="The order, as NAME or NAME:option=value,…"),
+        processes: int = typer.Option(3, metavar="N", help="Number of processes."),
+        messages: int = typer.Option(3, metavar="M", help="Maximum number of messages in total."),
         multicast: bool = typer.Option(False, "--multicast", help="Send to any set of destinations."),
         broadcast: bool = typer.Option(False, "--broadcast", help="Send to all other processes."),
         to_self: bool = typer.Option(False, "--self", help="Processes may also send to themselves."),
@@ -31,19 +29,17 @@ def register(app: typer.Typer) -> None:
         duplicates: bool = typer.Option(False, "--duplicates", help="Every packet arrives twice."),
         program: str | None = typer.Option(
             None,
-            "--program",
             metavar="FILE",
             help="A file with lines: processes P…, and send M FROM -> TO[,TO…] [after K] (after K deliveries at FROM). "
             "Only these sends are tried.",
         ),
         guarantee: str = typer.Option(
             "",
-            "--guarantee",
             metavar="LIST",
             help="Also check fifo, causal, total or synchronous order, even if the order does not guarantee it.",
         ),
         states_max: int = typer.Option(
-            limits.explorer_states_max, "--states-max", metavar="K", min=1, help="Give up after this many states."
+            limits.explorer_states_max, metavar="K", min=1, help="Give up after this many states."
         ),
         as_json: bool = JSON,
     ) -> int:

@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def export(
         trace: list[str] = TRACES,
-        to: str = typer.Option(..., "--to", metavar="FORMAT", help=f"One of {', '.join(_formats)}."),
+        to: str = typer.Option(..., metavar="FORMAT", help=f"One of {', '.join(_formats)}."),
         output: str = typer.Option(
             "-", "--output", "-o", metavar="FILE", help="The file to write. Default: standard output."
         ),

@@ -32,7 +32,6 @@ def register(app: typer.Typer) -> None:
         ],
         to: str | None = typer.Option(
             None,
-            "--to",
             metavar="OUT",
             help="The trace to write: .jsonl, .jsonl.gz or .parquet. Default: write nothing, only report.",
         ),
@@ -51,13 +50,12 @@ def register(app: typer.Typer) -> None:
         ),
         delimiter: str | None = typer.Option(
             None,
-            "--delimiter",
             metavar="RE",
             help="For logs: a pattern for the lines between executions; a group called 'trace' gives the name of the "
             "next execution.",
         ),
         execution: str | None = typer.Option(
-            None, "--execution", metavar="NAME", help="For logs of several executions: the one to import."
+            None, metavar="NAME", help="For logs of several executions: the one to import."
         ),
         pairs: Annotated[
             list[str] | None,
@@ -69,35 +67,27 @@ def register(app: typer.Typer) -> None:
         ] = None,
         file_pattern: str | None = typer.Option(
             None,
-            "--file-pattern",
             metavar="RE",
             help="With a mapping: named groups that are found in the path of each file, such as (?P<process>\\w+).log",
         ),
-        send: str | None = typer.Option(None, "--send", metavar="RE", help="The kinds of records that are sends."),
-        deliver: str | None = typer.Option(
-            None, "--deliver", metavar="RE", help="The kinds of records that are deliveries."
-        ),
+        send: str | None = typer.Option(None, metavar="RE", help="The kinds of records that are sends."),
+        deliver: str | None = typer.Option(None, metavar="RE", help="The kinds of records that are deliveries."),
         index: str | None = typer.Option(
             None,
-            "--index",
             metavar="file|time|PATH",
             help="The order of a process's events: by line (file), by time, or by the number at PATH in each record.",
         ),
         separator: str | None = typer.Option(
-            None, "--separator", metavar="TEXT", help="The text between the names in 'to'. Default: a comma."
+            None, metavar="TEXT", help="The text between the names in 'to'. Default: a comma."
         ),
         others: str | None = typer.Option(
-            None, "--others", metavar="local|skip", help="How to treat all other records. Default: local."
+            None, metavar="local|skip", help="How to treat all other records. Default: local."
         ),
         clock: str | None = typer.Option(
             None, "--time", metavar="FORM", help="The format of times: ns, us, ms, s or a format such as %d.%m.%Y."
         ),
-        mapping: str | None = typer.Option(
-            None, "--mapping", metavar="FILE", help="A mapping in a TOML file; options override it."
-        ),
-        save_mapping: str | None = typer.Option(
-            None, "--save-mapping", metavar="FILE", help="Save the mapping in a file."
-        ),
+        mapping: str | None = typer.Option(None, metavar="FILE", help="A mapping in a TOML file; options override it."),
+        save_mapping: str | None = typer.Option(None, metavar="FILE", help="Save the mapping in a file."),
         preview: bool = typer.Option(
             False,
             "--preview",

@@ -27,10 +27,8 @@ def register(app: typer.Typer) -> None:
         ),
         groups: bool = typer.Option(False, "--groups", help="Also list the commit groups."),
         records: bool = typer.Option(False, "--records", help="Also list the records."),
-        after: int = typer.Option(
-            0, "--after", min=0, metavar="N", help="List only groups and records after record N."
-        ),
-        first: int = typer.Option(100, "--first", min=1, metavar="N", help="List at most N groups and N records."),
+        after: int = typer.Option(0, min=0, metavar="N", help="List only groups and records after record N."),
+        first: int = typer.Option(100, min=1, metavar="N", help="List at most N groups and N records."),
         decoder: str = typer.Option(
             "hex",
             "--as",

@@ -20,7 +20,6 @@ def register(app: typer.Typer) -> None:
         trace: list[str] = TRACES,
         tables: str | None = typer.Option(
             None,
-            "--tables",
             metavar="DIR",
             help="Also write tables: DIR/traffic.parquet, delay, rates, held, hops.",
         ),

@@ -61,9 +61,7 @@ def register(app: typer.Typer) -> None:
         module: str = typer.Argument(
             ..., metavar="MODULE[:CLASS]", help="A module, or a file.py, with classes of objects."
         ),
-        examples: int = typer.Option(
-            300, "--examples", min=1, max=100_000, help="Number of examples per pair of operations."
-        ),
+        examples: int = typer.Option(300, min=1, max=100_000, help="Number of examples per pair of operations."),
         strict: bool = typer.Option(False, "--strict", help="Also exit 1 if a declared conflict never occurred."),
         as_json: bool = JSON,
     ) -> int:
@@ -90,17 +88,15 @@ def register(app: typer.Typer) -> None:
 
     @group.command("simulate")
     def simulate(
-        objects: int = typer.Option(4, "--objects", min=1, max=64, help="Number of objects."),
-        operations: int = typer.Option(4, "--operations", min=1, max=64, help="Number of operations per object."),
-        density: float = typer.Option(0.3, "--density", min=0.0, max=1.0, help="Share of pairs that conflict."),
-        depth: int = typer.Option(2, "--depth", min=0, max=8, help="Maximum depth of nested calls."),
-        roots: int = typer.Option(20, "--roots", min=1, max=100_000, help="Number of operations that users start."),
-        loss: float = typer.Option(0.0, "--loss", min=0.0, max=0.9, help="Share of frames lost (and resent)."),
-        duplicate: float = typer.Option(
-            0.0, "--duplicate", min=0.0, max=0.9, help="Share of frames that arrive twice."
-        ),
-        crash: float = typer.Option(0.0, "--crash", min=0.0, max=0.5, help="Share of steps that end in a crash."),
-        seed: int = typer.Option(1, "--seed", help="The same seed gives the same run."),
+        objects: int = typer.Option(4, min=1, max=64, help="Number of objects."),
+        operations: int = typer.Option(4, min=1, max=64, help="Number of operations per object."),
+        density: float = typer.Option(0.3, min=0.0, max=1.0, help="Share of pairs that conflict."),
+        depth: int = typer.Option(2, min=0, max=8, help="Maximum depth of nested calls."),
+        roots: int = typer.Option(20, min=1, max=100_000, help="Number of operations that users start."),
+        loss: float = typer.Option(0.0, min=0.0, max=0.9, help="Share of frames lost (and resent)."),
+        duplicate: float = typer.Option(0.0, min=0.0, max=0.9, help="Share of frames that arrive twice."),
+        crash: float = typer.Option(0.0, min=0.0, max=0.5, help="Share of steps that end in a crash."),
+        seed: int = typer.Option(1, help="The same seed gives the same run."),
         trace: str | None = typer.Option(None, metavar="FILE", help="Record the run: .jsonl, .jsonl.gz or .parquet."),
         as_json: bool = JSON,
     ) -> int:
@@ -139,15 +135,15 @@ def register(app: typer.Typer) -> None:
 
     @group.command("study")
     def study(
-        processes: int = typer.Option(20, "--processes", min=2, max=200, help="Number of objects."),
-        messages: int = typer.Option(1_000, "--messages", min=1, help="Number of requests in total."),
-        warmup: int = typer.Option(250, "--warmup", min=0, help="The first K requests are not counted."),
+        processes: int = typer.Option(20, min=2, max=200, help="Number of objects."),
+        messages: int = typer.Option(1_000, min=1, help="Number of requests in total."),
+        warmup: int = typer.Option(250, min=0, help="The first K requests are not counted."),
         unicast: bool = typer.Option(False, "--unicast", help="Send each request to one object. Default: to several."),
-        order: str | None = typer.Option(None, "--order", help="Run only this order. Default: all."),
+        order: str | None = typer.Option(None, help="Run only this order. Default: all."),
         density: float | None = typer.Option(
-            None, "--density", min=0.0, max=1.0, help="Only this share of conflicting requests. Default: several."
+            None, min=0.0, max=1.0, help="Only this share of conflicting requests. Default: several."
         ),
-        seed: int = typer.Option(1, "--seed", help="The same seed gives the same schedules."),
+        seed: int = typer.Option(1, help="The same seed gives the same schedules."),
         as_json: bool = JSON,
     ) -> int:
         """Compare the same schedules under objects, pruned and skeen: what does ordering only conflicts save?
@@ -181,9 +177,9 @@ def register(app: typer.Typer) -> None:
 
     @group.command("campaign", hidden=True)
     def campaign(
-        runs: int = typer.Option(1, "--runs", min=1, max=10**8, help="Number of runs, one per seed."),
-        seed: int = typer.Option(0, "--seed", min=0, help="The first seed."),
-        jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Number of parallel processes."),
+        runs: int = typer.Option(1, min=1, max=10**8, help="Number of runs, one per seed."),
+        seed: int = typer.Option(0, min=0, help="The first seed."),
+        jobs: int = typer.Option(1, min=1, max=64, help="Number of parallel processes."),
         as_json: bool = JSON,
     ) -> int:
         """Play random groups on bad networks and verify each from its trace.

@@ -39,51 +39,43 @@ def register(app: typer.Typer) -> None:
         ],
         order: str | None = typer.Option(
             None,
-            "--order",
             help="The order of every domain. Default: that of the topology if all domains have the same, else pruned.",
         ),
-        model: str = typer.Option("cpu", "--model", help="cpu (measured) or paper (s² for a domain of s servers)."),
+        model: str = typer.Option("cpu", help="cpu (measured) or paper (s² for a domain of s servers)."),
         topology: str | None = typer.Option(
             None,
-            "--topology",
             metavar="FILE",
             help="The current topology: its servers, addresses, agents and domains.",
         ),
         servers: str | None = typer.Option(
-            None, "--servers", metavar="FILE", help="A CSV table with the server of each process: process,server."
+            None, metavar="FILE", help="A CSV table with the server of each process: process,server."
         ),
-        busiest: int | None = typer.Option(None, "--busiest", metavar="N", min=2, help="Only the N busiest servers."),
+        busiest: int | None = typer.Option(None, metavar="N", min=2, help="Only the N busiest servers."),
         pins: str | None = typer.Option(
             None,
-            "--pins",
             metavar="FILE",
             help="TOML: together, apart (lists of lists of servers), never_router (a list of servers).",
         ),
         allow_disconnected: bool = typer.Option(
             False, "--allow-disconnected", help="Servers that exchange no messages need no route to each other."
         ),
-        max_domain: int | None = typer.Option(
-            None, "--max-domain", metavar="S", help="Maximum number of servers in a domain."
-        ),
+        max_domain: int | None = typer.Option(None, metavar="S", help="Maximum number of servers in a domain."),
         max_share: float | None = typer.Option(
-            None, "--max-share", metavar="F", help="Maximum share of all messages that one router forwards."
+            None, metavar="F", help="Maximum share of all messages that one router forwards."
         ),
-        max_hops: int | None = typer.Option(
-            None, "--max-hops", metavar="H", help="Maximum number of hops between any two servers."
-        ),
-        write: str | None = typer.Option(None, "--write", metavar="FILE", help="Write the plan as a topology file."),
-        svg: str | None = typer.Option(None, "--svg", metavar="FILE", help="Draw the domains before and after."),
-        seed: int = typer.Option(1, "--seed", min=0, max=2**40, help="The same seed gives the same plan."),
+        max_hops: int | None = typer.Option(None, metavar="H", help="Maximum number of hops between any two servers."),
+        write: str | None = typer.Option(None, metavar="FILE", help="Write the plan as a topology file."),
+        svg: str | None = typer.Option(None, metavar="FILE", help="Draw the domains before and after."),
+        seed: int = typer.Option(1, min=0, max=2**40, help="The same seed gives the same plan."),
         sample: int = typer.Option(
             20_000,
-            "--sample",
             min=0,
             help=f"Number of messages to replay in the simulator, at most {limits.plan_sample_messages_max:,}; 0 "
             "replays none.",
         ),
-        engine: str = typer.Option("auto", "--engine", help="The engine that reads the trace: auto, plain or spark."),
+        engine: str = typer.Option("auto", help="The engine that reads the trace: auto, plain or spark."),
         master: str | None = typer.Option(
-            None, "--master", metavar="URL", help="The Spark master; it runs the restarts of the search as tasks."
+            None, metavar="URL", help="The Spark master; it runs the restarts of the search as tasks."
         ),
         conf: list[str] | None = CONF,
         as_json: bool = JSON,

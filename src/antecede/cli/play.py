@@ -33,8 +33,8 @@ def register(app: typer.Typer) -> None:
             ),
         ] = None,
         diagram: bool = typer.Option(False, "--diagram", help="Draw the computation in the terminal."),
-        svg: str | None = typer.Option(None, "--svg", metavar="FILE", help="Draw the computation into an SVG file."),
-        trace: str | None = typer.Option(None, "--trace", metavar="FILE", help="Write the computation as a trace."),
+        svg: str | None = typer.Option(None, metavar="FILE", help="Draw the computation into an SVG file."),
+        trace: str | None = typer.Option(None, metavar="FILE", help="Write the computation as a trace."),
         raw: bool = typer.Option(
             False, "--raw", help="Without links: duplicates reach the order, and lost copies are not resent."
         ),

@@ -24,14 +24,11 @@ def register(app: typer.Typer) -> None:
         trace: list[str] = TRACES,
         assume: str | None = typer.Option(
             None,
-            "--assume",
             metavar="GUARANTEE",
             help="The guarantee of the system: none, fifo or causal. Default: as in the metadata, else fifo.",
         ),
-        within: float | None = typer.Option(
-            None, "--within", metavar="SECONDS", help="Only races whose slack is at most SECONDS."
-        ),
-        first: int = typer.Option(10, "--first", metavar="N", help="Show the N races with the least slack."),
+        within: float | None = typer.Option(None, metavar="SECONDS", help="Only races whose slack is at most SECONDS."),
+        first: int = typer.Option(10, metavar="N", help="Show the N races with the least slack."),
         every: bool = typer.Option(
             False, "--all", help="Count every earlier message of a sender, not only the last one delivered."
         ),

@@ -29,9 +29,9 @@ def register(app: typer.Typer) -> None:
             list[str], typer.Argument(metavar="TRACE", help="Files, folders, data directories of servers, patterns.")
         ],
         output: str = typer.Option("report.html", "-o", "--output", metavar="FILE", help="The page to write."),
-        order: str = typer.Option("fifo,causal", "--order", metavar="NAMES", help=f"Any of {', '.join(ORDERS)}."),
-        first: int = typer.Option(5, "--first", metavar="N", help="Draw the first N violations of each order."),
-        title: str | None = typer.Option(None, "--title", metavar="TEXT", help="The title of the page."),
+        order: str = typer.Option("fifo,causal", metavar="NAMES", help=f"Any of {', '.join(ORDERS)}."),
+        first: int = typer.Option(5, metavar="N", help="Draw the first N violations of each order."),
+        title: str | None = typer.Option(None, metavar="TEXT", help="The title of the page."),
         engine: str = ENGINE,
         master: str | None = MASTER,
         conf: list[str] | None = CONF,

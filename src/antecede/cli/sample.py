@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
             list[str] | None,
             typer.Argument(metavar="NAME", help="The samples to copy; the word all copies all of them."),
         ] = None,
-        to: str = typer.Option(".", "--to", metavar="DIR", help="The folder to copy them to."),
+        to: str = typer.Option(".", metavar="DIR", help="The folder to copy them to."),
         as_json: bool = JSON,
     ) -> None:
         """Copy small sample files to this folder: a trace, and logs and spans of every format that import reads.

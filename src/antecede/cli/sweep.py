@@ -22,7 +22,7 @@ class _Axes(NamedTuple):
     """The axes of a grid that replace those of a study."""
 
     orders: list[str] | None = typer.Option(None, "--order", help="An order, as NAME:option=value,…; may be repeated.")
-    processes: str | None = typer.Option(None, "--processes", metavar="N,N…", help="Numbers of processes.")
+    processes: str | None = typer.Option(None, metavar="N,N…", help="Numbers of processes.")
     workloads: list[str] | None = typer.Option(
         None, "--workload", help="unicast, multicast, broadcast, clusters, …; may be repeated."
     )
@@ -33,13 +33,11 @@ class _Axes(NamedTuple):
     shapes: list[str] | None = typer.Option(
         None, "--shape", help="Domains: flat, bus, daisy, tree or star; may be repeated."
     )
-    size: int | None = typer.Option(None, "--size", min=2, help="Servers per domain. Default: that of the shape.")
-    seeds: int | None = typer.Option(None, "--seeds", help="Runs of each setting, with the seeds 1 … N.")
-    receives: float | None = typer.Option(
-        None, "--receives", help="Messages that each process receives and that count."
-    )
+    size: int | None = typer.Option(None, min=2, help="Servers per domain. Default: that of the shape.")
+    seeds: int | None = typer.Option(None, help="Runs of each setting, with the seeds 1 … N.")
+    receives: float | None = typer.Option(None, help="Messages that each process receives and that count.")
     warmup_receives: float | None = typer.Option(
-        None, "--warmup-receives", help="Messages that each process receives before the counting starts."
+        None, help="Messages that each process receives before the counting starts."
     )
 
 
@@ -57,13 +55,11 @@ def register(app: typer.Typer) -> None:
             ),
         ] = None,
         axes: _Axes = _axes,
-        scale: float = typer.Option(
-            1.0, "--scale", help="Length of each run, as a fraction of its length in the study."
-        ),
+        scale: float = typer.Option(1.0, help="Length of each run, as a fraction of its length in the study."),
         out: str | None = typer.Option(
-            None, "--out", metavar="DIR", help="The folder of the table and the finished cells. Default: sweep-STUDY."
+            None, metavar="DIR", help="The folder of the table and the finished cells. Default: sweep-STUDY."
         ),
-        master: str | None = typer.Option(None, "--master", metavar="URL", help="The Spark master. Default: local[*]."),
+        master: str | None = typer.Option(None, metavar="URL", help="The Spark master. Default: local[*]."),
         conf: list[str] | None = CONF,
         as_json: bool = JSON,
     ) -> int:

@@ -32,7 +32,7 @@ _nice = typer.Option(0, "--nice", min=0, max=19, help="The nice value of the ser
 class _Rounds(NamedTuple):
     """The options of a trial in rounds."""
 
-    seed: int = typer.Option(0, "--seed", min=0, help="The seed of the first round.")
+    seed: int = typer.Option(0, min=0, help="The seed of the first round.")
     folder: str | None = _folder
     report: str | None = _report
     nice: int = _nice
@@ -42,8 +42,8 @@ class _Rounds(NamedTuple):
 class _Schedules(NamedTuple):
     """The options of a trial in a simulated world."""
 
-    seed: int = typer.Option(0, "--seed", min=0, help="The first seed.")
-    jobs: int = typer.Option(1, "--jobs", min=1, max=64, help="Number of parallel processes.")
+    seed: int = typer.Option(0, min=0, help="The first seed.")
+    jobs: int = typer.Option(1, min=1, max=64, help="Number of parallel processes.")
     report: str | None = _report
     as_json: bool = JSON
 
@@ -59,7 +59,7 @@ def register(app: typer.Typer) -> None:
 
     @group.command("kills")
     def kills(
-        kills: int = typer.Option(30, "--kills", min=1, help="Number of kills in total; a round has at most --round."),
+        kills: int = typer.Option(30, min=1, help="Number of kills in total; a round has at most --round."),
         round_: int = typer.Option(
             50, "--round", min=1, help="Kills per round; the logs are checked after each round."
         ),
@@ -77,11 +77,11 @@ def register(app: typer.Typer) -> None:
     @group.command("changes")
     def changes(
         rounds: int = typer.Option(
-            3, "--rounds", min=1, help="Rounds in total. A round is five changes; the last restores the first topology."
+            3, min=1, help="Rounds in total. A round is five changes; the last restores the first topology."
         ),
         round_: int = typer.Option(5, "--round", min=1, help="Check the logs each time after this number of rounds."),
-        servers: int = typer.Option(8, "--servers", min=4, max=64, help="Number of servers."),
-        kills: float = typer.Option(1.0, "--kills", min=0, max=3, help="Average number of kills per change."),
+        servers: int = typer.Option(8, min=4, max=64, help="Number of servers."),
+        kills: float = typer.Option(1.0, min=0, max=3, help="Average number of kills per change."),
         options: _Rounds = _rounds,
     ) -> int:
         """Change the topology of running servers under load, with kills of servers and of the command.
@@ -98,7 +98,7 @@ def register(app: typer.Typer) -> None:
 
     @group.command("backups")
     def backups(
-        backups: int = typer.Option(5, "--backups", min=1, help="Number of backups in total."),
+        backups: int = typer.Option(5, min=1, help="Number of backups in total."),
         round_: int = typer.Option(5, "--round", min=1, help="Backups per round; each is then restored and verified."),
         topology: str | None = _topology,
         options: _Rounds = _rounds,
@@ -113,7 +113,7 @@ def register(app: typer.Typer) -> None:
 
     @group.command("powercuts")
     def powercuts(
-        cuts: int = typer.Option(10, "--cuts", min=1, help="Number of power cuts in total; a round has about --round."),
+        cuts: int = typer.Option(10, min=1, help="Number of power cuts in total; a round has about --round."),
         round_: int = typer.Option(
             25, "--round", min=1, help="Power cuts per round; the logs are checked after each round."
         ),
@@ -130,9 +130,9 @@ def register(app: typer.Typer) -> None:
 
     @group.command("objects")
     def objects(
-        kills: int = typer.Option(20, "--kills", min=1, help="Number of kills."),
-        callers: int = typer.Option(32, "--callers", min=1, max=1_000, help="Number of clients that call."),
-        seed: int = typer.Option(0, "--seed", min=0, help="The seed of the kills."),
+        kills: int = typer.Option(20, min=1, help="Number of kills."),
+        callers: int = typer.Option(32, min=1, max=1_000, help="Number of clients that call."),
+        seed: int = typer.Option(0, min=0, help="The seed of the kills."),
         folder: str | None = _folder,
         nice: int = _nice,
         as_json: bool = JSON,
@@ -155,9 +155,9 @@ def register(app: typer.Typer) -> None:
 
     @group.command("frames")
     def frames(
-        frames: int = typer.Option(20_000, "--frames", min=1, help="Number of forged frames."),
-        life: int = typer.Option(2_000, "--life", min=1, help="Forged frames per server."),
-        seed: int = typer.Option(0, "--seed", min=0, help="The seed of the first server."),
+        frames: int = typer.Option(20_000, min=1, help="Number of forged frames."),
+        life: int = typer.Option(2_000, min=1, help="Forged frames per server."),
+        seed: int = typer.Option(0, min=0, help="The seed of the first server."),
         order: str | None = typer.Option(
             None, metavar="NAME[:option=value,…]", help="The order. Default: all in turn."
         ),
@@ -190,15 +190,13 @@ def register(app: typer.Typer) -> None:
 
     @group.command("overload")
     def overload(
-        seconds: float = typer.Option(600.0, "--seconds", min=1, help="How long the overload lasts."),
-        factor: float = typer.Option(3.0, "--factor", min=0.1, help="The offered load, as a multiple of the capacity."),
+        seconds: float = typer.Option(600.0, min=1, help="How long the overload lasts."),
+        factor: float = typer.Option(3.0, min=0.1, help="The offered load, as a multiple of the capacity."),
         strangers: int = typer.Option(
-            2_000, "--strangers", min=0, max=50_000, help="Number of unknown addresses that connect again and again."
+            2_000, min=0, max=50_000, help="Number of unknown addresses that connect again and again."
         ),
-        memory: int = typer.Option(
-            1_024, "--memory", min=1, metavar="MIB", help="Fail if a server uses more memory than this."
-        ),
-        p99: float = typer.Option(100.0, "--p99", metavar="MS", help="Fail if the p99 of the probes exceeds this."),
+        memory: int = typer.Option(1_024, min=1, metavar="MIB", help="Fail if a server uses more memory than this."),
+        p99: float = typer.Option(100.0, metavar="MS", help="Fail if the p99 of the probes exceeds this."),
         folder: str | None = _folder,
         as_json: bool = JSON,
     ) -> int:
@@ -224,7 +222,7 @@ def register(app: typer.Typer) -> None:
 
     @group.command("servers")
     def servers(
-        schedules: int = typer.Option(3_000, "--schedules", min=1, help="Number of schedules in total, one per seed."),
+        schedules: int = typer.Option(3_000, min=1, help="Number of schedules in total, one per seed."),
         options: _Schedules = _schedules,
     ) -> int:
         """Run whole servers in a simulated world, one schedule per seed: crashes, power cuts, partitions, bad clocks.
@@ -237,7 +235,7 @@ def register(app: typer.Typer) -> None:
 
     @group.command("changes-simulated")
     def changes_simulated(
-        changes: int = typer.Option(1_000, "--changes", min=1, help="Number of changes in total, some per schedule."),
+        changes: int = typer.Option(1_000, min=1, help="Number of changes in total, some per schedule."),
         options: _Schedules = _schedules,
     ) -> int:
         """Change random topologies in a simulated world, with crashes of servers and kills of the command. Some servers

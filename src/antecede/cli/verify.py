@@ -33,22 +33,20 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def verify(
         trace: list[str] = TRACES,
-        order: str = typer.Option("fifo,causal", "--order", help=f"The orders to check: {', '.join(ORDERS)}."),
+        order: str = typer.Option("fifo,causal", help=f"The orders to check: {', '.join(ORDERS)}."),
         engine: str = ENGINE,
         master: str | None = MASTER,
         quarantine: str | None = typer.Option(
-            None, "--quarantine", metavar="DIR", help="Write the rows that were set aside to DIR/quarantine.jsonl."
+            None, metavar="DIR", help="Write the rows that were set aside to DIR/quarantine.jsonl."
         ),
-        late: str | None = typer.Option(
-            None, "--late", metavar="DIR", help="Write every late delivery to DIR/late.parquet."
-        ),
+        late: str | None = typer.Option(None, metavar="DIR", help="Write every late delivery to DIR/late.parquet."),
         conflicts: str | None = CONFLICTS,
         conf: list[str] | None = CONF,
         since: str | None = SINCE,
         until: str | None = UNTIL,
         processes: str | None = PROCESSES,
         causal: str = typer.Option(
-            "auto", "--causal", help="How Spark checks FIFO and causal order: walk (one task), chunks (of time), auto."
+            "auto", help="How Spark checks FIFO and causal order: walk (one task), chunks (of time), auto."
         ),
         everywhere: bool = typer.Option(
             False,
