@@ -3,7 +3,6 @@
 import inspect
 import json
 import platform
-import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
@@ -22,13 +21,12 @@ def register(app: typer.Typer) -> None:
         as_json: bool = JSON,
     ) -> None:
         """Print the versions of Antecede, Python and the packages that it uses, for a bug report."""
-        found = {"antecede": __version__, "python": platform.python_version(), "system": platform.platform()}
-        found["packages"] = {name: installed for name in _packages if (installed := _installed(name))}  # type: ignore[assignment]
-        if as_json:
-            print(json.dumps(found, indent=2))
-            return
-        packages = ", ".join(f"{name} {installed}" for name, installed in found.pop("packages").items())  # type: ignore[attr-defined]
-        print(f"antecede {found['antecede']}, Python {found['python']}, {found['system']}\n{packages}")
+        python, system = platform.python_version(), platform.platform()
+        packages = {name: installed for name in _packages if (installed := _installed(name))}
+        found = {"antecede": __version__, "python": python, "system": system, "packages": packages}
+        listed = ", ".join(f"{name} {installed}" for name, installed in packages.items())
+        text = f"antecede {__version__}, Python {python}, {system}\n{listed}"
+        print(json.dumps(found, indent=2) if as_json else text)
 
     @app.command("help")
     def help_(
@@ -46,10 +44,7 @@ def register(app: typer.Typer) -> None:
             if word not in known:
                 raise UsageError(f"no command {word!r} in {at.command_path}{similar(word, known)}")
             at = type(at)(known[word], info_name=word, parent=at)
-        if as_json:
-            print(json.dumps(_described(at), indent=2))
-        else:
-            sys.stdout.write(at.get_help() + "\n")
+        print(json.dumps(_described(at), indent=2) if as_json else at.get_help())
 
 
 def _described(at: Any) -> dict[str, Any]:

@@ -69,13 +69,9 @@ def register(app: typer.Typer) -> None:
             "seconds": seconds,
             **verdict(checked),
         }
-        if as_json:
-            print(json.dumps(report, indent=2))
-        else:
-            held_ms = "" if held is None else f", the servers waited for {held * 1000:.0f} ms"
-            print(f"{made.path}: {len(saved)} servers, {report['bytes']:,} bytes in {seconds:.1f} s{held_ms}")
-            for line in complaints(checked):
-                print(line)
+        held_ms = "" if held is None else f", the servers waited for {held * 1000:.0f} ms"
+        text = f"{made.path}: {len(saved)} servers, {report['bytes']:,} bytes in {seconds:.1f} s{held_ms}"
+        print(json.dumps(report, indent=2) if as_json else "\n".join([text, *complaints(checked)]))
         return 0 if checked is None or checked.sound else 1
 
 

@@ -88,14 +88,12 @@ def inspect_backup(path: str, verify: bool, as_json: bool) -> int:
     if as_json:
         print(json.dumps(report, indent=2))
     else:
-        print(
-            f"{path}: a backup of {len(manifest.servers)} servers, made {manifest.made} by antecede {manifest.version}"
-        )
+        count = len(manifest.servers)
+        print(f"{path}: a backup of {count} servers, made {manifest.made} by antecede {manifest.version}")
         print(f"topology epoch {manifest.epoch}")
         for name, one in manifest.servers.items():
             print(f"  {name}: up to record {one.position:,}, {one.bytes:,} bytes in {len(one.files)} files")
-        for line in complaints(checked):
-            print(line)
+        print("".join(f"{line}\n" for line in complaints(checked)), end="")
         if checked is None:
             print("not checked (--verify)", file=sys.stderr)
     return 0 if checked is None or checked.sound else 1

@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -110,10 +110,7 @@ def register(app: typer.Typer) -> None:
             with watched("simulating: messages sent", setup.messages, lambda: counters.seen):
                 figures = run(setup, _all(sinks) if sinks else None, counters)
             figures["seconds"] = round(time.perf_counter() - started, 3)
-        if as_json:
-            print(json.dumps(figures, indent=2))
-        else:
-            _show(figures)
+        print(json.dumps(figures, indent=2) if as_json else "\n".join(_lines(figures)))
         if rows:
             _draw(rows, setup.names(), diagram, svg, sys.stderr if as_json else sys.stdout)
         return 1 if figures["undelivered"] else 0
@@ -127,23 +124,21 @@ def _all(sinks: "list[Callable[[Event], None]]") -> "Callable[[Event], None]":
     return put
 
 
-def _show(figures: dict[str, Any]) -> None:
+def _lines(figures: dict[str, Any]) -> Iterator[str]:
     stamp, latency = figures["stamp"], figures["latency"]
-    print(
-        f"{figures['order']}: {counted(figures['processes'], 'process|processes')}, "
-        f"{counted(figures['messages'], 'message')}"
-    )
-    print(f"  deliveries   {figures['deliveries']} ({figures['undelivered']} undelivered)")
-    print(f"  held back    {figures['held']:.1%} of arrivals")
-    print(f"  latency      mean {latency['mean']:.3f} s, p99 {latency['p99']:.3f} s (virtual)")
-    print(
+    processes, messages = counted(figures["processes"], "process|processes"), counted(figures["messages"], "message")
+    yield f"{figures['order']}: {processes}, {messages}"
+    yield f"  deliveries   {figures['deliveries']} ({figures['undelivered']} undelivered)"
+    yield f"  held back    {figures['held']:.1%} of arrivals"
+    yield f"  latency      mean {latency['mean']:.3f} s, p99 {latency['p99']:.3f} s (virtual)"
+    yield (
         f"  stamp        {stamp['bytes_mean']:.1f} bytes per copy (max {stamp['bytes_max']}); "
         f"as the papers count: {stamp['dependents_mean']:.1f} dependents, {stamp['paper_bytes_mean']:.0f} bytes"
     )
     if "hops" in figures:
-        print(f"  hops         {figures['hops']['mean']:.2f} packets per copy; stamps are added over them")
+        yield f"  hops         {figures['hops']['mean']:.2f} packets per copy; stamps are added over them"
     speed = figures["deliveries"] / max(figures["seconds"], 1e-3)
-    print(f"  took         {figures['seconds']} s, {speed:,.0f} deliveries/s")
+    yield f"  took         {figures['seconds']} s, {speed:,.0f} deliveries/s"
 
 
 def _draw(rows: list[Any], names: list[str], diagram: bool, svg: str | None, stream: Any) -> None:
