@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from antecede.cli.live import Access
 from antecede.cli.options import JSON, KEYS, Keys
+from antecede.cli.organisation import usable_topology
+from antecede.cli.progress import bar
+from antecede.topology import TopologyFile
 
 if TYPE_CHECKING:
     from antecede.backups import NewBackup
     from antecede.backups.folder import SavedServer
-    from antecede.cli.live import Access
-    from antecede.topology import TopologyFile
 
 
 def register(app: typer.Typer) -> None:
@@ -44,8 +46,6 @@ def register(app: typer.Typer) -> None:
         from antecede.backups import NewBackup
         from antecede.backups.folder import FORMAT, TOPOLOGY, Manifest, SavedFile
         from antecede.cli.backup_checks import check_made, complaints, verdict
-        from antecede.cli.live import Access
-        from antecede.cli.organisation import usable_topology
         from antecede.documents import read_text
 
         file = usable_topology(topology)
@@ -75,8 +75,7 @@ def register(app: typer.Typer) -> None:
         return 0 if checked is None or checked.sound else 1
 
 
-def _running(file: "TopologyFile", access: "Access", new: "NewBackup") -> "tuple[dict[str, SavedServer], float]":
-    from antecede.cli.progress import bar
+def _running(file: TopologyFile, access: Access, new: "NewBackup") -> "tuple[dict[str, SavedServer], float]":
     from antecede.live.client.backup import Remote
 
     async def main() -> "tuple[dict[str, SavedServer], float]":
@@ -91,10 +90,9 @@ def _running(file: "TopologyFile", access: "Access", new: "NewBackup") -> "tuple
     return asyncio.run(main())
 
 
-def _stopped(data: str, file: "TopologyFile", new: "NewBackup") -> "dict[str, SavedServer]":
+def _stopped(data: str, file: TopologyFile, new: "NewBackup") -> "dict[str, SavedServer]":
     """Copy the directories of stopped servers. While all of them are locked, they are one cut."""
     from antecede.backups.local import copied, locked
-    from antecede.cli.progress import bar
 
     with ExitStack() as stack, bar("copying") as (_, tell):
         for server in file.servers:

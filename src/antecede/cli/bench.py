@@ -11,9 +11,11 @@ from typing import Any
 
 import typer
 
+from antecede.bench.interpreter import interpreter
 from antecede.cli.options import JSON
 from antecede.cli.progress import bar
 from antecede.errors import UsageError
+from antecede.orders import parse
 
 _directory = typer.Option(None, metavar="DIR", help="A folder on the disk to use. Default: the temporary folder.")
 _durability = typer.Option("disk", help="disk, os or memory.")
@@ -39,8 +41,6 @@ def register(app: typer.Typer) -> None:
         The lower bound is the same loop without an order (none), measured in the same round. Memory is the growth of
         the process during the second half of a run; it must be about zero.
         """
-        from antecede.bench.interpreter import interpreter
-
         names, numbers = _names(order), _positive(processes, "processes", 2)
         total, done = len(numbers) * ((1 + len(names)) * max(rounds, 1) + len(names)), count(1)
         with bar("simulating: runs") as (_, tell):
@@ -73,7 +73,6 @@ def register(app: typer.Typer) -> None:
         The command first writes logs; then another process restarts from them. The memory is compared with
         2 × (bytes of all messages + 64 bytes for each waiting copy).
         """
-        from antecede.bench.interpreter import interpreter
         from antecede.bench.restart import restart
 
         if min(records, messages, subscribers) < 1 or body < 0:
@@ -334,8 +333,6 @@ def _some_of(known: Collection[str], text: str, option: str) -> tuple[str, ...]:
 
 
 def _print_json(report: dict[str, Any]) -> None:
-    from antecede.bench.interpreter import interpreter
-
     print(json.dumps(report | {"interpreter": interpreter()}, indent=2))
 
 
@@ -347,8 +344,6 @@ def _positive(text: str, option: str, least: int = 1) -> list[int]:
 
 
 def _names(text: str) -> list[str]:
-    from antecede.orders import parse
-
     return [str(parse(name)) for name in text.split(",")]
 
 
@@ -380,7 +375,6 @@ def _rounds(
 
 
 def _once(name: str, size: int, deliveries: int, seed: int) -> float:
-    from antecede.orders import parse
     from antecede.simulator.run import Setup, simulate
 
     setup = Setup(parse(name), size, max(2 * deliveries // size, 1), "multicast", seed=seed)
@@ -393,7 +387,6 @@ def _growth(name: str, size: int, deliveries: int) -> int:
     """Return the growth in bytes from half-way to the end of a shorter run, by Python's own count."""
     import tracemalloc
 
-    from antecede.orders import parse
     from antecede.simulator.run import Setup, simulate
 
     held: list[int] = []

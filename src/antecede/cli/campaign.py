@@ -16,6 +16,7 @@ import typer
 from antecede.cli.options import JSON
 from antecede.cli.progress import line
 from antecede.errors import UsageError
+from antecede.orders import parse
 
 _chunk = 250
 Given = TypeVar("Given")
@@ -44,7 +45,6 @@ def register(app: typer.Typer) -> None:
 
         Exit 0: no violation was found. 1: an order broke its guarantee.
         """
-        from antecede.orders import parse
         from antecede.simulator.campaign import VARIANTS
 
         texts = [str(parse(text)) for text in order or VARIANTS]
@@ -77,7 +77,6 @@ def _lines(row: dict[str, Any]) -> list[str]:
 
 
 def _show(orders: list[str], seeds: range, faults: bool | None) -> int:
-    from antecede.orders import parse
     from antecede.simulator.campaign import play
 
     failed = False
@@ -93,7 +92,6 @@ def _show(orders: list[str], seeds: range, faults: bool | None) -> int:
 
 
 def _campaign(order: str, seeds: range, faults: bool | None, jobs: int) -> dict[str, Any]:
-    from antecede.orders import parse
     from antecede.simulator.campaign import TIGHT
 
     def tell(counts: Counter[str]) -> None:
@@ -146,7 +144,6 @@ def parts_of(seeds: range, size: int) -> list[range]:
 
 
 def _play_part(part: tuple[str, range, bool | None]) -> Part:
-    from antecede.orders import parse
     from antecede.simulator.campaign import play
 
     order, seeds, faults = part

@@ -7,7 +7,9 @@ from typing import Any
 
 import typer
 
+from antecede.cli.dead_pages import Servers, dropped_from
 from antecede.cli.options import JSON, KEYS, WHERE, Keys
+from antecede.errors import MissingError
 
 _client = typer.Argument(..., metavar="NAME@SERVER", help="A client, as listed.")
 _some_topics = typer.Argument(..., metavar="TOPIC", help="The topics.")
@@ -46,9 +48,6 @@ def register(app: typer.Typer) -> None:
         Its subscriptions end at all topics that have the class antecede:Topic in the topology file. For other topics
         run "antecede client unsubscribe" first.
         """
-        from antecede.cli.dead_pages import Servers, dropped_from
-        from antecede.errors import MissingError
-
         servers = Servers(where, keys)
         home = servers.home(client)
         # This comes first, because it is refused if the client is connected.
@@ -68,8 +67,6 @@ def register(app: typer.Typer) -> None:
         keys: Keys = KEYS,
     ) -> None:
         """End the subscriptions of a client to some topics, as if it had done so itself."""
-        from antecede.cli.dead_pages import Servers
-
         servers = Servers(where, keys)
         for topic in topics:
             servers.demand(servers.home(client), "client-unsubscribe", client, topic)
@@ -77,8 +74,6 @@ def register(app: typer.Typer) -> None:
 
 
 def _listed(where: str, keys: Keys) -> list[dict[str, Any]]:
-    from antecede.cli.dead_pages import Servers
-
     servers = Servers(where, keys)
     clients: list[dict[str, Any]] = []
 

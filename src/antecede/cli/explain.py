@@ -9,12 +9,18 @@ from typing import Any
 
 import typer
 
+from antecede.cli.drawing import print_diagram, write_svgs
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.options import CONF, ENGINE, JSON, MASTER, TRACES
 from antecede.cli.progress import status
 from antecede.cli.terminal import show
 from antecede.cli.wording import counted, exit_code, set_aside, shown_name, warn_of_unread
+from antecede.diagram.explained import of_explanation
 from antecede.errors import DiagramError
+from antecede.trace.conflicts import read_conflicts
+from antecede.trace.explain import Asked
+from antecede.trace.explain import explain as explain_here
+from antecede.trace.origins import with_origins
 from antecede.trace.titles import Titles, messages_in, named
 
 
@@ -56,10 +62,6 @@ def register(app: typer.Typer) -> None:
 
         Exit 0: explained, or nothing is late. 2: no such message, or nothing could be read.
         """
-        from antecede.trace.conflicts import read_conflicts
-        from antecede.trace.explain import Asked
-        from antecede.trace.origins import with_origins
-
         asked = Asked(order, message, first, read_conflicts(conflicts) if conflicts is not None else None)
         asked.check()
         settings = spark_settings(conf)
@@ -71,8 +73,6 @@ def register(app: typer.Typer) -> None:
 
                     report = explain_files(paths, asked, master=master, conf=settings, say=say)
                 else:
-                    from antecede.trace.explain import explain as explain_here
-
                     report = explain_here(paths, asked)
                 report = with_origins(report, paths)
                 report["named"] = named(messages_in(report["explanations"]), paths)
@@ -100,9 +100,6 @@ def explained(report: dict[str, Any]) -> str:
 
 
 def _show(report: dict[str, Any], each: bool) -> None:
-    from antecede.cli.drawing import print_diagram
-    from antecede.diagram.explained import of_explanation
-
     show(_heading(report))
     at, titles = _Places(report), Titles(report["named"])
     for number, explanation in enumerate(report["explanations"], 1):
@@ -212,9 +209,6 @@ def _circle(said: dict[str, Any], report: dict[str, Any], at: _Places, titles: T
 
 
 def _write(report: dict[str, Any], path: str) -> None:
-    from antecede.cli.drawing import write_svgs
-    from antecede.diagram.explained import of_explanation
-
     if not report["explanations"]:
         print(f"antecede: nothing to draw, {path} is not written", file=sys.stderr)
         return

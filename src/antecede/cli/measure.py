@@ -9,6 +9,8 @@ from antecede.cli.options import CONF, CONFLICTS, ENGINE, JSON, MASTER, TRACES
 from antecede.cli.progress import status
 from antecede.cli.terminal import tell
 from antecede.cli.wording import counted, exit_code, rounded, set_aside, shown_name, warn_of_unread
+from antecede.trace.conflicts import read_conflicts
+from antecede.trace.measure import measure as measure_here
 
 _busiest = 5
 """The number of pairs and processes in the printed report; the JSON document and the tables have all."""
@@ -45,8 +47,6 @@ def register(app: typer.Typer) -> None:
 
         Exit 0: measured. 2: nothing could be measured.
         """
-        from antecede.trace.conflicts import read_conflicts
-
         settings = spark_settings(conf)
         table = read_conflicts(conflicts) if conflicts is not None else None
         with trace_inputs(trace) as paths:
@@ -57,8 +57,6 @@ def register(app: typer.Typer) -> None:
 
                     report = measure_files(paths, tables, master=master, conf=settings, conflicts=table, say=say)
                 else:
-                    from antecede.trace.measure import measure as measure_here
-
                     report = measure_here(paths, tables, table)
             tell(report, as_json, _lines)
             if report["messages"]:

@@ -2,28 +2,32 @@
 
 import json
 import os
+import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from antecede import limits
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.options import CONF, JSON
+from antecede.cli.organisation import check_topology, read_topology
 from antecede.cli.progress import bar
 from antecede.cli.terminal import tell
 from antecede.cli.wording import counted, shown_name
 from antecede.cli.writing import write_whole
 from antecede.documents import read_text
 from antecede.errors import TopologyError, TraceError, UsageError
+from antecede.topology import Address, AgentHome, DomainEntry, TopologyFile, parse_topology
 
 if TYPE_CHECKING:
     from antecede.pipeline.planning.problem import Pins
     from antecede.pipeline.planning.traffic import Traffic
-    from antecede.topology import TopologyFile
     from antecede.trace.schema import Metadata
 
 
@@ -91,7 +95,6 @@ def register(app: typer.Typer) -> None:
         """
         if find_spec("numba") is None:
             raise UsageError("plan needs numba and numpy: install antecede with its extra plan")
-        from antecede.cli.organisation import read_topology
         from antecede.pipeline.planning.problem import Bounds, Pins
         from antecede.pipeline.planning.report import Settings, make_plan
 
@@ -142,15 +145,13 @@ def register(app: typer.Typer) -> None:
         return 0
 
 
-def _usual_order(known: "TopologyFile | None") -> str:
+def _usual_order(known: TopologyFile | None) -> str:
     orders = {domain.order for domain in known.domains} if known is not None else set()
     return orders.pop() if len(orders) == 1 else "pruned"
 
 
-def _described(metadata: "Sequence[Metadata]") -> "TopologyFile | None":
+def _described(metadata: "Sequence[Metadata]") -> TopologyFile | None:
     """Return the topology in a trace's metadata, in the canonical form that ``simulate --topology`` writes."""
-    from antecede.topology import Address, AgentHome, DomainEntry, TopologyFile
-
     said = next((one.topology for one in metadata if isinstance(one.topology, dict)), None)
     if said is None:
         return None
@@ -175,7 +176,7 @@ def _text(path: str) -> str:
 
 def _read(
     source: list[str],
-    known: "TopologyFile | None",
+    known: TopologyFile | None,
     servers: str | None,
     engine: str,
     master: str | None,
@@ -204,7 +205,7 @@ def _read(
         return traffics.of_trace(trace, _home(file, homes), file.servers if file else ()), described
 
 
-def _home(known: "TopologyFile | None", homes: dict[str, str] | None) -> Callable[[str], str]:
+def _home(known: TopologyFile | None, homes: dict[str, str] | None) -> Callable[[str], str]:
     """Return a function from a process to its server: by the file, by the topology, or the process itself."""
 
     def by_file(process: str) -> str:
@@ -232,10 +233,6 @@ def _home(known: "TopologyFile | None", homes: dict[str, str] | None) -> Callabl
 
 
 def _pins(path: str, traffic: "Traffic") -> "Pins":
-    import tomllib
-
-    import msgspec
-
     from antecede.pipeline.planning.problem import Pins
 
     try:
@@ -258,16 +255,14 @@ def _deliver(
     report: dict[str, Any],
     traffic: "Traffic",
     order: str,
-    known: "TopologyFile | None",
+    known: TopologyFile | None,
     write: str | None,
     svg: str | None,
 ) -> None:
     """Write the topology file and the drawing, if requested."""
     if write is None and svg is None:
         return
-    from antecede.cli.organisation import check_topology
     from antecede.pipeline.planning.report import topology_of
-    from antecede.topology import parse_topology
 
     made, called = topology_of(report, traffic.servers, order, known)
     header = "".join(f"# {short} is {json.dumps(name)}\n" for name, short in called.items())
@@ -283,10 +278,8 @@ def _deliver(
         write_whole(svg, _stacked({"before": before, "after": after}))
 
 
-def _stacked(files: "Mapping[str, TopologyFile]") -> str:
+def _stacked(files: Mapping[str, TopologyFile]) -> str:
     """Join drawings into one document, one below the other, each with its title."""
-    import re
-
     from antecede.topology.svg import draw
 
     parts, width, height = [], 0.0, 0.0

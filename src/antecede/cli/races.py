@@ -1,7 +1,7 @@
 """``antecede races``: which messages did only timing keep in order?"""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -11,11 +11,13 @@ from antecede.cli.progress import status
 from antecede.cli.terminal import tell
 from antecede.cli.wording import counted, exit_code, set_aside, shown_name
 from antecede.errors import OrderError, TopologyError, UsageError
+from antecede.orders import parse
+from antecede.topology import Domain, Topology
+from antecede.trace.race_search import Wanted
+from antecede.trace.races import Declared, assumed, declared_orders
+from antecede.trace.races import races as races_here
+from antecede.trace.schema import Metadata
 from antecede.trace.titles import Titles, messages_in, named
-
-if TYPE_CHECKING:
-    from antecede.trace.races import Declared
-    from antecede.trace.schema import Metadata
 
 
 def register(app: typer.Typer) -> None:
@@ -46,9 +48,6 @@ def register(app: typer.Typer) -> None:
 
         Exit 0: the trace was searched. 2: there was no valid delivery, or nothing could be read.
         """
-        from antecede.trace.race_search import Wanted
-        from antecede.trace.races import assumed
-
         limit = None if within is None else _nanoseconds(within)
         wanted = Wanted(first, limit, every)
         wanted.check()
@@ -62,8 +61,6 @@ def register(app: typer.Typer) -> None:
 
                     report = races_files(paths, declare, wanted, master=master, conf=settings, say=say)
                 else:
-                    from antecede.trace.races import races as races_here
-
                     report = races_here(paths, declare, wanted)
                 report["named"] = named(messages_in(report["races"]), paths)
             tell(report, as_json, _lines)
@@ -76,15 +73,12 @@ def _nanoseconds(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-def _declaring(metadata: "Sequence[Metadata]") -> "Declared":
+def _declaring(metadata: Sequence[Metadata]) -> Declared:
     """Return the common guarantee of the orders in the metadata: the weakest, since a message may cross several
     domains.
 
     Orders that are not installed here guarantee nothing.
     """
-    from antecede.orders import parse
-    from antecede.trace.races import Declared, declared_orders
-
     named = declared_orders(metadata)
     if not named:
         return Declared()
@@ -101,8 +95,6 @@ def _declaring(metadata: "Sequence[Metadata]") -> "Declared":
 
 def _is_cyclic(topology: Any) -> bool:
     """Return whether the domains of the trace are not a forest; they then guarantee nothing end to end."""
-    from antecede.topology import Domain, Topology
-
     domains = topology.get("domains") if isinstance(topology, dict) else None
     if not isinstance(domains, dict):
         return False

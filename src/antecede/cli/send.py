@@ -2,11 +2,15 @@
 
 import asyncio
 import json
+from difflib import get_close_matches
 from typing import Any
 
 import typer
 
+from antecede.cli.live import Access, address_of, command_line
 from antecede.cli.options import CLIENT, JSON, KEYS, WHERE, Keys
+from antecede.cli.organisation import read_topology
+from antecede.crashes import print_error
 from antecede.errors import ClosedError, UsageError
 
 
@@ -31,8 +35,6 @@ def register(app: typer.Typer) -> None:
         Without --ask the command does not wait for a reply. A reply to a client with a name (--client) is kept for it;
         any other reply is dropped.
         """
-        from antecede.cli.live import Access, address_of, command_line
-
         if not timeout > 0:
             raise UsageError(f"--timeout {timeout:g}: expected more than 0 seconds")
         address = address_of(topology, server)
@@ -71,11 +73,6 @@ def register(app: typer.Typer) -> None:
 
 def _warn_of_mistyped(topology: str, to: str) -> None:
     """Warn of a destination that is not an agent, and has almost the name of one: letters would wait for a client."""
-    from difflib import get_close_matches
-
-    from antecede.cli.organisation import read_topology
-    from antecede.crashes import print_error
-
     if topology.startswith("tcp://"):
         return
     homes = {agent.name: agent.server for agent in read_topology(topology).agents}

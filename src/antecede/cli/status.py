@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from antecede.cli.live import Access, addresses, ask_server
 from antecede.cli.options import JSON, KEYS, WHERE, Keys
 from antecede.cli.wording import counted, letter_name
 from antecede.errors import ClosedError, RefusedError, UsageError
@@ -28,8 +29,6 @@ def register(app: typer.Typer) -> None:
         delivered is 5" means that messages from s2 are still in transit. With --json and --watch there is one document
         per line.
         """
-        from antecede.cli.live import Access, addresses, ask_server
-
         if watch is not None and not 0.1 <= watch <= 86_400:
             raise UsageError(f"--watch {watch}: expected 0.1 to 86400 seconds")
         access = Access(where, "operator", *keys)
@@ -71,8 +70,6 @@ def register(app: typer.Typer) -> None:
         end of its log. Usually nothing in it was confirmed to a client or a peer. But a disk that loses new data can
         look the same, so check the disk first.
         """
-        from antecede.cli.live import Access, addresses, ask_server
-
         access = Access(where, "operator", *keys)
         found: list[dict[str, Any]] = []
         silent = 0

@@ -2,17 +2,19 @@
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from antecede.cli import topology_change
 from antecede.cli.options import JSON, KEYS, Keys
+from antecede.cli.organisation import check_topology, read_topology
 from antecede.cli.writing import write_text
 from antecede.errors import UsageError
-
-if TYPE_CHECKING:
-    from antecede.topology import Check, TopologyFile
+from antecede.topology import Check, TopologyFile, cost_max, cost_mean, shown
+from antecede.topology import make as made
+from antecede.topology.cost import hops_mean
+from antecede.topology.guarantees import strength
 
 _pairs_shown_max = 400
 """The largest number of pairs of domains that are listed one by one; more pairs are grouped by their guarantee.
@@ -38,8 +40,6 @@ def register(app: typer.Typer) -> None:
         file's guarantee. Exit code 2 if it cannot be read. With --classes also 2 if a class of an agent or object
         cannot be imported; `antecede up` and `serve` make the same check when they start.
         """
-        from antecede.cli.organisation import check_topology, read_topology
-
         topology = read_topology(file)
         verdict = check_topology(topology)
         loaded = _classes(topology, file) if classes else None
@@ -58,8 +58,6 @@ def register(app: typer.Typer) -> None:
         as_json: bool = JSON,
     ) -> None:
         """Draw the domains as a tree. A star marks a router, a server of several domains."""
-        from antecede.cli.organisation import read_topology
-        from antecede.topology import shown
         from antecede.topology.outline import outline
         from antecede.topology.svg import draw
 
@@ -88,7 +86,6 @@ def register(app: typer.Typer) -> None:
         refused (exit code 2) if no link of the domain is stopped and all members were reset equally often.
         """
         from antecede.cli.live import Access, ask_server
-        from antecede.cli.organisation import read_topology
         from antecede.server.resetting import next_generation
 
         topology = read_topology(file)
@@ -118,9 +115,6 @@ def register(app: typer.Typer) -> None:
         as_json: bool = JSON,
     ) -> None:
         """Write a topology file: a bus, a daisy, a tree or a star of domains, or one flat domain."""
-        from antecede.cli.organisation import check_topology
-        from antecede.topology import make as made
-
         topology = made(shape, servers, size, order, host, port, branches)
         refusals = check_topology(topology).refusals
         if refusals:
@@ -134,7 +128,7 @@ def register(app: typer.Typer) -> None:
             print(topology.text(), end="")
 
 
-def _classes(topology: "TopologyFile", path: str) -> dict[str, dict[str, Any]]:
+def _classes(topology: TopologyFile, path: str) -> dict[str, dict[str, Any]]:
     """Import the classes of agents and objects, as the servers do; return each with what it handles."""
     from antecede.engine.agents import handlers_of
     from antecede.live.application import agents_of, find_beside, plan_of
@@ -150,10 +144,8 @@ def _classes(topology: "TopologyFile", path: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _layout(topology: "TopologyFile") -> dict[str, Any]:
+def _layout(topology: TopologyFile) -> dict[str, Any]:
     """Return the servers and domains of a topology, without a verdict."""
-    from antecede.topology import shown
-
     organisation = topology.organisation
     cycle = organisation.cycle
     return {
@@ -169,10 +161,7 @@ def _layout(topology: "TopologyFile") -> dict[str, Any]:
     }
 
 
-def _document(topology: "TopologyFile", verdict: "Check") -> dict[str, Any]:
-    from antecede.topology import shown
-    from antecede.topology.guarantees import strength
-
+def _document(topology: TopologyFile, verdict: Check) -> dict[str, Any]:
     organisation = topology.organisation
     return {
         "file": topology.name,
@@ -210,10 +199,7 @@ def _document(topology: "TopologyFile", verdict: "Check") -> dict[str, Any]:
     }
 
 
-def _cost(topology: "TopologyFile") -> dict[str, float]:
-    from antecede.topology import cost_max, cost_mean
-    from antecede.topology.cost import hops_mean
-
+def _cost(topology: TopologyFile) -> dict[str, float]:
     organisation = topology.organisation
     return {
         "mean": round(cost_mean(organisation), 3),
@@ -223,11 +209,9 @@ def _cost(topology: "TopologyFile") -> dict[str, float]:
     }
 
 
-def _report(topology: "TopologyFile", verdict: "Check") -> None:
+def _report(topology: TopologyFile, verdict: Check) -> None:
     from rich.console import Console
     from rich.table import Table
-
-    from antecede.topology.guarantees import strength
 
     organisation = topology.organisation
     trees = len(organisation.trees)

@@ -3,18 +3,21 @@
 import json
 import sys
 from datetime import datetime
+from secrets import token_hex
+from time import time
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from antecede.cli.options import JSON, KEYS, Keys
+from antecede.cli.organisation import usable_topology
 from antecede.crashes import print_error
 from antecede.errors import ClosedError, RefusedError, UsageError
+from antecede.topology import TopologyFile
 
 if TYPE_CHECKING:
     from antecede.cli.live import Access
     from antecede.server.changing import Outcome, Steps, Wish
-    from antecede.topology import TopologyFile
 
 _RUNNING = typer.Argument(None, metavar="TOPOLOGY", help="A topology file of running servers.")
 _STOPPED = typer.Option(None, "--data", metavar="DIR", help="The folder with the directories of stopped servers.")
@@ -58,7 +61,6 @@ def add_to(group: typer.Typer) -> None:
         Exit code 1 if the change is refused, 2 if it could not be made.
         """
         from antecede.cli.live import Access
-        from antecede.cli.organisation import usable_topology
         from antecede.live.application import find_beside
         from antecede.live.directories import change_directories
         from antecede.server.changing import carry_out
@@ -155,7 +157,6 @@ def _given(topology: str | None) -> str:
 
 
 def _histories(data: str, old: str | None) -> dict[str, dict[str, Any]]:
-    from antecede.cli.organisation import usable_topology
     from antecede.live.directories import histories
 
     found = histories(data, None if old is None else usable_topology(old))
@@ -186,13 +187,10 @@ def _asked_histories(topology: str, keys: Keys) -> tuple[dict[str, dict[str, Any
 
 def _end(decision: str, topology: str | None, data: str | None, keys: Keys, as_json: bool) -> None:
     from antecede.cli.live import Access
-    from antecede.cli.organisation import usable_topology
     from antecede.live.directories import finish
     from antecede.server.changing import end_change
 
     if data is not None:
-        from time import time
-
         outcome = finish(data, int(time() * 1000), resolve=decision)
     else:
         file = usable_topology(_given(topology))
@@ -212,16 +210,13 @@ def _end(decision: str, topology: str | None, data: str | None, keys: Keys, as_j
         print(f"in force: change {outcome.number}, epoch {outcome.old.epoch}")
 
 
-def _wish(new: "TopologyFile", **more: Any) -> "Wish":
-    from secrets import token_hex
-    from time import time
-
+def _wish(new: TopologyFile, **more: Any) -> "Wish":
     from antecede.server.changing import Wish
 
     return Wish(new, tuple(new.servers), token_hex(8), int(time() * 1000), attempt=token_hex(8), **more)
 
 
-def _on_servers(steps: "Steps", files: "list[TopologyFile | None]", access: "Access") -> "Outcome":
+def _on_servers(steps: "Steps", files: list[TopologyFile | None], access: "Access") -> "Outcome":
     import asyncio
 
     from antecede.live.client.changing import RunningServers
@@ -256,7 +251,7 @@ class _Told:
         print_error(text)
 
 
-def document(outcome: "Outcome", new: "TopologyFile") -> dict[str, Any]:
+def document(outcome: "Outcome", new: TopologyFile) -> dict[str, Any]:
     """Return the result as a JSON document."""
     plan = outcome.change
     done = outcome.state in ("done", "unchanged")
@@ -279,7 +274,7 @@ def document(outcome: "Outcome", new: "TopologyFile") -> dict[str, Any]:
     }
 
 
-def _report(outcome: "Outcome", new: "TopologyFile") -> None:
+def _report(outcome: "Outcome", new: TopologyFile) -> None:
     from rich.console import Console
     from rich.table import Table
 

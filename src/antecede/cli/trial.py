@@ -4,6 +4,7 @@ Like ``campaign`` it is a test for developers, so ``antecede --help`` does not l
 trial continues where its report ends, and keeps the folder of a round with errors.
 """
 
+import asyncio
 import json
 import shutil
 import sys
@@ -13,14 +14,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import typer
 
 from antecede.cli.options import JSON
 from antecede.cli.progress import line
+from antecede.trials.report import Report
 
 if TYPE_CHECKING:
     from antecede.trials.overload import Result as OverloadResult
-    from antecede.trials.report import Report
     from antecede.trials.rounds import Round
 
 _topology = typer.Option(None, metavar="FILE", help="A topology. Default: five servers.")
@@ -141,8 +143,6 @@ def register(app: typer.Typer) -> None:
 
         Exit 0: no errors. 1: errors; the folder is kept.
         """
-        import asyncio
-
         from antecede.trials.objects import ObjectKills
 
         place = Path(folder or tempfile.mkdtemp(prefix="antecede-trial-")) / f"objects-{seed}"
@@ -167,10 +167,7 @@ def register(app: typer.Typer) -> None:
 
         Exit 0: each frame was harmless or ended its connection with a logged reason. 1: otherwise.
         """
-        import asyncio
         import resource
-
-        import msgspec
 
         from antecede.trials.lies import ORDERS, trial
 
@@ -204,10 +201,6 @@ def register(app: typer.Typer) -> None:
 
         Exit 0: memory and the p99 of other agents are within their bounds, and nothing accepted is lost. 1: otherwise.
         """
-        import asyncio
-
-        import msgspec
-
         from antecede.trials.overload import Settings, Trial
 
         place = Path(folder or tempfile.mkdtemp(prefix="antecede-overload-"))
@@ -253,8 +246,6 @@ def _simulate(kind: str, play: Callable[[int], Any], figures: Sequence[str], mos
     """Play schedules, one per seed, until the first of these figures is reached or errors are found."""
     from concurrent.futures import ProcessPoolExecutor
 
-    from antecede.trials.report import Report
-
     kept, jobs = Report(options.report, kind), options.jobs
     with ProcessPoolExecutor(jobs) as pool:
         while (done := kept.total(figures[0])) < most and not kept.found:
@@ -298,12 +289,6 @@ def _play(
 ) -> int:
     """Play rounds until the target is reached or an error is found. ``figures``: what is reported; by default, all that
     occurred."""
-    import asyncio
-
-    import msgspec
-
-    from antecede.trials.report import Report
-
     kept = Report(options.report, kind)
     place = Path(options.folder or tempfile.mkdtemp(prefix="antecede-trial-"))
     while (done := kept.total(counted)) < target and not kept.found:
@@ -315,7 +300,7 @@ def _play(
     return _conclude_campaign(kept, options.as_json, shown)
 
 
-def _conclude_campaign(kept: "Report", as_json: bool, figures: Sequence[str]) -> int:
+def _conclude_campaign(kept: Report, as_json: bool, figures: Sequence[str]) -> int:
     totals = {figure: kept.total(figure) for figure in figures}
     shown = ", ".join(f"{count:,} {figure}" for figure, count in totals.items())
     document = {"trial": kept.kind, "rounds": len(kept.rounds), **totals, "found": kept.found}
