@@ -6,38 +6,15 @@ nothing could be done.
 
 import json
 import sys
-import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import typer
 
+from antecede.cli.dead_pages import Filters, drop_all, drop_one, listed, many, one_letter
 from antecede.cli.options import JSON, KEYS, WHERE, Keys
 from antecede.cli.wording import counted, shown_name
 from antecede.errors import UsageError
-
-
-class Filters(NamedTuple):
-    """The dead letters that are meant."""
-
-    agent: str = typer.Option("", metavar="NAME", help="Only letters to this agent or client.")
-    type_: str = typer.Option("", "--type", metavar="NAME", help="Only notifications of this type.")
-    reason: str = typer.Option("", metavar="TEXT", help="Only letters whose reason contains this text.")
-    older: float | None = typer.Option(None, metavar="SECONDS", help="Only letters that died at least SECONDS ago.")
-
-    @property
-    def any(self) -> bool:
-        """Whether they leave anything out."""
-        return bool(self.agent or self.type_ or self.reason or self.older is not None)
-
-    def arguments(self) -> tuple[str, str, str, str]:
-        """Return the last arguments of requests for pages, as of now."""
-        now = time.time()
-        if self.older is not None and not 0 <= self.older <= now:
-            raise UsageError(f"--older {self.older}: expected a number of seconds, not negative")
-        before = "0" if self.older is None else str(int((now - self.older) * 1000))
-        return self.agent, self.type_, self.reason, before
-
 
 _filters = Filters()
 
@@ -57,8 +34,6 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """List the dead letters of all servers that answer, oldest first. Each has a place, such as s1:17. For the
         next page, give the place of the last letter that you saw: --first 100 --after s1:17."""
-        from antecede.cli.dead_pages import listed
-
         letters = listed(where, keys, filters, first, after)
         if as_json:
             _print_list(letters)
@@ -81,8 +56,6 @@ def register(app: typer.Typer) -> None:
         keys: Keys = KEYS,
     ) -> None:
         """Show one dead letter, with its fields."""
-        from antecede.cli.dead_pages import one_letter
-
         print(json.dumps(one_letter(where, keys, "dead-show", letter), indent=2))
 
     for name, does in (
@@ -108,8 +81,6 @@ def register(app: typer.Typer) -> None:
         keys: Keys = KEYS,
     ) -> None:
         """Empty the mailbox of a client that will not return. Its letters are deleted for good."""
-        from antecede.cli.dead_pages import drop_all, drop_one
-
         if (client is not None) + every + bool(like) != 1:
             raise UsageError("expected one of NAME@SERVER, --all and --like PATTERN")
         document = drop_all(where, keys, like or "*") if client is None else drop_one(where, keys, client)
@@ -130,8 +101,6 @@ def _many(group: typer.Typer, name: str, does: str) -> None:
         filters: Filters = _filters,
         keys: Keys = KEYS,
     ) -> None:
-        from antecede.cli.dead_pages import many, one_letter
-
         if (letter is not None) == (every or filters.any):
             raise UsageError("expected the ID of one dead letter, or --all, or filters")
         if letter is not None:

@@ -8,9 +8,10 @@ import fnmatch
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-from antecede.cli.dead import Filters
+import typer
+
 from antecede.cli.live import Access, addresses, ask_server
 from antecede.cli.options import Keys
 from antecede.cli.organisation import read_topology
@@ -18,6 +19,28 @@ from antecede.cli.progress import bar
 from antecede.errors import AntecedeError, ClosedError, MissingError, OverloadError, RefusedError, UsageError
 from antecede.limits import dead_page_letters_max
 from antecede.topology import Address
+
+
+class Filters(NamedTuple):
+    """The dead letters that are meant."""
+
+    agent: str = typer.Option("", metavar="NAME", help="Only letters to this agent or client.")
+    type_: str = typer.Option("", "--type", metavar="NAME", help="Only notifications of this type.")
+    reason: str = typer.Option("", metavar="TEXT", help="Only letters whose reason contains this text.")
+    older: float | None = typer.Option(None, metavar="SECONDS", help="Only letters that died at least SECONDS ago.")
+
+    @property
+    def any(self) -> bool:
+        """Whether they leave anything out."""
+        return bool(self.agent or self.type_ or self.reason or self.older is not None)
+
+    def arguments(self) -> tuple[str, str, str, str]:
+        """Return the last arguments of requests for pages, as of now."""
+        now = time.time()
+        if self.older is not None and not 0 <= self.older <= now:
+            raise UsageError(f"--older {self.older}: expected a number of seconds, not negative")
+        before = "0" if self.older is None else str(int((now - self.older) * 1000))
+        return self.agent, self.type_, self.reason, before
 
 
 class Servers:

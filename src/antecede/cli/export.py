@@ -4,22 +4,19 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from antecede.cli.engines import trace_inputs
 from antecede.cli.options import PROCESSES, SINCE, TRACES, UNTIL
 from antecede.cli.progress import status
+from antecede.cli.verify import cut_of
 from antecede.cli.wording import counted
 from antecede.cli.writing import write_whole
 from antecede.crashes import print_error
 from antecede.errors import UsageError
-
-if TYPE_CHECKING:
-    from antecede.trace.exporting import View
-
-_formats = ("perfetto", "otlp", "shiviz", "dot", "mermaid")
+from antecede.trace.exporting import FORMATS, View, view_of
 
 _next = {
     "perfetto": "open it at ui.perfetto.dev, or in chrome://tracing",
@@ -34,7 +31,7 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def export(
         trace: list[str] = TRACES,
-        to: str = typer.Option(..., metavar="FORMAT", help=f"One of {', '.join(_formats)}."),
+        to: str = typer.Option(..., metavar="FORMAT", help=f"One of {', '.join(FORMATS)}."),
         output: str = typer.Option(
             "-", "--output", "-o", metavar="FILE", help="The file to write. Default: standard output."
         ),
@@ -59,11 +56,8 @@ def register(app: typer.Typer) -> None:
         Rows that cannot be right are set aside, as in antecede verify. Exit 0: written. 2: nothing could be read, or
         the trace has more events than the viewer can show.
         """
-        from antecede.cli.verify import cut_of
-        from antecede.trace.exporting import FORMATS, view_of
-
         if to not in FORMATS:
-            raise UsageError(f"--to must be one of {', '.join(_formats)}, not {to!r}")
+            raise UsageError(f"--to must be one of {', '.join(FORMATS)}, not {to!r}")
         if as_json and output == "-":
             raise UsageError("--json needs -o FILE: both would be on standard output")
         cut = cut_of(since, until, processes)
@@ -80,7 +74,7 @@ def register(app: typer.Typer) -> None:
             print(json.dumps(report, indent=2) if as_json else "\n".join(_lines(report)))
 
 
-def _warn(view: "View") -> None:
+def _warn(view: View) -> None:
     aside = {reason: count for reason, count in view.aside.items() if count and reason != "index_gap"}
     if aside:
         print_error(f"warning: {counted(sum(aside.values()), 'row was|rows were')} set aside ({', '.join(aside)})")
@@ -92,7 +86,7 @@ def _warn(view: "View") -> None:
         )
 
 
-def _report(view: "View", to: str, output: str) -> dict[str, Any]:
+def _report(view: View, to: str, output: str) -> dict[str, Any]:
     return {
         "format": to,
         "to": output,

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -14,9 +14,8 @@ from antecede.cli.options import JSON
 from antecede.cli.progress import status
 from antecede.cli.wording import assumed_rows, counted, shown_text
 from antecede.errors import TraceError, UsageError
-
-if TYPE_CHECKING:
-    from antecede.trace.foreign import Mapping
+from antecede.trace import foreign
+from antecede.trace.foreign.mapping import Mapping, Plan
 
 _formats = (
     "auto, shiviz, govector, zipkin, otlp, jaeger, spans, chrome, temporal, editing, cloudevents; "
@@ -123,12 +122,10 @@ def register(app: typer.Typer) -> None:
                     raise UsageError("--delimiter and --execution are for logs with vector clocks, not for mappings")
                 chosen = _mapping(mapping, pairs, given | {"format": form if form != "auto" else None}, pattern)
                 if save_mapping is not None:
-                    from antecede.trace.foreign.mapping import Plan
-
                     # A mapping that cannot be used is not saved.
                     Plan(chosen)
-                    _foreign().write_mapping(chosen, save_mapping)
-                report = _foreign().convert_mapped(source, chosen, to, preview, tell)
+                    foreign.write_mapping(chosen, save_mapping)
+                report = foreign.convert_mapped(source, chosen, to, preview, tell)
                 lines = mapped_lines(report, preview)
             else:
                 if preview or save_mapping is not None:
@@ -140,19 +137,13 @@ def register(app: typer.Typer) -> None:
                         "several --pattern are for mappings: give --send and --deliver, --map, --mapping or one pattern"
                     )
                 one = pattern[0] if pattern else None
-                report = _foreign().convert(
+                report = foreign.convert(
                     source, to, form, one, instances, delimiter, execution, tell, skip_unknown=skip_unknown
                 )
                 lines = _lines(report)
         print(json.dumps(report, indent=2) if as_json else "\n".join(lines))
         if preview and report["advice"] is not None:
             raise TraceError(report["advice"])
-
-
-def _foreign() -> Any:
-    from antecede.trace import foreign
-
-    return foreign
 
 
 @contextmanager
@@ -168,16 +159,15 @@ def _old_trace_named(to: str | None) -> Iterator[None]:
 
 def _mapping(
     path: str | None, pairs: list[str] | None, given: dict[str, str | None], pattern: list[str] | None
-) -> "Mapping":
+) -> Mapping:
     """Return the mapping of the file, if there is one, overridden by the options."""
-    kept = _foreign().read_mapping(path) if path is not None else _foreign().Mapping()
+    kept = foreign.read_mapping(path) if path is not None else Mapping()
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if pattern:
         changes["pattern"] = pattern
     if pairs:
-        changes["map"] = kept.map | _foreign().pairs_of(pairs)
-    changed: Mapping = msgspec.structs.replace(kept, **changes)
-    return changed
+        changes["map"] = kept.map | foreign.pairs_of(pairs)
+    return msgspec.structs.replace(kept, **changes)
 
 
 def _lines(report: dict[str, Any]) -> list[str]:

@@ -11,6 +11,7 @@ import typer
 from antecede.cli.campaign import parts_of, tally
 from antecede.cli.options import CLIENT, JSON, KEYS, WHERE, Keys
 from antecede.cli.progress import bar, line
+from antecede.cli.wording import counted
 from antecede.errors import UsageError
 
 if TYPE_CHECKING:
@@ -234,8 +235,6 @@ def _show_pairs(found: "dict[str, list[Pair]]") -> None:
 
 
 def _simulated(report: dict[str, Any]) -> str:
-    from antecede.cli.wording import counted
-
     undone = report["roots"] - report["committed"]
     tries = counted(report["tries_max"], "try|tries")
     lines = [

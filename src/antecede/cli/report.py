@@ -18,8 +18,14 @@ import typer
 from antecede.cli.engines import ORDERS, asked_orders, chosen_engine, spark_settings, trace_inputs
 from antecede.cli.options import CONF, ENGINE, MASTER
 from antecede.cli.progress import status
+from antecede.cli.wording import nothing_valid
 from antecede.cli.writing import write_whole
 from antecede.errors import UsageError
+from antecede.trace import verify
+from antecede.trace.conflicts import needed
+from antecede.trace.explain import Asked, explain
+from antecede.trace.measure import measure
+from antecede.trace.titles import messages_in, named
 
 
 def register(app: typer.Typer) -> None:
@@ -43,7 +49,6 @@ def register(app: typer.Typer) -> None:
 
         Exit 0: written, and every order holds. 1: written, an order is violated. 2: nothing could be judged.
         """
-        from antecede.cli.wording import nothing_valid
         from antecede.report import page_of
 
         asked = asked_orders(order)
@@ -80,10 +85,6 @@ def _answers(
     engine: str, paths: list[str], orders: tuple[str, ...], first: int, master: str | None, settings: dict[str, str]
 ) -> dict[str, Any]:
     """Return what the engine answers to each question."""
-    from antecede.trace.conflicts import needed
-    from antecede.trace.explain import Asked
-    from antecede.trace.titles import messages_in, named
-
     with ExitStack() as stack:
         say = stack.enter_context(status("judging the trace"))
         scratch = stack.enter_context(TemporaryDirectory(prefix="antecede-report-"))
@@ -101,10 +102,6 @@ def _answers(
             figures = measure_in(running, given, tables, say=say)
             explain_one = partial(explain_in, running, given, say=say)
         else:
-            from antecede.trace import verify
-            from antecede.trace.explain import explain
-            from antecede.trace.measure import measure
-
             verdict = verify(paths, orders)
             say("measuring the trace")
             figures = measure(paths, tables)

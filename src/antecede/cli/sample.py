@@ -9,6 +9,7 @@ import typer
 
 from antecede.cli.options import JSON
 from antecede.errors import UsageError
+from antecede.samples import SAMPLES
 
 
 def register(app: typer.Typer) -> None:
@@ -26,8 +27,6 @@ def register(app: typer.Typer) -> None:
         Without a name, list them, each with a command to try. A file that is there already is kept if it is the same;
         if it differs, nothing is copied.
         """
-        from antecede.samples import SAMPLES
-
         chosen = list(SAMPLES) if name == ["all"] else list(dict.fromkeys(name or ()))
         for one in chosen:
             if one not in SAMPLES:

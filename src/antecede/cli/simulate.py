@@ -5,16 +5,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
+from antecede import limits
+from antecede.cli.drawing import print_diagram, write_svgs
 from antecede.cli.options import JSON
+from antecede.cli.organisation import read_topology, usable_topology
 from antecede.cli.progress import watched
 from antecede.cli.wording import counted
-
-if TYPE_CHECKING:
-    from antecede.trace import Event
+from antecede.diagram import from_events
+from antecede.errors import UsageError
+from antecede.orders import parse
+from antecede.trace import Event, Metadata, TraceWriter, judge
 
 
 def register(app: typer.Typer) -> None:
@@ -61,13 +65,8 @@ def register(app: typer.Typer) -> None:
         SPEC is a distribution of seconds: constant:0.1, exponential:0.1, uniform:0.05,0.15 or pareto:1.5,0.03.
         The same seed gives the same run. Exit code 1 if a message was never delivered.
         """
-        from antecede import limits
-        from antecede.cli.organisation import read_topology, usable_topology
-        from antecede.errors import UsageError
-        from antecede.orders import parse
         from antecede.simulator.run import Setup, figures_of
         from antecede.simulator.run import simulate as run
-        from antecede.trace import Metadata, TraceWriter
 
         if sum((multicast, broadcast, bool(workload))) > 1:
             raise UsageError("--multicast, --broadcast and --workload exclude each other")
@@ -116,8 +115,8 @@ def register(app: typer.Typer) -> None:
         return 1 if figures["undelivered"] else 0
 
 
-def _all(sinks: "list[Callable[[Event], None]]") -> "Callable[[Event], None]":
-    def put(event: "Event") -> None:
+def _all(sinks: list[Callable[[Event], None]]) -> Callable[[Event], None]:
+    def put(event: Event) -> None:
         for sink in sinks:
             sink(event)
 
@@ -142,10 +141,6 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def _draw(rows: list[Any], names: list[str], diagram: bool, svg: str | None, stream: Any) -> None:
-    from antecede.cli.drawing import print_diagram, write_svgs
-    from antecede.diagram import from_events
-    from antecede.trace import judge
-
     late = {(late.message, late.to) for late in judge(rows, ("causal",)).causal}
     drawing = from_events(rows, processes=names, late=late)
     if diagram:

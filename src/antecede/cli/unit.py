@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from antecede.cli.options import JSON, TOPOLOGY
+from antecede.cli.organisation import usable_topology
 from antecede.errors import UsageError
 
 TEMPLATE = "antecede@.service"
@@ -44,8 +45,6 @@ def register(app: typer.Typer) -> None:
         systemd learns when a server has recovered and listens, restarts it when it fails or is blocked, and gives it
         time to stop. Exit code 0 if the units are written, 2 on an error.
         """
-        from antecede.cli.organisation import usable_topology
-
         file = usable_topology(topology)
         server, option = server or [], option or []
         unknown = [name for name in server if name not in file.servers]

@@ -13,15 +13,16 @@ import tempfile
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
+from antecede.cli.amounts import check_serving
+from antecede.cli.live import check_folder, check_identities
 from antecede.cli.options import SERVING, TOPOLOGY, Serving
+from antecede.cli.organisation import usable_topology
 from antecede.errors import UsageError
-
-if TYPE_CHECKING:
-    from antecede.topology import TopologyFile
+from antecede.topology import TopologyFile, plan_change
 
 
 def register(app: typer.Typer) -> None:
@@ -43,10 +44,6 @@ def register(app: typer.Typer) -> None:
         access.toml, SIGHUP makes all servers read it again; without access.toml they ignore SIGHUP. If the terminal is
         closed, all servers stop. Exit code 0 if all stopped gracefully.
         """
-        from antecede.cli.amounts import check_serving
-        from antecede.cli.live import check_folder, check_identities
-        from antecede.cli.organisation import usable_topology
-
         file = usable_topology(topology)
         check_folder(data)
         check_serving(options)
@@ -64,11 +61,10 @@ def register(app: typer.Typer) -> None:
             return asyncio.run(_run(topology, console, folder, options.arguments(), metrics_base_port, kept, reloads))
 
 
-def _ready(path: str, file: "TopologyFile", folder: str) -> bool:
+def _ready(path: str, file: TopologyFile, folder: str) -> bool:
     """Return whether the kept data has this topology. If not, say what differs, and offer the change to a person."""
     from antecede.live.directories import differing
     from antecede.server.organisation import explain
-    from antecede.topology import plan_change
 
     before = differing(folder, file)
     if before is None:
@@ -89,7 +85,7 @@ def _ready(path: str, file: "TopologyFile", folder: str) -> bool:
     return subprocess.call([sys.executable, "-m", *shlex.split(command)]) == 0
 
 
-def _running(file: "TopologyFile") -> bool:
+def _running(file: TopologyFile) -> bool:
     """Return whether the servers of a topology run: then the change is made without stopping them."""
     address = next(iter(file.servers.values()))
     with socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET) as probe:
@@ -216,7 +212,7 @@ def _tell(processes: dict[str, asyncio.subprocess.Process], number: int) -> None
 class _Console:
     """The log of all servers on standard error, and the line that reports that all of them are ready."""
 
-    def __init__(self, file: "TopologyFile", style: str) -> None:
+    def __init__(self, file: TopologyFile, style: str) -> None:
         self.servers = list(file.servers)
         self.last: dict[str, str] = {}
         """The last line of each server: if the server ends, that is the reason."""
