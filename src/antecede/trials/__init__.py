@@ -4,6 +4,7 @@ The load is :mod:`antecede.walks`.
 
 * :mod:`~antecede.trials.rounds`: one round: faults under load, then a quiet time and a verdict. Kills.
 * :mod:`~antecede.trials.powercuts`, :mod:`~antecede.trials.backups`, :mod:`~antecede.trials.changes`: other faults.
+* :mod:`~antecede.trials.objects`: kills under another load, calls of replicated objects.
 * :mod:`~antecede.trials.lies`, :mod:`~antecede.trials.mutations`: a server that receives forged input.
 * :mod:`~antecede.trials.disks`: a disk whose power can be cut, under a real process.
 

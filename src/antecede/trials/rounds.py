@@ -132,7 +132,7 @@ class Round:
             # For instance, a client learned that its server lost accepted publishes, or is gone for good.
             self.found += [str(error) for error in group.exceptions]
         except* TimeoutError:
-            self.found.append(f"some walks were not accepted within {self.settle_seconds:.0f} s")
+            self.found.append(f"some walks or calls were not accepted within {self.settle_seconds:.0f} s")
         finally:
             await load.close()
             self.processes.close()
