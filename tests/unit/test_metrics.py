@@ -171,14 +171,6 @@ def test_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _played(tmp_path, play)
 
 
-def test_live_fails_when_a_watchdog_gave_up(tmp_path: Path) -> None:
-    async def play(near: ServerRuntime, far: ServerRuntime, page: MetricsPage, address: Address) -> None:
-        far.pulse.watchdog = lambda: "agent sum has run for 60 s"
-        assert await _get(address, "/live") == (503, "text/plain", "agent sum has run for 60 s\n")
-
-    _played(tmp_path, play)
-
-
 def test_ready_from_the_start_until_the_stop(tmp_path: Path) -> None:
     async def main() -> None:
         port, page_port = free_ports(2)

@@ -5,7 +5,6 @@ loop cannot hide this. A full disk does not count, because a restart would not h
 """
 
 import asyncio
-from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -23,8 +22,6 @@ class Pulse:
         self._turned = self._stepped = monotonic()
         """The last turn of the event loop; the last time when no input was stuck."""
         self._taken = 0
-        self.watchdog: Callable[[], str] = lambda: ""
-        """Returns the reason why a watchdog gave up this server, or an empty string. It is called from any thread."""
         self._handle: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
@@ -48,9 +45,6 @@ class Pulse:
         runtime, now = self._runtime, monotonic()
         if runtime.failed.done():
             return str(runtime.failed.result())
-        tripped = self.watchdog()
-        if tripped:
-            return tripped
         if now - self._turned > limits.live_seconds_max:
             progress = runtime.reactions.host.progress
             agent = runtime.reactions.reacting or ((progress and progress.running) or ("",))[0]

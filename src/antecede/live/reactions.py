@@ -30,7 +30,7 @@ class Reactions:
         self.host = host
         host.each = self._begins
         host.share_time(perf_counter, limits.reactions_together_seconds)
-        self.limit = limit
+        self._limit = limit
         self.isolated = isolated
         self._timeouts: dict[str, asyncio.Timeout] = {}
         spans = telemetry.spans(host.server)
@@ -86,7 +86,7 @@ class Reactions:
 
     async def _bounded(self, due: React) -> Outcome:
         """React to a batch in this process; cancel a reaction that takes too long."""
-        limit = self.limit(due.agent)
+        limit = self._limit(due.agent)
         async with asyncio.timeout(limit) as timeout:
             self._timeouts[due.agent] = timeout
             try:
@@ -100,7 +100,7 @@ class Reactions:
     def _begins(self, agent: str) -> None:
         timeout = self._timeouts.get(agent)
         if timeout is not None and not timeout.expired():
-            timeout.reschedule(asyncio.get_running_loop().time() + self.limit(agent))
+            timeout.reschedule(asyncio.get_running_loop().time() + self._limit(agent))
 
     def _broken(self, due: React, error: BaseException) -> Outcome:
         """Return the outcome of a batch without any effect: the agent could not be loaded, or a watch raised."""

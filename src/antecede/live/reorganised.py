@@ -111,8 +111,6 @@ class LiveChanges(Adapter):
             host.declare(agent_name, kind)
         for address, born in runtime.machine.engine.born.items():
             host.declare(address, load_class(born))
-        runtime.reaction_limit = reactions.limit = file.reactions.limit
-        runtime.reaction_seconds_longest = file.reactions.longest
         fresh = isolated_agents(file, host, runtime.log)
         for agent_name, isolated in list(runtime.isolated.items()):
             if agent_name in fresh:

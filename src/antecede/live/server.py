@@ -6,7 +6,7 @@ asks for that. No rule of the protocol is decided here.
 
 import asyncio
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from random import random
 from secrets import randbits
@@ -97,9 +97,6 @@ class ServerRuntime:
         shared = [plan.topology.domains[domain].servers for domain in plan.topology.domains_of(server)]
         neighbours = len({member for members in shared for member in members} - {server})
         connections = connections_possible(neighbours)
-        self.reaction_limit: Callable[[str], float] = topology.reactions.limit
-        """``reaction_limit(agent)``: how many seconds one of its reactions may take."""
-        self.reaction_seconds_longest = topology.reactions.longest
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[StoreFailedError | BrokenStepError] = self._loop.create_future()
         """Done when the disk has failed, or a step: the server must end."""
@@ -305,6 +302,10 @@ class ServerRuntime:
     def submit(self, given: Input) -> None:
         """Queue an input for the next step."""
         self.driver.feed(given)
+
+    def reaction_limit(self, agent: str) -> float:
+        """Return how many seconds one reaction of an agent may take, by the topology in force."""
+        return self.topology.reactions.limit(agent)
 
     @property
     def unstepped(self) -> int:

@@ -8,7 +8,6 @@ seconds after the largest limit of any agent, it writes the stacks of all thread
 import faulthandler
 import os
 import sys
-from collections.abc import Callable
 from threading import Event, Thread, main_thread
 from time import monotonic
 from types import FrameType, TracebackType
@@ -27,10 +26,8 @@ class TooLong(Exception):
 class WatchdogThread:
     """Watches the handlers and the operations of objects of the server of this process."""
 
-    def __init__(self, runtime: "ServerRuntime", end: Callable[[], None] = lambda: os._exit(2)) -> None:
-        """``end``: ends the process."""
+    def __init__(self, runtime: "ServerRuntime") -> None:
         self._runtime = runtime
-        self._end = end
         self._reactions = Watchdog(runtime.reaction_limit)
         self._operations = Watchdog(runtime.reaction_limit)
         self._stopped = Event()
@@ -65,7 +62,7 @@ class WatchdogThread:
 
     def _postpone(self) -> None:
         try:
-            seconds = self._runtime.reaction_seconds_longest + _grace_seconds
+            seconds = self._runtime.topology.reactions.longest + _grace_seconds
             faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__ or sys.stderr)
         except (OSError, ValueError, AttributeError):
             # Standard error is not a file.
@@ -80,7 +77,7 @@ class WatchdogThread:
         self._runtime.log.warning(f"{kind}-slow", raised=raised, **names, seconds=seconds)
         if slow.ends:
             self._runtime.log.error(f"{kind}-too-long", **names, seconds=seconds, reason=reason)
-            self._end()
+            os._exit(2)
 
 
 def _traceback(frame: FrameType | None) -> TracebackType | None:
