@@ -7,7 +7,7 @@ import asyncio
 from time import time
 from typing import TYPE_CHECKING
 
-from antecede.live.builder import build_apart
+from antecede.live.apart import build_apart
 from antecede.live.retention import releasable
 from antecede.server.building import Task
 from antecede.server.upkeep import LOOK_SECONDS, Snapshot

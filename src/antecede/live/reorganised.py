@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from antecede.engine.belongings import Belongings
 from antecede.errors import AgentError, AntecedeError, TopologyError
+from antecede.live.apart import is_imported, try_apart
 from antecede.live.application import Classes, agents_of, load_class, readable
 from antecede.live.isolation import isolated_agents
-from antecede.live.trying import is_imported, try_apart
 from antecede.recording.segments import next_indices
 from antecede.server.organisation import topology_in
 from antecede.server.reorganising import Adapter
