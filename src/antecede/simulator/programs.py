@@ -7,12 +7,12 @@ the buffer protocol delays y, and with it z.)
 A process with ``receive`` statements takes messages only through them (ibid. §4.1–4.2), and perhaps only from one
 sender. Where its messages wait depends on the order:
 
-* :class:`SelectiveMailbox` is **in front of** an order that can judge a packet without accepting it (``selective``). It
-  finds the first packet that the order would deliver *now*, given what the program has received. So the matrix protocol
-  lets a program take x although y came first, and refuses z while an x that it depends on has not been received.
-* :class:`QueueMailbox` is **behind** any other order and keeps its sequence: the buffer protocol has no information
-  about dependencies, so only the head can be taken. It is also used with domains: a router cannot choose, because
-  others wait in the next domain for the messages that it receives.
+* **In front of** an order that can judge a packet without accepting it (``selective``): the program gets the first
+  packet that the order would deliver *now*, given what the program has received. So the matrix protocol lets a program
+  take x although y came first, and refuses z while an x that it depends on has not been received.
+* **Behind** any other order, in its sequence: the buffer protocol has no information about dependencies, so only the
+  head can be taken. The same holds with domains: a router cannot choose, because others wait in the next domain for the
+  messages that it receives.
 
 A receive that finds nothing waits, and so do all later statements of its program. When nothing can arrive any more,
 such a program is blocked for ever: selective receive may contradict causal order, and then no execution exists.
@@ -20,54 +20,11 @@ such a program is blocked for ever: selective receive may contradict causal orde
 
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import Any
 
-from antecede.messages import Packet, Verdict
+from antecede.messages import Verdict
 from antecede.orders.contract import Order
+from antecede.simulator.flights import Flight
 from antecede.simulator.statements import ReceiveLine, SendLine
-
-
-class SelectiveMailbox:
-    """Packets in front of an order that can judge them without accepting them, each with an attached value."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[int, tuple[Packet, Any]] = {}
-
-    def __contains__(self, packet: Packet) -> bool:
-        return id(packet) in self._waiting
-
-    def put(self, packet: Packet, kept: Any) -> None:
-        """Add a packet that has arrived."""
-        self._waiting[id(packet)] = (packet, kept)
-
-    def take(self, order: Order, source: int | None = None) -> Any:
-        """Remove the first packet (from ``source``, if given) that ``order`` would deliver now; return its value."""
-        for packet, kept in self._waiting.values():
-            if source in (None, packet.source) and order.check(packet) is Verdict.DELIVER:
-                del self._waiting[id(packet)]
-                return kept
-        return None
-
-    def clear(self) -> None:
-        """Lose everything in a crash."""
-        self._waiting.clear()
-
-    def kept(self) -> list[Any]:
-        """Return the attached values of all packets."""
-        return [kept for _, kept in self._waiting.values()]
-
-
-class QueueMailbox:
-    """Messages that their order has delivered, in that sequence, each with its source."""
-
-    def __init__(self) -> None:
-        self.waiting: deque[tuple[str, str]] = deque()
-
-    def take(self, source: str | None = None) -> str | None:
-        """Remove the head, if it is from ``source`` or no source is named."""
-        if not self.waiting or source not in (None, self.waiting[0][1]):
-            return None
-        return self.waiting.popleft()[0]
 
 
 class Programs:
@@ -76,8 +33,10 @@ class Programs:
     def __init__(self, processes: Collection[str], receiving: Collection[str], selective: bool) -> None:
         self._waiting: dict[str, deque[SendLine | ReceiveLine]] = {process: deque() for process in processes}
         self._running: set[str] = set()
-        self.choices = {process: SelectiveMailbox() for process in receiving if selective}
-        self.queues = {process: QueueMailbox() for process in receiving if not selective}
+        self.choices: dict[str, dict[Flight, None]] = {process: {} for process in receiving if selective}
+        """The packets in front of the order of a process, in the sequence of their arrivals."""
+        self.queues: dict[str, deque[tuple[str, str]]] = {process: deque() for process in receiving if not selective}
+        """The messages that the order of a process has delivered, in that sequence, each with its source."""
 
     def add(self, process: str, line: SendLine | ReceiveLine) -> None:
         """Add the next statement of a process."""
@@ -103,12 +62,25 @@ class Programs:
             if any(isinstance(line, ReceiveLine) for line in program)
         )
 
-    def choosing(self, process: str, packet: Packet) -> bool:
+    def choosing(self, flight: Flight) -> bool:
         """Return whether this packet waits to be chosen."""
-        return process in self.choices and packet in self.choices[process]
+        return flight in self.choices.get(flight.at, ())
+
+    def choose(self, process: str, order: Order, source: str | None) -> Flight | None:
+        """Remove the first packet (from ``source``, if given) that ``order`` would deliver now."""
+        for flight in self.choices[process]:
+            if source in (None, flight.source) and order.check(flight.packet) is Verdict.DELIVER:
+                del self.choices[process][flight]
+                return flight
+        return None
+
+    def take(self, process: str, source: str | None) -> str | None:
+        """Remove the head of the queue, if it is from ``source`` or no source is named."""
+        queue = self.queues[process]
+        return queue.popleft()[0] if queue and source in (None, queue[0][1]) else None
 
     def kept(self, process: str) -> list[str]:
         """Return the names of the messages that wait for a process to receive them."""
         if process in self.choices:
-            return [flight.parcel.message for flight in self.choices[process].kept() if flight.packet.message]
-        return [message for message, _ in self.queues[process].waiting] if process in self.queues else []
+            return [flight.parcel.message for flight in self.choices[process] if flight.packet.message]
+        return [message for message, _ in self.queues.get(process, ())]

@@ -157,7 +157,7 @@ class ScriptedWorld:
     def _deliver(self, process: str, letter: Letter) -> None:
         self.posted.add(letter.id)
         if process in self.programs.queues:
-            self.programs.queues[process].waiting.append((letter.id, letter.source))
+            self.programs.queues[process].append((letter.id, letter.source))
         else:
             self.record.deliver(process, letter.id)
 
@@ -201,7 +201,7 @@ class ScriptedWorld:
     def _remind(self, flight: Flight) -> None:
         """Let the receiver's link acknowledge this again, if it may, because the sender does not know that it has
         arrived."""
-        if self.machines[flight.at].up and not self.programs.choosing(flight.at, flight.packet):
+        if self.machines[flight.at].up and not self.programs.choosing(flight):
             self._carry_out(flight.at, self._received(flight))
 
     def _received(self, flight: Flight) -> Step:
@@ -262,7 +262,7 @@ class ScriptedWorld:
         self.flights.land(flight, ARRIVED)
         self._note_arrival(flight)
         if flight.at in self.programs.choices and self._order(flight).check(flight.packet) is not Verdict.DUPLICATE:
-            self.programs.choices[flight.at].put(flight.packet, flight)
+            self.programs.choices[flight.at][flight] = None
         else:
             self._hand(flight)
         self._run(flight.at)
@@ -301,7 +301,7 @@ class ScriptedWorld:
         self.spend()
         if self.machines[flight.at].up:
             self._note_arrival(flight)
-            if not self.programs.choosing(flight.at, flight.packet):
+            if not self.programs.choosing(flight):
                 self._hand(flight)
 
     def drain(self) -> None:
@@ -388,13 +388,12 @@ class ScriptedWorld:
         self.spend()
         process = line.process
         if process in self.programs.choices:
-            source = self.scenario.processes.index(line.source) if line.source else None
             (order,) = self.machines[process].orders()
-            flight = self.programs.choices[process].take(order, source)
+            flight = self.programs.choose(process, order, line.source)
             if flight is not None:
                 self._hand(flight)
             return flight is not None
-        message = self.programs.queues[process].take(line.source)
+        message = self.programs.take(process, line.source)
         if message is not None:
             self.record.deliver(process, message)
         return message is not None
