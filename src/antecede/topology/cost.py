@@ -25,28 +25,17 @@ def cost_mean(topology: Topology, cost: Cost = matrix_cost) -> float:
     """Return the mean over all ordered pairs of servers with a route (the topology must be a forest)."""
     pairs = sum(len(part) * (len(part) - 1) for part in topology.trees)
     total = 0.0
-    for name, domain in topology.domains.items():
-        parts = [_part_without(topology, name, server) for server in domain.servers]
-        crossing = sum(parts) ** 2 - sum(part * part for part in parts)
-        total += crossing * cost(len(domain.servers))
+    for part in topology.trees:
+        behind = dict.fromkeys(part, 1)
+        """Servers whose route from the start passes through a server, and that server itself."""
+        parts: dict[str, list[int]] = {}
+        for server, (domain, before) in reversed(topology.tree(min(part)).items()):
+            behind[before] += behind[server]
+            parts.setdefault(domain, []).append(behind[server])
+        for name, sizes in parts.items():
+            crossing = len(part) ** 2 - sum(size * size for size in [*sizes, len(part) - sum(sizes)])
+            total += crossing * cost(len(topology.domains[name].servers))
     return total / pairs if pairs else 0.0
-
-
-def _part_without(topology: Topology, domain: str, server: str) -> int:
-    """Return the number of servers, including ``server``, that still reach ``server`` without ``domain``."""
-    seen = {server}
-    entered = {domain}
-    waiting = [server]
-    while waiting:
-        for name in topology.domains_of(waiting.pop()):
-            if name in entered:
-                continue
-            entered.add(name)
-            for other in topology.domains[name].servers:
-                if other not in seen:
-                    seen.add(other)
-                    waiting.append(other)
-    return len(seen)
 
 
 def costs_from(topology: Topology, source: str, cost: Cost = matrix_cost) -> dict[str, float]:
