@@ -79,7 +79,11 @@ def plan_change(old: TopologyFile, new: TopologyFile) -> Change:
     leaving = moves | {name: "" for name in before if name not in after}
     region = _region(old, new, [*(before[name] for name in leaving), *(after[name] for name in moves)])
     begun = tuple(name for name in new.organisation.domains if name in region or not _same_domain(old, new, name))
-    needed = _needed(old, new, region, begun)
+    needed = concerned = _concerned(old, new, region, begun)
+    first = next(iter(old.servers))
+    if old.servers[first] != new.servers.get(first):
+        # The others ask it whether there was a change, and would not find it.
+        needed = {*old.servers, *new.servers}
     return Change(
         tuple(_differences(old, new)),
         tuple(sorted(region)),
@@ -88,22 +92,22 @@ def plan_change(old: TopologyFile, new: TopologyFile) -> Change:
         {server: new.home_of(server) if new.home_of(server) in new.servers else "" for server in removed},
         tuple(_refusals(old, new)),
         tuple(server for server in {**old.servers, **new.servers} if server in needed),
-        frozenset(_concerned(old, new, region, begun)),
+        frozenset(concerned),
     )
 
 
 def _differences(old: TopologyFile, new: TopologyFile) -> Iterator[Difference]:
-    yield from _two("server", {one: str(at) for one, at in old.servers.items()}, _addresses(new), "address")
-    before, after = {one.name: one for one in old.domains}, {one.name: one for one in new.domains}
+    yield from _two("server", _addresses(old), _addresses(new), "address")
     yield from _two("domain", _members(old), _members(new), "members")
-    for name in before:
-        if name in after and before[name].order != after[name].order:
-            yield Difference("domain-order", name, before[name].order, after[name].order)
-    yield from _two("agent", _homes(old.agents), _homes(new.agents), "moved")
+    orders = {one.name: one.order for one in new.domains}
+    for domain in old.domains:
+        if orders.get(domain.name, domain.order) != domain.order:
+            yield Difference("domain-order", domain.name, domain.order, orders[domain.name])
+    yield from _two("agent", _homes(old), _homes(new), "moved")
     kinds = {one.name: one.kind for one in new.agents}
-    for one in old.agents:
-        if kinds.get(one.name, one.kind) != one.kind:
-            yield Difference("agent-class", one.name, one.kind, kinds[one.name])
+    for agent in old.agents:
+        if kinds.get(agent.name, agent.kind) != agent.kind:
+            yield Difference("agent-class", agent.name, agent.kind, kinds[agent.name])
     yield from _two("object", _objects(old), _objects(new), "changed")
     if old.module != new.module:
         yield Difference("module", "application", old.module or "", new.module or "")
@@ -131,8 +135,8 @@ def _members(file: TopologyFile) -> dict[str, str]:
     return {domain.name: " ".join(domain.servers) for domain in file.domains}
 
 
-def _homes(agents: Iterable[AgentHome]) -> dict[str, str]:
-    return {agent.name: agent.server for agent in agents}
+def _homes(file: TopologyFile) -> dict[str, str]:
+    return {agent.name: agent.server for agent in file.agents}
 
 
 def _objects(file: TopologyFile) -> dict[str, str]:
@@ -191,17 +195,9 @@ def _domains_on(tree: dict[str, tuple[str, str]], source: str, target: str) -> s
     return domains
 
 
-def _needed(old: TopologyFile, new: TopologyFile, region: set[str], begun: Iterable[str]) -> set[str]:
-    """Return the servers that must take part in a change; ``begun``: the domains of the new topology that begin."""
-    first = next(iter(old.servers))
-    if old.servers[first] != new.servers.get(first):
-        # The others ask it whether there was a change, and would not find it.
-        return {*old.servers, *new.servers}
-    return _concerned(old, new, region, begun)
-
-
 def _concerned(old: TopologyFile, new: TopologyFile, region: set[str], begun: Iterable[str]) -> set[str]:
-    """Return the servers for which something changes, and the first one."""
+    """Return the servers for which something changes, and the first one; ``begun``: the domains of the new topology
+    that begin."""
     if old.module != new.module:
         # Every server imports it.
         return {*old.servers, *new.servers}
