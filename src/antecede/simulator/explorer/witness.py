@@ -70,19 +70,14 @@ class Witness:
                 names[action.message.id] = given or f"m{len(names) + 1}"
         return names
 
-    def names(self, bits: Sequence[int]) -> list[str]:
-        """The names of messages by their bits."""
-        by_bit = {self._scope.bit_of(id_): name for id_, name in self._names.items()}
-        return [by_bit[bit] for bit in bits]
-
     def says(self) -> str:
         """The violated condition, in one line."""
-        finding = self._finding
+        finding, names = self._finding, {self._scope.bit_of(id_): name for id_, name in self._names.items()}
         text = finding.text
-        for id_, name in self._names.items():
-            text = text.replace(f"[{self._scope.bit_of(id_)}]", name)
+        for bit, name in names.items():
+            text = text.replace(f"[{bit}]", name)
         process = self._scope.names[finding.process] if finding.process >= 0 else ""
-        message = self.names([finding.bit])[0] if finding.bit >= 0 else ""
+        message = names[finding.bit] if finding.bit >= 0 else ""
         return text.replace("{process}", process).replace("{message}", message)
 
     def scenario(self) -> str:
