@@ -39,7 +39,8 @@ class Bus:
         self._put = self._publishing.put
         self._numbering = self._publishing.numbering
         self._failed: list[Ticket] = []
-        self._calm: list[asyncio.Future[None]] = []
+        self._changed = asyncio.Event()
+        """Something was accepted or refused."""
         self._names: dict[type, str] = {}
         """The names of classes without labels."""
         self._questions: Questions[Ticket] = Questions(self._numbering, self._ended)
@@ -246,10 +247,9 @@ class Bus:
         self._loop.call_soon(self._publishing.flush)
 
     async def _change(self) -> None:
-        """Wait until something was accepted or refused."""
-        future = self._loop.create_future()
-        self._calm.append(future)
-        await future
+        """Wait until something more is accepted or refused."""
+        self._changed.clear()
+        await self._changed.wait()
 
     def _settled(self, ticket: Ticket, error: AntecedeError | None = None) -> None:
         ticket.settle(error)
@@ -258,12 +258,6 @@ class Bus:
             del self._failed[:-64]
             if ticket.ask and self._questions.fail(ticket, again(error)):
                 ticket.seen = True
-
-    def _stir(self) -> None:
-        calm, self._calm = self._calm, []
-        for future in calm:
-            if not future.done():
-                future.set_result(None)
 
     # Called by the line.
 
@@ -274,7 +268,7 @@ class Bus:
         if error is not None:
             self.gone(again(error, address))
             return
-        self._stir()
+        self._changed.set()
         if self._listening:
             self._handlers.begin()
             self._line.listen()
@@ -282,8 +276,7 @@ class Bus:
     def accepted(self, upto: int) -> None:
         """All publishes up to this number are on the server's disk."""
         self._numbering.accepted(upto)
-        if self._calm:
-            self._stir()
+        self._changed.set()
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
         """The publish of this number was not accepted, nor any after it."""
@@ -291,7 +284,7 @@ class Bus:
         if wrong is not None:
             self.gone(wrong)
         else:
-            self._stir()
+            self._changed.set()
 
     def gone(self, error: AntecedeError) -> None:
         """Fail everything, because there will be no server any more."""
@@ -300,7 +293,7 @@ class Bus:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._stir()
+        self._changed.set()
 
     def delivered(self, letters: list[Letter]) -> None:
         """Letters arrived."""
