@@ -214,12 +214,7 @@ def _run(command: Command, servers: dict[str, _Stopped], new: TopologyFile) -> d
         domains = command.arguments[1].split(",")
         return {"server": server.name, "in_transit": server.machine.channel.in_transit(domains), "sent": 0}
     if command.name == "change-stage" and server.store is None:
-        store = open_store(server.directory)
-        try:
-            server = servers[server.name] = _Stopped(server.name, server.directory, store, store.recovered, [new])
-        except BaseException:
-            store.close()
-            raise
+        server = servers[server.name] = _continued(server.name, server.directory, [new])
     work = server.participant.preparation(command.name, list(command.arguments))
     if work is not None:
         work()
@@ -243,6 +238,11 @@ def _opened(name: str, directory: str, dry: bool, files: list[TopologyFile]) -> 
             return None
     if dry:
         return _Stopped(name, directory, None, found, files)
+    return _continued(name, directory, files)
+
+
+def _continued(name: str, directory: str, files: list[TopologyFile]) -> _Stopped:
+    """Open a directory to continue its log; one that does not exist is made."""
     store = open_store(directory)
     try:
         return _Stopped(name, directory, store, store.recovered, files)
