@@ -51,8 +51,7 @@ class Setup(msgspec.Struct, frozen=True):
         _within("processes", self.processes, 2, limits.members_max)
         _within("messages", self.messages, 0, limits.simulated_messages_max)
         _within("warmup", self.warmup, 0, self.messages)
-        for name in ("loss", "duplicate", "crash", "partition"):
-            share = getattr(self, name)
+        for name, share in self.faults().items():
             if not 0.0 <= share <= 0.9:
                 raise UsageError(f"{name} {share}: expected a share from 0 to 0.9")
         if self.workload not in WORKLOADS:
@@ -91,9 +90,13 @@ class Setup(msgspec.Struct, frozen=True):
         """Return the names of the processes in the trace."""
         return process_names(self.processes) if self.organisation is None else list(self.organisation.servers)
 
+    def faults(self) -> dict[str, float]:
+        """Return the share of each kind of fault."""
+        return {"loss": self.loss, "duplicate": self.duplicate, "crash": self.crash, "partition": self.partition}
+
     def faulty(self) -> bool:
         """Return whether the run needs links and disks."""
-        return any((self.loss, self.duplicate, self.crash, self.partition))
+        return any(self.faults().values())
 
 
 def _within(name: str, value: int, least: int, most: int) -> None:
@@ -126,17 +129,9 @@ def _world(setup: Setup, figures: Figures, observer: Recorder | None) -> World:
     if not setup.faulty():
         fifo = setup.fifo_links
         return BareWorld(setup.order, setup.processes, delay, fifo_links=fifo, figures=figures, observer=observer)
+    random = stream(setup.seed, "faults")
     return FaultyWorld(
-        setup.order,
-        setup.processes,
-        delay,
-        stream(setup.seed, "faults"),
-        loss=setup.loss,
-        duplicate=setup.duplicate,
-        crash=setup.crash,
-        partition=setup.partition,
-        figures=figures,
-        observer=observer,
+        setup.order, setup.processes, delay, random, **setup.faults(), figures=figures, observer=observer
     )
 
 
