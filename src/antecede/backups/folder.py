@@ -20,7 +20,6 @@ import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -192,9 +191,7 @@ class NewFolder:
             else:
                 os.unlink(path)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self._kept:
             with suppress(OSError):
                 shutil.rmtree(self.partial)
