@@ -25,20 +25,17 @@ class Pulse:
         self._handle: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Start recording the time."""
-        self._beat()
+        """Record the time, now and several times per second from now on."""
+        runtime = self._runtime
+        self._turned = monotonic()
+        if runtime.driver.taken != self._taken or not runtime.unstepped:
+            self._taken, self._stepped = runtime.driver.taken, self._turned
+        self._handle = asyncio.get_running_loop().call_later(_beat_seconds, self.begin)
 
     def end(self) -> None:
         """Stop recording the time."""
         if self._handle is not None:
             self._handle.cancel()
-
-    def _beat(self) -> None:
-        runtime = self._runtime
-        self._turned = monotonic()
-        if runtime.driver.taken != self._taken or not runtime.unstepped:
-            self._taken, self._stepped = runtime.driver.taken, self._turned
-        self._handle = asyncio.get_running_loop().call_later(_beat_seconds, self._beat)
 
     def trouble(self) -> str:
         """Return why the server does not work, in one line, or an empty string. May be called from any thread."""
