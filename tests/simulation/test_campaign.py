@@ -96,7 +96,7 @@ def test_faults_do_happen() -> None:
         spec = parse("pruned")
         plan = Plan(spec, seed, True)
         schedule = FaultySchedule(spec, plan, Watcher())
-        schedule.run()
+        schedule.world.run(schedule)
         crashed += schedule.world.crashes
     assert crashed > 30
 

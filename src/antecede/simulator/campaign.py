@@ -90,7 +90,7 @@ def play(spec: OrderSpec, seed: int, *, faults: bool | None = None) -> Outcome:
         if plan.faulty:
             faulty = FaultySchedule(spec, plan, recorder)
             tight = tight and not faulty.crash
-            faulty.run()
+            faulty.world.run(faulty)
             orders = faulty.world.orders
             for process, message in faulty.world.twice:
                 recorder.findings.append(Finding("twice", f"{message} at {NAMES[process]}"))

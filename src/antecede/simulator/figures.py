@@ -120,9 +120,6 @@ class Figures:
             if self._routed:
                 self.bytes_max = max(self.bytes_max, ceil(course.bytes / copies))
 
-    def latency_mean(self) -> float:
-        return self._latency_sum / self.deliveries if self.deliveries else 0.0
-
     def latency_quantile(self, share: float) -> float:
         """Return the latency that ``share`` of the deliveries do not exceed, to 1 %."""
         remaining = share * self.deliveries
@@ -153,7 +150,7 @@ class Figures:
                 "copies": self.copies,
                 "bytes_total": self.bytes_total,
             },
-            "latency": {"mean": self.latency_mean(), "p99": self.latency_quantile(0.99)},
+            "latency": {"mean": self._latency_sum / (self.deliveries or 1), "p99": self.latency_quantile(0.99)},
         }
         if self._routed:
             report["hops"] = {"mean": self._packets / self.copies if self.copies else 0.0}

@@ -161,10 +161,6 @@ class FaultySchedule:
             observer=recorder,
         )
 
-    def run(self) -> None:
-        """Run until nothing is left to happen."""
-        self.world.run(self)
-
     def _travel(self) -> float:
         self._travels += 1
         if self._travels > _travels_max:
