@@ -16,7 +16,7 @@ from antecede.orders import OrderSpec
 from antecede.orders.contract import Order
 from antecede.simulator.schedules import BareSchedule, FaultySchedule, Plan, Stuck
 from antecede.simulator.watcher import NAMES, Finding, Watcher
-from antecede.trace import ARRIVE, DELIVER, SEND, Delay, Event, Matched, judge, match, needless_delays
+from antecede.trace import LOCAL, SEND, Delay, Event, Matched, judge, match, needless_delays
 
 TIGHT = frozenset({"fifo", "matrix", "updates", "vector", "pruned", "direct"})
 """Orders that hold a message only while a predecessor is missing: causally, or for ``fifo`` on its link."""
@@ -142,35 +142,16 @@ def _judge(outcome: Outcome, guarantees: frozenset[str], tight: bool, leftover: 
 
 
 def fifo_delays(trace: Matched) -> list[Delay]:
-    """Return the messages that were held although the previous message on their link had been delivered.
+    """Return the messages that were held although all earlier messages on their link had been delivered.
 
-    As in :func:`~antecede.trace.needless_delays`, an event other than a delivery must have happened meanwhile. Messages
-    that were never delivered are a separate finding.
+    These are the needless delays of a causal order in which no send follows from a delivery. So the sends of a process
+    are moved to a separate process, which delivers nothing. Messages that were never delivered are a separate finding.
     """
-    previous: dict[tuple[str, str], str] = {}
-    """(message, destination) → the message before it on that link."""
+    apart = []
     for line in trace.lines:
-        newest: dict[str, str] = {}
         for event in line:
             if event.kind == SEND:
-                for target in event.to or ():
-                    if target in newest:
-                        previous[event.message or "", target] = newest[target]
-                    newest[target] = event.message or ""
-    delays = []
-    for name, line in zip(trace.names, trace.lines, strict=True):
-        arrived: dict[str, int] = {}
-        delivered: dict[str, int] = {}
-        pause = -1
-        for position, event in enumerate(line):
-            message = event.message or ""
-            if event.kind == DELIVER:
-                since = max(arrived[message], delivered.get(previous.get((message, name), ""), -1))
-                if since < pause:
-                    delays.append(Delay(name, line[arrived[message]].index, message, event.index))
-                delivered[message] = position
-                continue
-            pause = position
-            if event.kind == ARRIVE:
-                arrived.setdefault(message, position)
-    return delays
+                apart.append(msgspec.structs.replace(event, process=f"{event.process} sends"))
+                event = Event(event.process, event.index, LOCAL)
+            apart.append(event)
+    return [delay for delay in needless_delays(apart) if delay.deliver_index is not None]
