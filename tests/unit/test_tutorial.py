@@ -40,7 +40,6 @@ def test_the_application_is_the_one_that_ships() -> None:
         assert part.strip() in shipped, part
     (domains,) = _blocks("toml")
     assert domains in (_samples / "chat" / "chat.toml").read_text()
-    assert antecede.chat.TOPOLOGY in (_samples / "chat" / "chat.toml").read_text()
 
 
 def test_git_ignores_what_readme_and_tutorial_leave_in_a_clone() -> None:

@@ -5,26 +5,14 @@ one message, so no server puts the messages of a room into a sequence. An answer
 that is causal order, and nothing else in this application provides it.
 """
 
+from importlib.resources import files
+
 from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
 
 __all__ = ["TOPOLOGY", "Join", "Leave", "Members", "Room", "Said"]
 
-TOPOLOGY = """\
-[servers]
-s1 = "tcp://127.0.0.1:7101"
-s2 = "tcp://127.0.0.1:7102"
-s3 = "tcp://127.0.0.1:7103"
-s4 = "tcp://127.0.0.1:7104"
-
-[domains]
-A = { servers = ["s1", "s2", "s3"], order = "pruned" }
-B = { servers = ["s3", "s4"], order = "pruned" }
-
-[agents]
-kitchen = { server = "s3", class = "antecede.chat:Room" }
-garden = { server = "s1", class = "antecede.chat:Room" }
-"""
+TOPOLOGY = files("antecede.samples").joinpath("chat/chat.toml").read_text(encoding="utf-8")
 """Four servers in two domains; s3 is the router between them."""
 
 
