@@ -14,7 +14,6 @@ from antecede.topology import (
     Topology,
     cost_max,
     cost_mean,
-    cost_of_traffic,
     make,
     parse_topology,
 )
@@ -106,19 +105,16 @@ def test_costs_equal_those_of_walking_every_pair() -> None:
         assert cost_mean(topology) == pytest.approx(sum(cost for _, _, cost, _ in walked) / len(walked))
         assert hops_mean(topology) == pytest.approx(sum(hops for *_, hops in walked) / len(walked))
         assert cost_max(topology) == max(cost for _, _, cost, _ in walked)
-        traffic = {(source, target): 1.0 + place % 3 for place, (source, target, _, _) in enumerate(walked)}
-        expected = sum(traffic[source, target] * cost for source, target, cost, _ in walked)
-        assert cost_of_traffic(topology, traffic) == pytest.approx(expected)
+        assert all(costs_from(topology, source)[target] == cost for source, target, cost, _ in walked)
 
 
-def test_traffic_needs_a_way() -> None:
+def test_costs_need_a_way() -> None:
     topology = Topology([Domain("A", ("a", "b")), Domain("B", ("c", "d"))])
-    assert cost_of_traffic(topology, {("a", "b"): 2.0, ("a", "a"): 5.0}) == 8.0
     assert costs_from(topology, "a") == {"a": 0.0, "b": 4.0}
     with pytest.raises(TopologyError, match="no route from a to c"):
-        cost_of_traffic(topology, {("a", "c"): 1.0})
+        topology.route("a", "c")
     with pytest.raises(TopologyError, match="unknown server x"):
-        cost_of_traffic(topology, {("x", "a"): 1.0})
+        topology.route("x", "a")
 
 
 def test_outline_hangs_up_the_centre() -> None:

@@ -13,7 +13,7 @@ guarantees.
 """
 
 from antecede.topology.change import Change, Difference, plan_change
-from antecede.topology.cost import cost_max, cost_mean, cost_of_traffic
+from antecede.topology.cost import cost_max, cost_mean
 from antecede.topology.file import Address, AgentHome, DomainEntry, TopologyFile, parse_topology
 from antecede.topology.graph import Domain, Topology, shown
 from antecede.topology.guarantees import Check, OrderFacts, Pair, check
@@ -38,7 +38,6 @@ __all__ = [
     "check",
     "cost_max",
     "cost_mean",
-    "cost_of_traffic",
     "make",
     "parse_topology",
     "plan_change",

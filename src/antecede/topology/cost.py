@@ -8,7 +8,7 @@ For uniform traffic, pairs need not be examined one by one: a domain of a forest
 its members, and is on the route of exactly those pairs that lie in different parts.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from antecede.topology.graph import Topology
 
@@ -38,9 +38,9 @@ def cost_mean(topology: Topology, cost: Cost = matrix_cost) -> float:
     return total / pairs if pairs else 0.0
 
 
-def costs_from(topology: Topology, source: str, cost: Cost = matrix_cost) -> dict[str, float]:
+def costs_from(topology: Topology, source: str) -> dict[str, float]:
     """Return the cost of a message from ``source`` to every reachable server."""
-    weights = {name: cost(len(domain.servers)) for name, domain in topology.domains.items()}
+    weights = {name: matrix_cost(len(domain.servers)) for name, domain in topology.domains.items()}
     costs = {source: 0.0}
     # The tree lists servers by their distance, so that each server's predecessor comes first.
     for server, (domain, before) in topology.tree(source).items():
@@ -48,31 +48,16 @@ def costs_from(topology: Topology, source: str, cost: Cost = matrix_cost) -> dic
     return costs
 
 
-def cost_max(topology: Topology, cost: Cost = matrix_cost) -> float:
+def cost_max(topology: Topology) -> float:
     """Return the most expensive route in a forest. In a tree, take a longest route from any server; its far end is an
     end of a longest route of all."""
     most = 0.0
     for part in topology.trees:
         start = min(part)
-        costs = costs_from(topology, start, cost)
+        costs = costs_from(topology, start)
         far = max(costs, key=lambda server: costs[server])
-        most = max(most, *costs_from(topology, far, cost).values())
+        most = max(most, *costs_from(topology, far).values())
     return most
-
-
-def cost_of_traffic(topology: Topology, traffic: Mapping[tuple[str, str], float], cost: Cost = matrix_cost) -> float:
-    """Return the total cost of the given numbers of messages between pairs of servers."""
-    total = 0.0
-    known: dict[str, dict[str, float]] = {}
-    for (source, target), messages in traffic.items():
-        if source == target:
-            continue
-        if target not in known.get(source, ()):
-            # The route refuses unknown or unreachable servers by name.
-            topology.route(source, target)
-            known[source] = costs_from(topology, source, cost)
-        total += messages * known[source][target]
-    return total
 
 
 def hops_mean(topology: Topology) -> float:
