@@ -15,6 +15,8 @@ import sys
 from contextlib import suppress
 from time import perf_counter
 
+from msgspec.structs import replace
+
 from antecede import limits
 from antecede.crashes import how_ended
 from antecede.engine import React
@@ -114,8 +116,8 @@ class Isolated:
         if self._news:
             self._streams[1].write(self._news)
             self._news, self._loaded = b"", False
-        batch = Batch(due.letters, due.handlers, not self._loaded, None if self._loaded else due.state, due.durable)
-        self._streams[1].write(framed(batch))
+        batch = replace(due, state=None) if self._loaded else due
+        self._streams[1].write(framed(Batch(batch, not self._loaded)))
         self._loaded = True
 
     def _outcome(self, due: React, done: Done) -> Outcome:

@@ -25,7 +25,6 @@ from typing import NoReturn
 
 from antecede import telemetry
 from antecede.channel import Channel
-from antecede.engine import React
 from antecede.engine.host import Host, Outcome
 from antecede.errors import AntecedeError
 from antecede.live.application import load_class, plan_of
@@ -104,7 +103,6 @@ class Worker:
     def __init__(self, line: _Line) -> None:
         self._line = line
         self._host: Host
-        self._agent = ""
 
     def run(self) -> None:
         """Work until the server closes the connection."""
@@ -128,7 +126,6 @@ class Worker:
     def _load(self, setup: Setup) -> None:
         plan = plan_of(parse_topology(setup.topology))
         channel = Channel(setup.server, plan.topology, plan.orders, plan.homes, 1, moved=plan.moved)
-        self._agent = setup.agent
         self._host = host = Host(setup.server, channel.check)
         host.declare(setup.agent, load_class(setup.kind))
         host.progress = _Named(self._line)
@@ -137,10 +134,9 @@ class Worker:
             host.watches.append(spans)
 
     def _react(self, batch: Batch, runner: asyncio.Runner) -> Done:
-        host, agent = self._host, self._agent
+        host, due, agent = self._host, batch.due, batch.due.agent
         if batch.load:
             host.forget(agent)
-        due = React(agent, batch.letters, batch.handlers, batch.state, batch.durable)
         try:
             outcome = runner.run(host.react_async(due)) if host.is_async(agent) else host.react(due)
         except BaseException as error:

@@ -8,8 +8,7 @@ from typing import Final
 
 import msgspec
 
-from antecede.channel.letters import Letter
-from antecede.engine import Reaction
+from antecede.engine import React, Reaction
 
 
 class Setup(msgspec.Struct, frozen=True, tag=True):
@@ -26,12 +25,9 @@ class Setup(msgspec.Struct, frozen=True, tag=True):
 class Batch(msgspec.Struct, frozen=True, tag=True):
     """Letters to react to."""
 
-    letters: tuple[Letter, ...]
-    handlers: tuple[str, ...]
+    due: React
     load: bool
-    """Whether the agent must be loaded from ``state`` first."""
-    state: bytes | None
-    durable: bool
+    """Whether the agent must be loaded from the state first; if not, there is none here."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
