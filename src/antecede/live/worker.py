@@ -143,7 +143,6 @@ class Worker:
             host.forget(agent)
             outcome = Outcome(agent, [], None, error)
         outcome.merge()
-        outcome.merge()
         failure = outcome.failure
         if failure is None:
             return Done(outcome.reactions, outcome.state)
