@@ -64,11 +64,9 @@ class World:
         given = agents or {}
         objects = {name: kind for name, kind in given.items() if issubclass(kind, Object)}
         kinds = {name: kind for name, kind in given.items() if issubclass(kind, Agent)}
-        missing = [agent.name for agent in self.topology.agents if agent.name not in kinds]
-        if missing:
+        if any(agent.name not in kinds for agent in self.topology.agents):
             for server in self.topology.servers:
-                imported = agents_of(self.topology, server)
-                kinds.update({name: kind for name, kind in imported.items() if name in missing})
+                kinds |= agents_of(self.topology, server, given)
         unknown = sorted(set(kinds) - {agent.name for agent in self.topology.agents})
         unknown += sorted(set(objects) - {one.name for one in self.topology.objects})
         if unknown:
