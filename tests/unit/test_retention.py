@@ -11,7 +11,7 @@ from antecede.cli.amounts import check_serving, seconds, size
 from antecede.cli.options import Serving
 from antecede.errors import UsageError
 from antecede.live.logs import ServerLog
-from antecede.live.retention import Keep, Kept, prune_trace, releasable, superfluous
+from antecede.live.retention import Keep, prune_trace, releasable, superfluous
 from antecede.recording.segments import piece_name, pieces_in
 from antecede.store import Sizes, closed_segments, open_log
 
@@ -34,8 +34,9 @@ _day = 86_400.0
     ],
 )
 def test_the_oldest_beyond_a_limit(age: float | None, most: int | None, expected: int) -> None:
-    files = [Kept(10, 3 * _day), Kept(20, 2 * _day), Kept(30, 1 * _day)]
-    assert superfluous(files, age, most) == expected
+    # The last entries: length, access, change of the content, change of the file.
+    files = [os.stat_result((0,) * 6 + (size, 0, day * _day, 0)) for size, day in ((10, 1), (20, 2), (30, 3))]
+    assert superfluous(files, 4 * _day, age, most) == expected
 
 
 def _trace(folder: Path, now: float) -> list[int]:

@@ -41,19 +41,12 @@ class Keep(msgspec.Struct, frozen=True):
 KEEP_NEEDED = Keep()
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """A file that may be deleted: its length, and its age."""
-
-    bytes: int
-    seconds: float
-
-
-def superfluous(files: Sequence[Kept], seconds: float | None, size: int | None) -> int:
+def superfluous(files: Sequence[os.stat_result], now: float, seconds: float | None, size: int | None) -> int:
     """Return how many of these files, the oldest first, are beyond a limit. Newer files than a kept one are kept."""
     total = 0
     for place in range(len(files) - 1, -1, -1):
-        total += files[place].bytes
-        if (size is not None and total > size) or (seconds is not None and files[place].seconds > seconds):
+        total += files[place].st_size
+        if (size is not None and total > size) or (seconds is not None and now - files[place].st_mtime > seconds):
             return place + 1
     return 0
 
@@ -63,7 +56,7 @@ def prune_trace(directory: str, keep: Keep, now: float) -> int:
     with named(directory):
         # The newest one has the place where the trace continues.
         pieces = pieces_in(directory)[:-1]
-        count = superfluous([_kept(piece.path, now) for piece in pieces], keep.trace_seconds, keep.trace_bytes)
+        count = superfluous([os.stat(piece.path) for piece in pieces], now, keep.trace_seconds, keep.trace_bytes)
         for piece in pieces[:count]:
             os.unlink(piece.path)
         if count:
@@ -78,12 +71,7 @@ def releasable(directory: str, upto: int, keep: Keep, now: float) -> int:
     with named(directory):
         ends = closed_segments(directory)
         numbers = numbered(os.listdir(directory), "segment")[: len(ends)]
-        files = [_kept(f"{directory}/{segment_name(number)}", now) for number in numbers]
+        files = [os.stat(f"{directory}/{segment_name(number)}") for number in numbers]
         most = min(keep.log_bytes or limits.store_log_bytes_max, limits.store_log_bytes_max // 2)
-        count = superfluous(files, keep.log_seconds, most)
+        count = superfluous(files, now, keep.log_seconds, most)
         return min(upto, ends[count - 1] if count else 0)
-
-
-def _kept(path: str, now: float) -> Kept:
-    found = os.stat(path)
-    return Kept(found.st_size, now - found.st_mtime)
