@@ -6,6 +6,7 @@ consistent count. Adding takes well under a microsecond.
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import accumulate
 from operator import sub
 from typing import Final
 
@@ -51,7 +52,4 @@ class Durations:
 
     def cumulative(self) -> Iterator[tuple[float, int]]:
         """Return (upper end, number of durations up to it), ascending; the last end is infinity."""
-        total = 0
-        for bound, count in zip((*BOUNDS, float("inf")), self._counts, strict=True):
-            total += count
-            yield bound, total
+        return zip((*BOUNDS, float("inf")), accumulate(self._counts), strict=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from random import Random
 
 from antecede.errors import UsageError
-from antecede.messages import Message, mask_of, members_of
+from antecede.messages import Message
 from antecede.simulator.draws import Draw, below, subset
 from antecede.simulator.kernel import World
 
@@ -110,7 +110,7 @@ class PingPong:
     def start(self, world: World) -> None:
         if world.processes < 2:
             raise UsageError("ping-pong needs two processes")
-        for other in members_of(mask_of(range(1, world.processes))):
+        for other in range(1, world.processes):
             self._send(world, 0, other)
 
     def wake(self, world: World, process: int) -> None:
