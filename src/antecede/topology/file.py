@@ -68,11 +68,9 @@ class Address(msgspec.Struct, frozen=True):
         return f"tcp://[{self.host}]:{self.port}" if ":" in self.host else f"tcp://{self.host}:{self.port}"
 
 
-class DomainEntry(msgspec.Struct, frozen=True):
+class DomainEntry(Domain, frozen=True):
     """A domain of the file: a server's position is its member number."""
 
-    name: str
-    servers: tuple[str, ...]
     order: str = DEFAULT_ORDER
     """An order's name with its options, as text: ``buffer:pipelined=true``."""
 
@@ -121,7 +119,7 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def organisation(self) -> Topology:
         """The servers–domains graph."""
-        return Topology([Domain(domain.name, domain.servers) for domain in self.domains], self.servers)
+        return Topology(self.domains, self.servers)
 
     def domain(self, name: str) -> DomainEntry:
         """The domain of that name."""
