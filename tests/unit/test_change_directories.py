@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from antecede.backups.local import judged_in
 from antecede.cli import build
 from antecede.engine import Alarm, Outbound, Reaction
 from antecede.errors import StoreFullError, TopologyError
@@ -69,7 +70,7 @@ def _machines(folder: Path, text: str) -> dict[str, AgentServer]:
     file = _file(text)
     machines = {}
     for name in file.servers:
-        found = directories._read(str(folder / name))
+        found = judged_in(str(folder / name)).recovered
         machines[name] = machine = AgentServer(name, plan_of(file), found.incarnation)
         snapshot = None if found.snapshot is None else found.snapshot.data()
         assert replay(machine, snapshot, (record for _, record in found.records()), file.epoch, 0.0)

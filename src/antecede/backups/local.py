@@ -15,7 +15,15 @@ from antecede.recording.segments import FOLDER, TOPOLOGY, pieces_in
 from antecede.store.directory import lock_directory, named, read_identity
 from antecede.store.files import Files
 from antecede.store.format import IDENTITY, segment_name, snapshot_name
-from antecede.store.recovery import judge
+from antecede.store.recovery import Judged, judge
+
+
+def judged_in(directory: str) -> Judged:
+    """Check a data directory, without any change."""
+    files = Files()
+    identity = read_identity(files, directory)
+    assert identity is not None, "a data directory has an identity"
+    return judge(files, directory, identity)
 
 
 @contextmanager
@@ -37,11 +45,8 @@ def locked(directory: str) -> Iterator[None]:
 
 def copied(directory: str, server: str, folder: str, tell: Callable[[int, int], None]) -> SavedServer:
     """Copy one directory; ``tell``: reports bytes copied, and bytes at most."""
-    files = Files()
     with named(directory):
-        identity = read_identity(files, directory)
-        assert identity is not None
-        judged = judge(files, directory, identity)
+        judged = judged_in(directory)
         found = judged.recovered
         wanted = [IDENTITY, *([] if found.snapshot is None else [snapshot_name(found.snapshot.upto)])]
         wanted += [segment_name(number) for number in judged.segments if number <= judged.tail.segment]
@@ -49,7 +54,7 @@ def copied(directory: str, server: str, folder: str, tell: Callable[[int, int], 
         if os.path.exists(f"{directory}/{FOLDER}/{TOPOLOGY}"):
             wanted.append(f"{FOLDER}/{TOPOLOGY}")
         sizes = {name: os.stat(f"{directory}/{name}").st_size for name in wanted}
-    copy = ServerCopy(folder, Cut(server, f"{identity.incarnation:016x}", found.last, sizes))
+    copy = ServerCopy(folder, Cut(server, f"{found.incarnation:016x}", found.last, sizes))
     for name, offset in copy.pages():
         with named(directory), open(f"{directory}/{name}", "rb") as file:
             copy.take(os.pread(file.fileno(), limits.backup_page_bytes, offset))

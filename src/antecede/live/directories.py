@@ -12,6 +12,7 @@ from secrets import randbits, token_hex
 
 import msgspec
 
+from antecede.backups.local import judged_in
 from antecede.engine.belongings import Belongings
 from antecede.errors import AntecedeError, StoreError, TopologyError
 from antecede.live.application import plan_of, readable
@@ -25,9 +26,8 @@ from antecede.server.draining import drain
 from antecede.server.items import decode_record, joined, pieces_of
 from antecede.server.participation import Participant
 from antecede.server.recovery import replay, resume, topology_of
-from antecede.store import Files, Store, open_store
-from antecede.store.directory import read_identity
-from antecede.store.recovery import Recovered, judge
+from antecede.store import Store, open_store
+from antecede.store.recovery import Recovered
 from antecede.topology import TopologyFile, parse_topology
 
 Progress = Callable[[str], None]
@@ -92,7 +92,7 @@ def differing(folder: str, new: TopologyFile) -> TopologyFile | None:
     changed. A change that was begun and not finished counts, too."""
     for name in _names_in(folder):
         directory = f"{folder}/{name}"
-        found = _read(directory)
+        found = judged_in(directory).recovered
         text, staged = "" if found.snapshot is None else topology_of(found.snapshot.data(), [])[1], ""
         if text and parse_topology(text).epoch == new.epoch:
             continue
@@ -231,7 +231,7 @@ def _keep(servers: dict[str, _Stopped], records: dict[str, bytes]) -> None:
 
 def _opened(name: str, directory: str, dry: bool, files: list[TopologyFile]) -> _Stopped | None:
     """Open a directory; None: its server was removed by an earlier change."""
-    found = _read(directory)
+    found = judged_in(directory).recovered
     if found.snapshot is not None:
         text = topology_of(found.snapshot.data(), [])[1]
         if text and name not in parse_topology(text).servers:
@@ -249,14 +249,6 @@ def _continued(name: str, directory: str, files: list[TopologyFile]) -> _Stopped
     except BaseException:
         store.close()
         raise
-
-
-def _read(directory: str) -> Recovered:
-    """Read a directory without changing it."""
-    files = Files()
-    identity = read_identity(files, directory)
-    assert identity is not None, "a data directory has an identity"
-    return judge(files, directory, identity).recovered
 
 
 def _known(directory: str, epoch: str, files: Sequence[TopologyFile]) -> TopologyFile:
