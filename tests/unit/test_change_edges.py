@@ -13,7 +13,7 @@ from antecede.engine import Reaction
 from antecede.engine.following import Following
 from antecede.errors import AntecedeError, OverloadError, TopologyError
 from antecede.live.client.changing import RunningServers
-from antecede.live.worker import Worker
+from antecede.live.worker import _host_of
 from antecede.live.worker_messages import Setup
 from antecede.server import AgentServer, Input, Refused
 from antecede.server.change_items import Abandoned, Committed, Paused, Staged
@@ -171,9 +171,8 @@ def test_addresses_of_a_removed_server_are_known_from_the_start() -> None:
     machine = AgentServer("s1", plan_of(parse_topology(text)), 1)
     assert machine.channel.check(("carl@s3",)) == ("carl@s3",)
     line: Any = None
-    worker = Worker(line)
-    worker._load(Setup("s1", "a", "antecede:Topic", text))
-    assert worker._host.check(("carl@s3",)) == ("carl@s3",)
+    host = _host_of(Setup("s1", "a", "antecede:Topic", text), line)
+    assert host.check(("carl@s3",)) == ("carl@s3",)
 
 
 def test_the_operators_own_client_does_not_move() -> None:

@@ -97,58 +97,54 @@ class _Named:
     def end(self, slot: int) -> None: ...
 
 
-class Worker:
-    """One worker."""
+def _work(line: _Line) -> None:
+    """Work until the server closes the connection."""
+    setup = line.read()
+    assert isinstance(setup, Setup)
+    try:
+        host = _host_of(setup, line)
+    except BaseException as error:
+        line.send(Ready(str(error) if isinstance(error, AntecedeError) else described(error)))
+        return
+    line.send(Ready())
+    with asyncio.Runner() as runner:
+        while True:
+            batch = line.read()
+            if isinstance(batch, Setup):
+                # The topology has changed; the class is the same.
+                host = _host_of(batch, line)
+                continue
+            line.send(_react(host, batch, runner))
 
-    def __init__(self, line: _Line) -> None:
-        self._line = line
-        self._host: Host
 
-    def run(self) -> None:
-        """Work until the server closes the connection."""
-        setup = self._line.read()
-        assert isinstance(setup, Setup)
-        try:
-            self._load(setup)
-        except BaseException as error:
-            self._line.send(Ready(str(error) if isinstance(error, AntecedeError) else described(error)))
-            return
-        self._line.send(Ready())
-        with asyncio.Runner() as runner:
-            while True:
-                batch = self._line.read()
-                if isinstance(batch, Setup):
-                    # The topology has changed; the class is the same.
-                    self._load(batch)
-                    continue
-                self._line.send(self._react(batch, runner))
+def _host_of(setup: Setup, line: _Line) -> Host:
+    plan = plan_of(parse_topology(setup.topology))
+    channel = Channel(setup.server, plan.topology, plan.orders, plan.homes, 1, moved=plan.moved)
+    host = Host(setup.server, channel.check)
+    host.declare(setup.agent, load_class(setup.kind))
+    host.progress = _Named(line)
+    spans = telemetry.spans(setup.server)
+    if spans is not None:
+        host.watches.append(spans)
+    return host
 
-    def _load(self, setup: Setup) -> None:
-        plan = plan_of(parse_topology(setup.topology))
-        channel = Channel(setup.server, plan.topology, plan.orders, plan.homes, 1, moved=plan.moved)
-        self._host = host = Host(setup.server, channel.check)
-        host.declare(setup.agent, load_class(setup.kind))
-        host.progress = _Named(self._line)
-        spans = telemetry.spans(setup.server)
-        if spans is not None:
-            host.watches.append(spans)
 
-    def _react(self, batch: Batch, runner: asyncio.Runner) -> Done:
-        host, due, agent = self._host, batch.due, batch.due.agent
-        if batch.load:
-            host.forget(agent)
-        try:
-            outcome = runner.run(host.react_async(due)) if host.is_async(agent) else host.react(due)
-        except BaseException as error:
-            host.forget(agent)
-            outcome = Outcome(agent, [], None, error)
-        outcome.merge()
-        failure = outcome.failure
-        if failure is None:
-            return Done(outcome.reactions, outcome.state)
-        if outcome.too_early:
-            return Done(outcome.reactions, outcome.state, too_early=True)
-        return Done(outcome.reactions, outcome.state, described(failure), traceback_of(failure))
+def _react(host: Host, batch: Batch, runner: asyncio.Runner) -> Done:
+    due, agent = batch.due, batch.due.agent
+    if batch.load:
+        host.forget(agent)
+    try:
+        outcome = runner.run(host.react_async(due)) if host.is_async(agent) else host.react(due)
+    except BaseException as error:
+        host.forget(agent)
+        outcome = Outcome(agent, [], None, error)
+    outcome.merge()
+    failure = outcome.failure
+    if failure is None:
+        return Done(outcome.reactions, outcome.state)
+    if outcome.too_early:
+        return Done(outcome.reactions, outcome.state, too_early=True)
+    return Done(outcome.reactions, outcome.state, described(failure), traceback_of(failure))
 
 
 def main(descriptor: int) -> None:
@@ -159,7 +155,7 @@ def main(descriptor: int) -> None:
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     Thread(target=_await_end, args=(descriptor,), name="server", daemon=True).start()
-    Worker(line).run()
+    _work(line)
 
 
 def _await_end(descriptor: int) -> None:
