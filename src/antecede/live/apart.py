@@ -45,10 +45,6 @@ class Request(msgspec.Struct, frozen=True):
     """The snapshot to build; None: import the classes that the server needs for the topology."""
 
 
-class Orphaned(Exception):
-    """The server that wanted this snapshot is gone."""
-
-
 async def build_apart(directory: str, server: str, topology: TopologyFile, task: Task) -> str:
     """Let another process build a snapshot; return its path. Raise StoreError if it fails."""
     request = Request(server, topology.text(), sys.path, directory, task)
@@ -114,7 +110,8 @@ def main() -> int:
     def wanted(records: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
         for number, record in records:
             if number % _look_records == 0 and os.getppid() != parent:
-                raise Orphaned
+                # The server that wanted this snapshot is gone.
+                sys.exit(2)
             yield record
 
     try:
@@ -129,8 +126,6 @@ def main() -> int:
         machine = AgentServer(request.server, plan_of(topology), incarnation)
         state = build(machine, snapshot, wanted(records), topology.epoch, task)
         write_draft(request.directory, task.upto, state, str(os.getpid()))
-    except Orphaned:
-        return 2
     except (AntecedeError, OSError, MemoryError) as error:
         print(" ".join(str(error).split()) or type(error).__name__, file=sys.stderr)
         return 2
