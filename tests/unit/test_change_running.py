@@ -19,6 +19,7 @@ from antecede.live import ServerRuntime
 from antecede.live.client.changing import RunningServers
 from antecede.live.client.line import connect
 from antecede.live.client.operator import request
+from antecede.live.watchdog import WatchdogThread
 from antecede.server.changing import Outcome, Wait, Wish, carry_out, end_change
 from antecede.topology import TopologyFile, parse_topology
 from helpers.ports import free_ports
@@ -399,6 +400,23 @@ def test_an_earlier_file_is_good_enough_for_a_restart(tmp_path: Path) -> None:
         async with connect(f"tcp://127.0.0.1:{system.ports['s1']}", name="alice") as client:
             await client.send("sum", Add(amount=1))
         await system.total("s1", "sum", 1)
+
+    played(tmp_path, play)
+
+
+def test_the_limits_of_reactions_act_with_the_change_and_after_a_restart_with_an_earlier_file(tmp_path: Path) -> None:
+    async def play(system: System) -> None:
+        flat = system.file(FLAT, {"sum": "2"})
+        bus = system.file(BUS, {"sum": "3"}, more="[application]\nreaction_seconds_max = 7")
+        await system.start(flat)
+        watched = WatchdogThread(system.running["s3"])
+        assert watched._reactions._limit("sum") == limits.reaction_seconds_max
+        assert (await system.apply(bus)).state == "done"
+        await system.until(lambda: watched._reactions._limit("sum") == 7)
+        assert system.running["s3"].reactions._limit("sum") == 7
+        await system.stop()
+        await system.start(flat)
+        assert {runtime.reaction_limit("sum") for runtime in system.running.values()} == {7}
 
     played(tmp_path, play)
 
