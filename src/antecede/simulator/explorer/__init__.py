@@ -96,10 +96,7 @@ def explore(
 
     def search(thorough: bool) -> tuple[Search, Found | None, Machine]:
         machine = Machine(create, scope)
-        outcomes = program is not None
-        search = Search(
-            machine, scope, checked, outcomes=outcomes, thorough=thorough, states_max=states_max, progress=progress
-        )
+        search = Search(machine, scope, checked, thorough=thorough, states_max=states_max, progress=progress)
         return search, search.run(), machine
 
     with _without_collection():

@@ -49,8 +49,7 @@ class Search:
         scope: Scope,
         guarantees: frozenset[str],
         *,
-        outcomes: bool = False,
-        thorough: bool = False,
+        thorough: bool,
         states_max: int,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -58,11 +57,11 @@ class Search:
         self._machine = machine
         self._guarantees = guarantees
         self._joint = bool(guarantees & {"total", "synchronous"})
-        self._collects = outcomes
+        self._collects = scope.program is not None
         self._thorough = thorough
         self._states_max = states_max
         self._progress = progress
-        judgement = Judgement(machine, scope, guarantees, histories=outcomes or self._joint)
+        judgement = Judgement(machine, scope, guarantees, histories=self._collects or self._joint)
         self._blocks = Blocks(machine, judgement, scope)
         self._processes = range(scope.processes)
         self._start: System = tuple(
