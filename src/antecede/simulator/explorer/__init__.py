@@ -108,7 +108,7 @@ def explore(
     violation = None
     if found is not None:
         actions = actions_of(done.inputs(found), machine.packets, scope)
-        witness = Witness(create, scope, found.finding, actions, _described(scope))
+        witness = Witness(create, scope, found.finding, actions)
         violation = Violation(found.finding.kind, witness.says(), tuple(actions), witness.scenario())
     return Result(
         checked,
@@ -119,24 +119,6 @@ def explore(
         violation,
         frozenset(_outcomes(done, scope)),
     )
-
-
-def _described(scope: Scope) -> str:
-    what = (
-        f"up to {scope.messages} {scope.mode} messages between {scope.processes} processes"
-        if scope.program is None
-        else f"a program of {sum(map(len, scope.program))} messages between {scope.processes} processes"
-    )
-    details = [
-        word
-        for word, said in (
-            ("to oneself, too", scope.to_self and scope.program is None),
-            ("on FIFO links", scope.fifo_links),
-            ("each packet twice", scope.duplicates),
-        )
-        if said
-    ]
-    return ", ".join([what, *details])
 
 
 def _outcomes(search: Search, scope: Scope) -> Iterator[Outcome]:

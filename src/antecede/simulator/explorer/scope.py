@@ -65,6 +65,18 @@ class Scope(msgspec.Struct, frozen=True):
         """The names of the processes."""
         return self.process_names or tuple(f"P{number + 1}" for number in range(self.processes))
 
+    def __str__(self) -> str:
+        what = f"up to {self.messages} {self.mode} messages"
+        if self.program is not None:
+            what = f"a program of {sum(map(len, self.program))} messages"
+        details = {
+            "to oneself, too": self.to_self and self.program is None,
+            "on FIFO links": self.fifo_links,
+            "each packet twice": self.duplicates,
+        }
+        between = f"{what} between {self.processes} processes"
+        return ", ".join([between, *(words for words, holds in details.items() if holds)])
+
     def destinations(self, source: int) -> list[int]:
         """Return the destination sets that ``source`` may choose from."""
         everyone = (1 << self.processes) - 1

@@ -50,11 +50,10 @@ def actions_of(inputs: Sequence[tuple[int, int]], packets: Sequence[Packet], sco
 class Witness:
     """One violation, ready to be written."""
 
-    def __init__(self, create: Factory, scope: Scope, finding: Finding, actions: list[Action], asked: str) -> None:
+    def __init__(self, create: Factory, scope: Scope, finding: Finding, actions: list[Action]) -> None:
         self._scope = scope
         self._finding = finding
         self._actions = actions
-        self._asked = asked
         self._order = create(0, scope.processes)
         self._house = _house_order(self._order)
         self._names = self._name_messages()
@@ -85,7 +84,7 @@ class Witness:
         order = self._order
         lines = [
             f"# {self._finding.kind}: {self.says()}.",
-            f"# A shortest run of {len(self._actions)} inputs, found among all runs of {self._asked}.",
+            f"# A shortest run of {len(self._actions)} inputs, found among all runs of {self._scope}.",
         ]
         if self._scope.duplicates:
             lines.append("# Links drop duplicates; play this with --raw, so that they reach the order.")
