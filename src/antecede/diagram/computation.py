@@ -6,15 +6,13 @@ delivery. Nothing has a position on paper here; `text` and `svg` add positions.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
-from graphlib import CycleError, TopologicalSorter
-from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 import msgspec
 
 from antecede import limits
 from antecede.errors import DiagramError
+from antecede.trace.matched import merged
 
 KINDS = ("send", "arrive", "drop", "deliver", "local")
 _text_max = 1_000
@@ -235,32 +233,24 @@ def from_events(
 
 
 def _in_sequence(rows: list[Row]) -> list[Row]:
-    """Sort topologically; among the possible next rows, take the one that was given first."""
-    graph: TopologicalSorter[int] = TopologicalSorter()
-    last: dict[str, int] = {}
-    sends: dict[str, int] = {}
-    for position in sorted(range(len(rows)), key=lambda position: rows[position].index):
-        row = rows[position]
-        graph.add(position, *([last[row.process]] if row.process in last else ()))
-        last[row.process] = position
+    """Return the rows in one sequence; among the possible next rows, take the one that was given first."""
+    lanes = {name: lane for lane, name in enumerate(dict.fromkeys(row.process for row in rows))}
+    lines: list[list[int]] = [[] for _ in lanes]
+    sends: dict[str, tuple[int, int]] = {}
+    for given in sorted(range(len(rows)), key=lambda given: rows[given].index):
+        row, lane = rows[given], lanes[rows[given].process]
         if row.kind == "send" and row.message is not None:
-            sends.setdefault(row.message, position)
-    for position, row in enumerate(rows):
-        if row.kind in ("arrive", "deliver") and row.message in sends:
-            graph.add(position, sends[row.message])
-    with suppress(CycleError):
-        graph.prepare()
-    ready = list(graph.get_ready())
-    heapify(ready)
-    sequence: dict[int, Row] = {}
-    while ready:
-        position = heappop(ready)
-        sequence[position] = rows[position]
-        graph.done(position)
-        for following in graph.get_ready():
-            heappush(ready, following)
+            sends.setdefault(row.message, (lane, len(lines[lane])))
+        lines[lane].append(given)
+
+    def needs(lane: int, position: int) -> Sequence[tuple[int, int]]:
+        row = rows[lines[lane][position]]
+        return [sends[row.message]] if row.kind in ("arrive", "deliver") and row.message in sends else ()
+
+    places = merged([*map(len, lines)], needs, lambda lane, position: lines[lane][position])
+    sequence = {lines[lane][position]: rows[lines[lane][position]] for lane, position in places}
     if len(sequence) < len(rows):
-        stuck = next(row for position, row in enumerate(rows) if position not in sequence)
+        stuck = next(row for given, row in enumerate(rows) if given not in sequence)
         raise DiagramError(
             f"{stuck.process}[{stuck.index}]: the rows contradict each other: a delivery comes before its send"
         )

@@ -12,7 +12,8 @@ with the most deliveries lead. So few messages are in transit at any moment, whi
 the walk.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import cast
 
@@ -120,3 +121,31 @@ def of_lines(names: list[str], lines: list[list[Event]]) -> Matched:
     origins = [[sends[event.message] if event.kind == DELIVER else None for event in line] for line in lines]
     deliveries = sum(len(line) - line.count(None) for line in origins)
     return Matched(names, lines, cast("dict[str, tuple[int, int]]", sends), origins, deliveries)
+
+
+def merged(
+    lengths: Sequence[int],
+    needs: Callable[[int, int], Iterable[tuple[int, int]]],
+    rank: Callable[[int, int], int] = lambda line, position: 0,
+) -> Iterator[tuple[int, int]]:
+    """Merge lines of these lengths into one sequence: yield (line, position), after all places that this place needs.
+
+    Among the places that may come next, the one with the smallest rank comes first. Places that would have to come
+    before themselves are left out.
+    """
+    cursors = [0] * len(lengths)
+    waiting: dict[tuple[int, int], list[int]] = {}
+    ready = [(rank(line, 0), line) for line, length in enumerate(lengths) if length]
+    heapify(ready)
+    while ready:
+        _, line = heappop(ready)
+        place = line, cursors[line]
+        missing = next((need for need in needs(*place) if cursors[need[0]] <= need[1]), None)
+        if missing is not None:
+            waiting.setdefault(missing, []).append(line)
+            continue
+        yield place
+        cursors[line] += 1
+        for following in (line, *waiting.pop(place, ())):
+            if cursors[following] < lengths[following]:
+                heappush(ready, (rank(following, cursors[following]), following))

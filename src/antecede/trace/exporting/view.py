@@ -2,19 +2,18 @@
 
 The sequence agrees with every process and puts each delivery after its send. Among the events that may come next, the
 one with the earliest recorded time comes first; without times, deliveries come before others, and then the event with
-the smallest index. Times of different
-clocks may contradict this sequence; then an arrow points back in time. ``logical`` times are one millisecond per event
-of the sequence, and never contradict it. They are also used if a row has no recorded time. Within a process, times
-rise: an event whose clock was set back comes a nanosecond after the previous one.
+the smallest index. Times of different clocks may contradict this sequence; then an arrow points back in time.
+``logical`` times are one millisecond per event of the sequence, and never contradict it. They are also used if a row
+has no recorded time. Within a process, times rise: an event whose clock was set back comes a nanosecond after the
+previous one.
 """
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from heapq import heapify, heappop, heappush
 
 import msgspec
 
-from antecede.trace.matched import Matched
+from antecede.trace.matched import Matched, merged
 from antecede.trace.schema import ARRIVE, DELIVER, SEND, Event
 from antecede.trace.verdicts import Late
 
@@ -57,28 +56,14 @@ class View:
     def sequence(self) -> list[Placed]:
         """All events in one possible sequence."""
         lines, origins = self.trace.lines, self.trace.origins
-        cursors = [0] * len(lines)
-        waiting: dict[tuple[int, int], list[int]] = {}
         found: list[Placed] = []
         last = [-1] * len(lines)
-        ready = [(self._rank(process, 0), process) for process, line in enumerate(lines) if line]
-        heapify(ready)
-        while ready:
-            _, process = heappop(ready)
-            position = cursors[process]
-            origin = origins[process][position]
-            if origin is not None and cursors[origin[0]] <= origin[1]:
-                waiting.setdefault(origin, []).append(process)
-                continue
+        lengths = [*map(len, lines)]
+        for process, position in merged(lengths, lambda at, to: filter(None, [origins[at][to]]), self._rank):
             event = lines[process][position]
             time = _epoch + len(found) * _step if not self.recorded else event.time or 0
             last[process] = max(time, last[process] + 1)
             found.append(Placed(process, position, event, last[process]))
-            cursors[process] += 1
-            if cursors[process] < len(lines[process]):
-                heappush(ready, (self._rank(process, cursors[process]), process))
-            for woken in waiting.pop((process, position), ()):
-                heappush(ready, (self._rank(woken, cursors[woken]), woken))
         assert len(found) == self.events, "an event comes before itself"
         return found
 

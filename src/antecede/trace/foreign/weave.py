@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from antecede.trace.cycles import circular_deliveries
-from antecede.trace.matched import match
+from antecede.trace.matched import match, merged
 from antecede.trace.schema import DELIVER, LOCAL, SEND, Event
 
 SEND_POSITION: Final = "send_position"
@@ -129,10 +129,10 @@ class Woven:
         """Return how many deliveries verify will set aside: before their own send, and on a cycle with their send."""
         sent = self._sent()
         early: set[str] = set()
-        for process, line in self.lines.items():
+        for number, line in enumerate(self.lines.values()):
             for position, moment in enumerate(line):
                 for message in moment.takes:
-                    if sent[message][0] == process and sent[message][1] >= position:
+                    if sent[message][0] == number and sent[message][1] >= position:
                         early.add(message)
         walked = sum(1 for _ in self.in_causal_order(early))
         return len(early), self._circular(early) if walked < sum(map(len, self.lines.values())) else 0
@@ -141,28 +141,19 @@ class Woven:
         """Yield the moments, each after all moments whose messages it receives; those that would have to come before
         themselves are left out. Deliveries of ``ignored`` messages wait for nothing."""
         sent = self._sent()
-        cursors = dict.fromkeys(self.lines, 0)
-        waiting: dict[tuple[str, int], list[str]] = {}
-        ready = list(self.lines)
-        while ready:
-            process = ready.pop()
-            line = self.lines[process]
-            while cursors[process] < len(line):
-                position = cursors[process]
-                needs = [sent[message] for message in line[position].takes if message not in ignored]
-                missing = [place for place in needs if cursors[place[0]] <= place[1]]
-                if missing:
-                    waiting.setdefault(missing[0], []).append(process)
-                    break
-                yield process, line[position]
-                cursors[process] += 1
-                ready += waiting.pop((process, position), [])
+        names, lines = [*self.lines], [*self.lines.values()]
 
-    def _sent(self) -> dict[str, tuple[str, int]]:
-        """The process and the place at which each message is sent."""
+        def needs(line: int, position: int) -> Sequence[tuple[int, int]]:
+            return [sent[message] for message in lines[line][position].takes if message not in ignored]
+
+        for line, position in merged([*map(len, lines)], needs):
+            yield names[line], lines[line][position]
+
+    def _sent(self) -> dict[str, tuple[int, int]]:
+        """The line and the position in which each message is sent."""
         return {
-            message: (process, position)
-            for process, line in self.lines.items()
+            message: (number, position)
+            for number, line in enumerate(self.lines.values())
             for position, moment in enumerate(line)
             for message, _ in moment.gives
         }
