@@ -11,7 +11,7 @@ are bit masks, and each object is counted at once: with its deliveries sorted by
 that a message must wait for are a union of a few masks.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -41,8 +41,8 @@ def orderings(trace: Matched, conflicts: Conflicts) -> dict[str, Any] | None:
         return None
     cells = Cells(instances, conflicts)
     sends = sorted(trace.sends, key=trace.sends.__getitem__)
-    numbers = {sends[rank]: number for number, rank in enumerate(drawn(len(sends)))}
-    causal, significant = _pasts(cells, numbers)
+    compared = {sends[rank] for rank in drawn(len(sends))}
+    numbers, causal, significant = _pasts(cells, compared)
     total = needed = 0
     for process, line in enumerate(trace.lines):
         received = []
@@ -59,7 +59,7 @@ def orderings(trace: Matched, conflicts: Conflicts) -> dict[str, Any] | None:
                 )
         counted = counted_at(received, causal, significant, cells.rivals, cells.request_rivals)
         total, needed = total + counted[0], needed + counted[1]
-    return figures(len(numbers), total, needed)
+    return figures(len(compared), total, needed)
 
 
 def figures(messages: int, causal: int, significant: int) -> dict[str, Any]:
@@ -67,39 +67,29 @@ def figures(messages: int, causal: int, significant: int) -> dict[str, Any]:
     return {"messages": messages, "causal": causal, "significant": significant, "spared": causal - significant}
 
 
-def _pasts(cells: Cells, numbers: Mapping[str, int]) -> tuple[list[int], list[int]]:
-    """Return for each compared message those sent in its past, and those that significantly precede it."""
-    causal, significant = [0] * len(numbers), [0] * len(numbers)
+def _pasts(cells: Cells, compared: Collection[str]) -> tuple[dict[str, int], list[int], list[int]]:
+    """Return the numbers of the compared messages that are delivered, and for each number the messages sent in its
+    past, and those that significantly precede it."""
+    causal: dict[str, int] = {}
+    significant: dict[str, int] = {}
     known = [0] * len(cells.trace.lines)
     carried: dict[str, int] = {}
-    walk = Significance(cells, numbers, squeeze=False)
-    shifted: dict[int, int] = {}
+    walk = Significance(cells, compared, squeeze=False)
     for process, position, event in cells.trace.in_causal_order():
         message = event.message or ""
         met = walk.take(process, position, event)
-        number = numbers.get(message)
         if event.kind == SEND:
-            if number is not None:
-                causal[number] = known[process]
-                known[process] |= 1 << number
-                if message in walk.bits:
-                    shifted[walk.bits[message].bit_length() - 1] = number
+            if message in walk.bits:
+                causal[message] = known[process]
+                known[process] |= walk.bits[message]
             carried[message] = known[process]
         elif event.kind == DELIVER:
             known[process] |= carried[message]
-            if met is not None and number is not None and not significant[number]:
-                # The walk numbers the bits in the order in which it reaches the messages.
-                significant[number] = _renumbered(met.carried & ~met.bit, shifted)
-    return causal, significant
-
-
-def _renumbered(mask: int, numbers: Mapping[int, int]) -> int:
-    out = 0
-    while mask:
-        lowest = mask & -mask
-        out |= 1 << numbers[lowest.bit_length() - 1]
-        mask ^= lowest
-    return out
+            if met is not None and met.bit:
+                significant[message] = met.carried & ~met.bit
+    # The walk gives bits in the order in which it reaches the messages.
+    numbers = {message: number for number, message in enumerate(walk.bits)}
+    return numbers, [causal[message] for message in numbers], [significant.get(message, 0) for message in numbers]
 
 
 def counted_at(
