@@ -19,8 +19,10 @@ from antecede.errors import TraceError
 from antecede.trace.jsonl import Item
 from antecede.trace.schema import (
     COLUMNS,
+    FLAGS,
     KINDS,
     LOCAL,
+    NUMBERS,
     Event,
     Fault,
     Metadata,
@@ -313,9 +315,8 @@ class Rows:
         pa = self._pa = pyarrow()
         text, number = pa.string(), pa.int64()
         kinds: dict[str, Any] = dict.fromkeys(COLUMNS, text)
-        kinds |= dict.fromkeys(("index", "time", "lamport", "stamp_bytes", "hop"), number)
+        kinds |= dict.fromkeys(NUMBERS, number) | dict.fromkeys(FLAGS, pa.bool_())
         kinds |= {"to": pa.list_(text), "clock": pa.map_(text, number)}
-        kinds |= dict.fromkeys(("dead", "assumed", "held"), pa.bool_())
         fields = [pa.field(name, kinds[name], nullable=name not in COLUMNS[:3]) for name in COLUMNS]
         fields.append(pa.field("extra", text, metadata=_folded))
         said = {METADATA_KEY: metadata_bytes(metadata)} if metadata is not None else None

@@ -117,33 +117,21 @@ def _is_clock(value: Any) -> bool:
     return type(value) is dict and all(type(key) is str and _is_int64(entry) for key, entry in value.items())
 
 
-_columns: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "process": (_is_string, "a string"),
-    "index": (_is_index, "an int64 from 0"),
-    "kind": (_is_string, "a string"),
-    "message": (_is_string, "a string"),
-    "to": (_is_strings, "a list of strings"),
-    "time": (_is_int64, "an int64"),
-    "lamport": (_is_int64, "an int64"),
-    "clock": (_is_clock, "a map from string to int64"),
-    "stamp_bytes": (_is_int64, "an int64"),
-    "domain": (_is_string, "a string"),
-    "hop": (_is_int64, "an int64"),
-    "instance": (_is_string, "a string"),
-    "operation": (_is_string, "a string"),
-    "parent": (_is_string, "a string"),
-    "type": (_is_string, "a string"),
-    "dead": (_is_bool, "true or false"),
-    "replays": (_is_string, "a string"),
-    "assumed": (_is_bool, "true or false"),
-    "notification": (_is_string, "a string"),
-    "label": (_is_string, "a string"),
-    "held": (_is_bool, "true or false"),
-}
-
-COLUMNS: Final = tuple(_columns)
+COLUMNS: Final = Event.__struct_fields__[:-1]
 """The named columns, in the order in which they are written."""
 
+NUMBERS: Final = ("index", "time", "lamport", "stamp_bytes", "hop")
+FLAGS: Final = ("dead", "assumed", "held")
+"""The columns with numbers, and those with true or false; the others are texts, except ``to`` and ``clock``."""
+
+_columns: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(COLUMNS, (_is_string, "a string")),
+    **dict.fromkeys(NUMBERS, (_is_int64, "an int64")),
+    **dict.fromkeys(FLAGS, (_is_bool, "true or false")),
+    "index": (_is_index, "an int64 from 0"),
+    "to": (_is_strings, "a list of strings"),
+    "clock": (_is_clock, "a map from string to int64"),
+}
 
 NEEDED: Final = ("process", "index", "kind", "message", "to")
 """Columns in which a value of a wrong type sets the row aside."""
@@ -276,17 +264,10 @@ def metadata_of(text: bytes, where: str) -> Metadata:
         raise TraceError(f"{where}: metadata: schema must be a number from 1, not {_shown(schema)}")
     if schema > SCHEMA:
         raise TraceError(f"{where}: trace schema {schema} is newer than {SCHEMA}, the newest that this version reads")
-    return Metadata(schema, **{name: document.get(name) for name in _described})
-
-
-_described = ("order", "topology", "conflicts", "recorded_by", "assumed", "epochs")
+    return Metadata(schema, **{name: document.get(name) for name in Metadata.__struct_fields__[1:]})
 
 
 def metadata_bytes(metadata: Metadata) -> bytes:
     """The metadata document, the same bytes for the same content."""
-    document = {"schema": metadata.schema}
-    for name in _described:
-        value = getattr(metadata, name)
-        if value is not None:
-            document[name] = value
+    document = {name: value for name, value in msgspec.structs.asdict(metadata).items() if value is not None}
     return msgspec.json.encode(document, order="deterministic")
