@@ -134,10 +134,15 @@ def _walk(trace: Matched, rule: _Exact | _Order) -> int:
     return disagree
 
 
+def raise_to(clock: dict[str, int], other: dict[str, int]) -> None:
+    """Raise the entries of a clock to those of another one that are larger."""
+    for name, entry in other.items():
+        if entry > clock.get(name, 0):
+            clock[name] = entry
+
+
 def _join(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
     """Return the larger entries of both. Neither is changed, because messages carry them."""
     joined = dict(a)
-    for name, entry in b.items():
-        if entry > joined.get(name, 0):
-            joined[name] = entry
+    raise_to(joined, b)
     return joined

@@ -16,6 +16,7 @@ import msgspec
 
 from antecede import limits
 from antecede.errors import TraceError
+from antecede.trace.clocks import raise_to
 from antecede.trace.exporting.view import View, label_of
 from antecede.trace.schema import ARRIVE, DELIVER, SEND, Event
 from antecede.trace.verdicts import Late
@@ -44,9 +45,7 @@ def written(view: View) -> Iterator[str]:
         clock = clocks[one.process]
         clock[names[one.process]] = clock.get(names[one.process], 0) + 1
         if event.kind == DELIVER:
-            for name, entry in carried[message].items():
-                if entry > clock.get(name, 0):
-                    clock[name] = entry
+            raise_to(clock, carried[message])
         elif event.kind == SEND:
             carried[message] = dict(clock)
         entries += len(clock)

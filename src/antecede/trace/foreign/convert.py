@@ -65,8 +65,11 @@ def convert(
     and lists them.
     """
     started = time.perf_counter()
-    given = _pattern(pattern, form)
-    parted = _delimiter(delimiter, form)
+    for option, text in (("--pattern", pattern), ("--delimiter", delimiter)):
+        if text is not None and form not in ("auto", "shiviz", "govector"):
+            raise UsageError(f"{option} is for logs, not for --format {form}")
+    given = None if pattern is None else preset(pattern) if pattern in PRESETS else Pattern("given", pattern)
+    parted = None if delimiter is None else Delimiter(delimiter)
     if form != "auto" and form not in FORMATS:
         raise UsageError(f"--format must be auto or one of {', '.join(FORMATS)}, not {form!r}")
     unreadable = Unreadable()
@@ -115,22 +118,6 @@ def _numbered(to: str | os.PathLike[str], number: int) -> str:
     folder, name = os.path.split(os.fsdecode(to))
     stem, dot, endings = name.partition(".")
     return os.path.join(folder, f"{stem}-{number}{dot}{endings}")
-
-
-def _pattern(text: str | None, form: str) -> Pattern | None:
-    if text is None:
-        return None
-    if form not in ("auto", "shiviz", "govector"):
-        raise UsageError(f"--pattern is for logs, not for --format {form}")
-    return preset(text) if text in PRESETS else Pattern("given", text)
-
-
-def _delimiter(text: str | None, form: str) -> Delimiter | None:
-    if text is None:
-        return None
-    if form not in ("auto", "shiviz", "govector"):
-        raise UsageError(f"--delimiter is for logs, not for --format {form}")
-    return Delimiter(text)
 
 
 def _format(file: ForeignFile, form: str, given: Pattern | None) -> str:

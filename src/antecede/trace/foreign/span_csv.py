@@ -6,7 +6,6 @@ is in the name of its column (``StartTimeUnixNano``, ``start_us``), or is guesse
 1970. A time may also be an ISO 8601 date. A Parquet file with such columns is read in the same way.
 """
 
-import csv
 from collections.abc import Iterator
 from sys import intern
 
@@ -39,11 +38,8 @@ _Table = tuple[dict[str, tuple[int, int]], Iterator[tuple[int, list[str] | str]]
 def header_of(line: bytes) -> dict[str, tuple[int, int]] | None:
     """Return the place of each column and its unit in nanoseconds (0: unknown); ``None`` if this is not a header of
     spans."""
-    try:
-        names = next(csv.reader([line.decode("utf-8")]), [])
-    except (UnicodeDecodeError, csv.Error):
-        return None
-    return columns_of(names)
+    names = cells_of(line)
+    return None if isinstance(names, str) else columns_of(names)
 
 
 def columns_of(names: list[str]) -> dict[str, tuple[int, int]] | None:

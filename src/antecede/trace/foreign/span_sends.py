@@ -28,12 +28,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from itertools import groupby, pairwise
-from math import gcd
 from typing import Any, Final
 
 import msgspec
 
 from antecede.trace.foreign.weave import SEND_POSITION, TIED_START, Moment
+from antecede.trace.race_search import resolution_of
 
 CALLING: Final = ("client", "producer")
 """The kinds of spans that send one message."""
@@ -91,7 +91,10 @@ def placed(
     sequence = _sequence(services, ties, above)
     for spans in services.values():
         spans.sort(key=lambda span: sequence[id(span)])
-    ticks = {service: _tick(spans) for service, spans in services.items()}
+    ticks = {
+        service: resolution_of(time for span in spans for time in (span.start, span.duration or 0)) or 1
+        for service, spans in services.items()
+    }
     certain = _certain(ties, above, ticks)
     sends: dict[str, list[tuple[int, int, Moment]]] = {}
     for tie in ties:
@@ -119,15 +122,6 @@ def placed(
         mixed = sorted([*begins, *sends.get(service, ())], key=lambda found: found[:2])
         lines[service] = [moment for _, _, moment in mixed]
     return lines
-
-
-def _tick(spans: list[Span]) -> int:
-    """The resolution of the times of a service, in nanoseconds."""
-    common = gcd(*(span.start for span in spans), *(span.duration or 0 for span in spans))
-    tick = 1
-    while common % (10 * tick) == 0 and tick < 10**9:
-        tick *= 10
-    return tick
 
 
 def _end(span: Span, ticks: dict[str, int]) -> int | None:

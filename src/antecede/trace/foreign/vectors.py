@@ -19,6 +19,7 @@ is kept for the user.
 from bisect import bisect_right
 from typing import Final
 
+from antecede.trace.clocks import raise_to
 from antecede.trace.foreign.patterns import Said
 from antecede.trace.foreign.weave import Moment, Woven
 from antecede.trace.schema import INT64_MAX
@@ -104,20 +105,14 @@ def _mark_contradictions(woven: Woven) -> None:
         moment.assumed = None
         floor = floors[host]
         for message in moment.takes:
-            _raise(floor, carried[message])
+            raise_to(floor, carried[message])
         clock = moment.clock or {}
         if any(clock.get(name, 0) < entry for name, entry in floor.items()):
             moment.assumed = CONTRADICTING_CLOCK
-        _raise(floor, clock)
+        raise_to(floor, clock)
         if moment.gives:
             known = dict(floor)
             carried.update((message, known) for message, _ in moment.gives)
-
-
-def _raise(floor: dict[str, int], clock: dict[str, int]) -> None:
-    for name, entry in clock.items():
-        if entry > floor.get(name, 0):
-            floor[name] = entry
 
 
 def _moment(said: Said) -> Moment:
