@@ -5,6 +5,7 @@ rows of a trace). It shows which messages were sent to which processes, which ar
 delivered late. It does not know the orders; the caller says which deliveries are late.
 """
 
-from antecede.diagram.computation import Diagram, Event, Row, from_events
+from antecede.diagram.computation import Diagram, Event, from_events
+from antecede.trace.schema import Event as Row
 
 __all__ = ["Diagram", "Event", "Row", "from_events"]

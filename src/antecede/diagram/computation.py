@@ -6,13 +6,13 @@ delivery. Nothing has a position on paper here; `text` and `svg` add positions.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Protocol
 
 import msgspec
 
 from antecede import limits
 from antecede.errors import DiagramError
 from antecede.trace.matched import merged
+from antecede.trace.schema import Event as Row
 
 KINDS = ("send", "arrive", "drop", "deliver", "local")
 _text_max = 1_000
@@ -30,21 +30,6 @@ class Event(msgspec.Struct, frozen=True):
     """On a send, its destinations as far as they are known: a copy that never arrives is drawn as a stub."""
     label: str | None = None
     """The label; by default the message's id."""
-
-
-class Row(Protocol):
-    """The fields of a trace's row that ``from_events`` needs."""
-
-    @property
-    def process(self) -> str: ...
-    @property
-    def index(self) -> int: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def message(self) -> str | None: ...
-    @property
-    def to(self) -> Collection[str] | None: ...
 
 
 class Point(msgspec.Struct):
@@ -94,7 +79,6 @@ class Diagram:
         self.processes = [printable(name) for name in processes]
         self.title = printable(title)
         self.caption = printable(caption)
-        self._names = list(processes)
         self._lanes = {name: lane for lane, name in enumerate(processes)}
         self._late = frozenset(late)
         self.points: list[Point] = []
