@@ -153,11 +153,11 @@ def _show_overtaking(console: Any, run: dict[str, Any]) -> None:
     from antecede.cli.drawing import print_diagram
     from antecede.diagram import from_events
     from antecede.trace import match
-    from antecede.trace.chain import overtaking_chain
+    from antecede.trace.chain import Chains
     from antecede.trace.explain import overtaking, rows_of
 
     late = min(run["verdict"].causal, key=lambda late: (late.source == late.to, late.deliver_index, late.to))
-    chain = overtaking_chain(match(run["rows"]), late)
+    chain = Chains(match(run["rows"])).shortest(late)
     words = ", then ".join(f"{link.message} from {link.source} to {link.to}" for link in chain)
     console.print(
         f"\n[bold]The first overtaking[/] under {run['name']}: {late.message} from {late.source} to {late.to}"

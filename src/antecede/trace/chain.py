@@ -119,8 +119,3 @@ class Chains:
         lines = self._trace.lines
         send, delivery = lines[step.source][step.sent], lines[step.to][step.delivered]
         return Link(send.message or "", send.process, send.index, delivery.process, delivery.index)
-
-
-def overtaking_chain(trace: Matched, late: Late) -> list[Link]:
-    """The messages that overtook one late delivery, first to last. For many of one trace, keep its :class:`Chains`."""
-    return Chains(trace).shortest(late)

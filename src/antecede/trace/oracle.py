@@ -91,20 +91,12 @@ def _fifo(trace: Matched) -> list[Late]:
             if event.kind == DELIVER:
                 source, sent = trace.sends[event.message or ""]
                 if sent < newest.get(source, -1):
-                    late.append(trace.late(event, fifo_overtaker(trace, line, source, sent)))
+                    deliveries = (e.message or "" for e in line if e.kind == DELIVER)
+                    first = next(m for m in deliveries if (source, sent) < trace.sends[m] < (source + 1, 0))
+                    late.append(trace.late(event, first))
                 else:
                     newest[source] = sent
     return sorted(late)
-
-
-def fifo_overtaker(trace: Matched, line: list[Event], source: int, sent: int) -> str:
-    """The first message in a line of events that its sender sent after the one at this position."""
-    for event in line:
-        if event.kind == DELIVER:
-            other, position = trace.sends[event.message or ""]
-            if other == source and position > sent:
-                return event.message or ""
-    raise AssertionError("a late delivery was overtaken by nothing")
 
 
 def judge_merges(trace: Matched, verdict: Verdict) -> None:

@@ -21,7 +21,7 @@ from antecede.trace.cells import Cells
 from antecede.trace.conflicts import Conflicts
 from antecede.trace.instances import REQUEST, Instances
 from antecede.trace.matched import Matched
-from antecede.trace.schema import DELIVER, SEND
+from antecede.trace.schema import DELIVER, SEND, Event
 from antecede.trace.significant import broken_rule
 from antecede.trace.significant_chain import NOBODY, Acts, Found, shortest
 from antecede.trace.verdicts import Late
@@ -30,7 +30,7 @@ Value = TypeVar("Value")
 
 
 class Named(msgspec.Struct, frozen=True):
-    """An event of an explanation."""
+    """An event of an explanation; an event of a trace has the same fields."""
 
     process: str
     index: int
@@ -40,7 +40,7 @@ class Named(msgspec.Struct, frozen=True):
     instance: str | None
 
 
-Names = Callable[[int], Named]
+Names = Callable[[int], Named | Event]
 
 
 def chain_of(found: Found, rule: str, late: int, sent: int, name: Names) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def disagreement(
     return _explanation(name(late), name(sent), "agreement", links) | {"elsewhere": elsewhere}
 
 
-def _link(send: Named, to: Named | None) -> dict[str, Any]:
+def _link(send: Named | Event, to: Named | Event | None) -> dict[str, Any]:
     return {
         "message": send.message,
         "from": send.process,
@@ -86,7 +86,7 @@ def _link(send: Named, to: Named | None) -> dict[str, Any]:
     }
 
 
-def _explanation(late: Named, sent: Named, rule: str, links: list[dict[str, Any]]) -> dict[str, Any]:
+def _explanation(late: Named | Event, sent: Named | Event, rule: str, links: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "message": late.message,
         "from": sent.process,
@@ -129,7 +129,7 @@ class Explainer:
             return broken_rule(self._cells, process, at - begin, early - begin)
 
         found = shortest(self._acts, at, sent, lambda early: rule(early) is not None, range(begin, end))
-        return chain_of(found, rule(found.early) or "", at, sent, self._named)
+        return chain_of(found, rule(found.early) or "", at, sent, self._events.__getitem__)
 
     def _disagreement(self, late: Late, process: int, at: int, sent: int) -> dict[str, Any]:
         other = self._sent(late.overtaken_by)
@@ -138,7 +138,7 @@ class Explainer:
             if number >= process or mine[number] > its[number]:
                 continue
             if self._compared(mine[number], its[number]) and self._compared(at, its[process]):
-                return disagreement(at, sent, its[process], other, mine[number], its[number], self._named)
+                return disagreement(at, sent, its[process], other, mine[number], its[number], self._events.__getitem__)
         raise AssertionError("nobody disagrees")
 
     def _compared(self, *deliveries: int) -> bool:
@@ -159,10 +159,6 @@ class Explainer:
 
     def _process(self, flat: int) -> int:
         return bisect_right(self._offsets, flat) - 1
-
-    def _named(self, flat: int) -> Named:
-        event = self._events[flat]
-        return Named(event.process, event.index, event.kind, event.message or "", event.instance)
 
     def _build(self) -> Acts:
         everyone = [one for own in self._instances.by_name for one in own.values()]
