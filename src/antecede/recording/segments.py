@@ -27,7 +27,7 @@ from antecede.errors import AntecedeError, StoreError, TraceError
 from antecede.server.items import Began, decode_record, joined
 from antecede.server.projection import Projection
 from antecede.store import Files, read_records
-from antecede.store.directory import named, read_identity
+from antecede.store.directory import named, read_identity, write_file
 from antecede.store.format import TEMPORARY
 from antecede.topology import TopologyFile, parse_topology
 from antecede.trace import Event, Metadata
@@ -94,25 +94,16 @@ def place_of(piece: Piece) -> Place:
     return place
 
 
-def begin(directory: str, topology: TopologyFile, files: Files | None = None) -> None:
+def begin(directory: str, topology: TopologyFile) -> None:
     """Make the folder of a trace, with its topology in it."""
-    files = files or Files()
-    folder = f"{directory}/{FOLDER}"
+    files, folder = Files(), f"{directory}/{FOLDER}"
     with named(folder):
         if not os.path.isdir(folder):
             files.make_directory(folder)
             files.sync_directory(directory)
-        if os.path.exists(f"{folder}/{TOPOLOGY}"):
-            # It has the same epoch, otherwise the server would not have started.
-            return
-        file = files.create(f"{folder}/{TOPOLOGY}{TEMPORARY}")
-        try:
-            files.write(file, [topology.text().encode()], 0)
-            files.fsync(file)
-        finally:
-            files.close(file)
-        files.rename(f"{folder}/{TOPOLOGY}{TEMPORARY}", f"{folder}/{TOPOLOGY}")
-        files.sync_directory(folder)
+        # A topology that exists has the same epoch, otherwise the server would not have started.
+        if not os.path.exists(f"{folder}/{TOPOLOGY}"):
+            write_file(files, folder, TOPOLOGY, topology.text().encode())
 
 
 def is_begun(directory: str) -> bool:
