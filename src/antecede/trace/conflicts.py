@@ -22,7 +22,7 @@ import msgspec
 from antecede import limits
 from antecede.documents import read_text
 from antecede.errors import UsageError
-from antecede.trace.schema import Metadata
+from antecede.trace.schema import Metadata, brief
 
 Pairs = Mapping[str, frozenset[str]]
 """For each operation, the operations that conflict with it."""
@@ -69,7 +69,7 @@ def conflicts_in(document: Any, where: str) -> Conflicts:
         table: dict[str, set[str]] = {}
         for pair in pairs:
             if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(one, str) for one in pair):
-                raise UsageError(f"{where}: conflicts of {name!r}: expected a pair of operations, not {_shown(pair)}")
+                raise UsageError(f"{where}: conflicts of {name!r}: expected a pair of operations, not {brief(pair)}")
             table.setdefault(pair[0], set()).add(pair[1])
             table.setdefault(pair[1], set()).add(pair[0])
             count += 1
@@ -113,8 +113,3 @@ def needed(given: Conflicts | None, metadata: Iterable[Metadata]) -> Conflicts:
             "the significant order needs conflicts: metadata that name a conflict table, or --conflicts FILE"
         )
     return found
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."

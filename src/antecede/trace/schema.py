@@ -201,12 +201,12 @@ def event_of(row: Mapping[str, Any]) -> Event | Fault:
             if column[0](value):
                 fields[name] = value
                 continue
-            detail = f"{name} must be {column[1]}, not {_shown(value)}"
+            detail = f"{name} must be {column[1]}, not {brief(value)}"
             if name in NEEDED:
                 return _fault("wrong_type", detail, row)
             nulled.append((name, detail))
     if kind not in KINDS:
-        return _fault("unknown_kind", f"kind {_shown(kind)} is not one of {', '.join(sorted(KINDS))}", row)
+        return _fault("unknown_kind", f"kind {brief(kind)} is not one of {', '.join(sorted(KINDS))}", row)
     # Names repeat on every row; one shared copy of each keeps a large trace small.
     fields["process"] = intern(fields["process"])
     fields["kind"] = intern(fields["kind"])
@@ -232,7 +232,8 @@ def _fault(reason: str, detail: str, row: Mapping[str, Any]) -> Fault:
     return Fault(reason, detail, process if placed else None, index if placed else None, row.get("kind") == HOP)
 
 
-def _shown(value: Any) -> str:
+def brief(value: Any) -> str:
+    """Return a value as the messages about errors show it."""
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
 
@@ -261,7 +262,7 @@ def metadata_of(text: bytes, where: str) -> Metadata:
         raise TraceError(f"{where}: metadata must be a JSON object")
     schema = document.get("schema", SCHEMA)
     if not _is_int64(schema) or schema < 1:
-        raise TraceError(f"{where}: metadata: schema must be a number from 1, not {_shown(schema)}")
+        raise TraceError(f"{where}: metadata: schema must be a number from 1, not {brief(schema)}")
     if schema > SCHEMA:
         raise TraceError(f"{where}: trace schema {schema} is newer than {SCHEMA}, the newest that this version reads")
     return Metadata(schema, **{name: document.get(name) for name in Metadata.__struct_fields__[1:]})
