@@ -141,7 +141,7 @@ def _exact(pa: Any, name: str, column: Any) -> Any:
 
 
 def _plain_events(pa: Any, batch: Any, folded: Collection[str]) -> list[Event] | None:
-    """Return the events of a batch that has only the columns that nearly all traces have, and others folded into one,
+    """Return the events of a batch that has only columns of the schema, except ``clock``, and others folded into one,
     without any error in them.
 
     They are read column by column, several times as fast as row by row. Return ``None`` for any other batch:
@@ -149,33 +149,26 @@ def _plain_events(pa: Any, batch: Any, folded: Collection[str]) -> list[Event] |
     """
     given = zip(batch.schema.names, batch.columns, strict=True)
     columns = {name: column for name, column in given if column.null_count < len(column)}
-    whole = ("process", "index", "kind")
-    usual = columns.keys() & _usual.keys()
-    others = columns.keys() - {*whole, "message", "to", "time", *usual}
+    others = columns.keys() - _readers.keys()
     if len(others) > 1 or not others <= set(folded):
         return None
-    if any(name not in columns or columns[name].null_count for name in whole):
+    if any(name not in columns or columns[name].null_count for name in ("process", "index", "kind")):
         return None
-    rows = batch.num_rows
+    readers = _readers | dict.fromkeys(others, _extras)
     try:
-        process, kind = _names(pa, columns["process"]), _names(pa, columns["kind"])
-        index, time = _numbers(pa, columns["index"]), _numbers(pa, columns.get("time", pa.nulls(rows, pa.int64())))
-        message = _texts(pa, columns.get("message", pa.nulls(rows, pa.string())))
-        to = _lists(pa, columns["to"]) if "to" in columns else [None] * rows
-        more = {name: _usual[name](pa, columns[name]) for name in usual}
-        if others:
-            more["extra"] = _extras(pa, columns[others.pop()])
+        found = {name: readers[name](pa, column) for name, column in columns.items()}
     except (pa.ArrowException, msgspec.MsgspecError, TypeError, ValueError, RecursionError):
         return None
-    if not KINDS.issuperset(kind) or min(index) < 0:
+    if others:
+        found["extra"] = found.pop(others.pop())
+    nothing = [None] * batch.num_rows
+    if not KINDS.issuperset(found["kind"]) or min(found["index"]) < 0:
         return None
-    if any(m is None and k != LOCAL for m, k in zip(message, kind, strict=True)):
+    if any(m is None and k != LOCAL for m, k in zip(found.get("message", nothing), found["kind"], strict=True)):
         return None
-    fields = process, index, kind, message, to, time
-    if not more:
-        return list(map(Event, *fields))
-    nothing = [None] * rows
-    return list(map(Event, *fields, *(more.get(name, nothing) for name in Event.__struct_fields__[len(fields) :])))
+    # Columns after the last one that is there are left to their defaults, which is faster.
+    used = Event.__struct_fields__[: 1 + max(map(Event.__struct_fields__.index, found))]
+    return list(map(Event, *(found.get(name, nothing) for name in used)))
 
 
 def _names(pa: Any, column: Any) -> list[Any]:
@@ -198,17 +191,6 @@ def _typed(kind: str) -> Callable[[Any, Any], list[Any]]:
 
 
 _texts, _numbers, _flags = map(_typed, ("is_string", "is_int64", "is_boolean"))
-
-_usual: dict[str, Callable[[Any, Any], list[Any]]] = {
-    "stamp_bytes": _numbers,
-    "domain": _names,
-    "hop": _numbers,
-    "dead": _flags,
-    "notification": _names,
-    "label": _texts,
-    "held": _flags,
-}
-"""Further columns in the traces of servers, with their readers."""
 
 
 def _lists(pa: Any, column: Any) -> list[tuple[str, ...] | None]:
@@ -236,6 +218,15 @@ def _extras(pa: Any, column: Any) -> list[dict[str, Any] | None]:
             _require(not any(name.lower() in COLUMNS for name in extra))
         found.append(extra or None)
     return found
+
+
+_readers: dict[str, Callable[[Any, Any], list[Any]]] = {
+    **{name: _texts for name in COLUMNS if name != "clock"},
+    **dict.fromkeys(("process", "kind", "domain", "operation", "type", "notification"), _names),
+    **dict.fromkeys(NUMBERS, _numbers),
+    **dict.fromkeys(FLAGS, _flags),
+    "to": _lists,
+}
 
 
 def _require(expected: bool) -> None:
