@@ -106,38 +106,30 @@ def _parquet(file: ForeignFile) -> _Table:
 
 def _read(get: dict[str, str], unit: int, columns: dict[str, tuple[int, int]]) -> tuple[Span, int]:
     """Return a span, and the unit of its times if it is known by now."""
-    text = get["start"]
-    if text.lstrip("-").isdigit():
-        start = int(text)
-        unit = unit or unit_of(start)
-        return _span(get, start, unit, columns), unit
-    times = {column: nanoseconds(get[column]) for column in ("start", "end") if get.get(column)}
-    start_at = times.get("start")
-    if start_at is None:
-        raise ValueError(f"the start {text[:40]!r} is neither a number nor a date")
-    end = times.get("end")
-    whole = get | {"end": "" if end is None else str(end)}
-    return _span(whole, start_at, 1, {name: (place, 0) for name, (place, _) in columns.items()}), unit
-
-
-def _span(get: dict[str, str], start: int, unit: int, columns: dict[str, tuple[int, int]]) -> Span:
-    end = get.get("end", "")
-    duration = int(end) * (columns["end"][1] or unit) - start * unit if end.isascii() and end.isdigit() else None
-    if not 0 <= start * unit <= INT64_MAX or (duration is not None and not 0 <= duration <= INT64_MAX):
+    begun, ended = get["start"], get.get("end", "")
+    if begun.lstrip("-").isdigit():
+        unit = unit or unit_of(int(begun))
+        start = int(begun) * unit
+        end = int(ended) * (columns["end"][1] or unit) if ended.isascii() and ended.isdigit() else None
+    else:
+        date, end = nanoseconds(begun), nanoseconds(ended)
+        if date is None:
+            raise ValueError(f"the start {begun[:40]!r} is neither a number nor a date")
+        start = date
+    duration = None if end is None else end - start
+    if not 0 <= start <= INT64_MAX or not 0 <= (duration or 0) <= INT64_MAX:
         raise ValueError("a time of the span is not an int64 from 0 in nanoseconds, or the span ends before it begins")
     if not get["trace"] or not get["span"] or not get["place"]:
         raise ValueError("the span has no trace id, no span id, or no pod or service")
     parent = get["parent"]
-    absent = parent.lower() in _no_parent or not parent.strip("0")
-    name = get.get("name", "")[: limits.raw_text_bytes_max]
-    kind = get.get("kind", "").lower()
-    return Span(
+    span = Span(
         intern(get["trace"]),
         get["span"],
         intern(get["place"]),
-        start * unit,
-        None if absent else parent,
-        intern(kind) or None,
-        intern(name) or None,
+        start,
+        None if parent.lower() in _no_parent or not parent.strip("0") else parent,
+        intern(get.get("kind", "").lower()) or None,
+        intern(get.get("name", "")[: limits.raw_text_bytes_max]) or None,
         duration,
     )
+    return span, unit
