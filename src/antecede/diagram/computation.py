@@ -170,9 +170,9 @@ class Diagram:
 
     def svg(self) -> str:
         """The diagram as a self-contained SVG document."""
-        from antecede.diagram.svg import draw
+        from antecede.diagram.svg import draw_stack
 
-        return draw(self)
+        return draw_stack([self])
 
 
 def _check(count: int, things: str, most: int) -> None:

@@ -86,11 +86,6 @@ _meanings = (
 )
 
 
-def draw(diagram: Diagram) -> str:
-    """The whole document."""
-    return draw_stack([diagram])
-
-
 def draw_stack(diagrams: Sequence[Diagram]) -> str:
     """One document with several drawings, one below the other, equally wide, and one legend for all."""
     panels = [_Panel(diagram) for diagram in diagrams]

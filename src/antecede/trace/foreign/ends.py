@@ -93,10 +93,6 @@ class Ends:
     def _separator(self, unknown: Counter[str]) -> str | None:
         """Return the text that separates names of processes in an unknown destination, if there is one."""
         for mark in _separators:
-            if any(mark in name and self._receivers.issuperset(_parts(name, mark)) for name in unknown):
+            if any(mark in name and self._receivers.issuperset(map(str.strip, name.split(mark))) for name in unknown):
                 return mark
         return None
-
-
-def _parts(name: str, mark: str) -> list[str]:
-    return [part.strip() for part in name.split(mark)]

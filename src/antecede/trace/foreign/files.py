@@ -61,10 +61,6 @@ class ForeignFile:
         """The first bytes, for guessing the format."""
         self._stream = io.BufferedReader(_Rejoined(self.head, raw), buffer_size=1 << 17)
 
-    def torn(self, error: Exception) -> None:
-        """Record that the file ends too early."""
-        self._unreadable.add(self.name, f"torn gzip stream: {error}")
-
     def unreadable(self, line: int | None, reason: str) -> None:
         """Record an unreadable line, or another unreadable item, of this file."""
         self._unreadable.add(self.name if line is None else f"{self.name}:{line}", reason)
@@ -134,7 +130,7 @@ class _Untorn(io.RawIOBase):
             data = self._stream.read1(len(buffer))
         except _torn as error:
             self._ended = True
-            self._file.torn(error)
+            self._file.unreadable(None, f"torn gzip stream: {error}")
             return 0
         buffer[: len(data)] = data
         return len(data)
