@@ -7,7 +7,7 @@ and its delivery, a note shows when it was sent. A copy that is never delivered 
 from collections.abc import Iterator
 
 from antecede.trace.exporting.view import Placed, View, label_of, one_line
-from antecede.trace.schema import ARRIVE, DELIVER, SEND
+from antecede.trace.schema import ARRIVE, DELIVER, SEND, Event
 
 
 def written(view: View) -> Iterator[str]:
@@ -19,35 +19,23 @@ def written(view: View) -> Iterator[str]:
     steps = [one for one in view.sequence if one.event.kind != ARRIVE]
     delivered = {(one.event.message, one.event.process) for one in steps if one.event.kind == DELIVER}
     for number, one in enumerate(steps):
-        yield from _step(view, steps, number, one, lanes, delivered)
-
-
-def _step(
-    view: View,
-    steps: list[Placed],
-    number: int,
-    one: Placed,
-    lanes: dict[str, str],
-    delivered: set[tuple[str | None, str]],
-) -> Iterator[str]:
-    event = one.event
-    lane = lanes[event.process]
-    if event.kind == SEND:
-        text = _message(view, one)
-        if not _at_once(steps, number, delivered):
-            yield f"  Note over {lane}: sends {text}\n"
-        for name in event.to or ():
-            if name in lanes and (event.message, name) not in delivered:
-                yield f"  {lane}-x{lanes[name]}: {text} (not delivered)\n"
-    elif event.kind == DELIVER:
-        late = view.is_late(event)
-        source = lanes[view.trace.sent(event.message or "").process]
-        yield f"  {source}-){lane}: {_message(view, one)}{' (late)' if late is not None else ''}\n"
-        if late is not None:
-            overtaker = _text(label_of(view.trace.sent(late.overtaken_by)) or late.overtaken_by)
-            yield f"  Note over {lane}: late, after {overtaker}\n"
-    else:
-        yield f"  Note over {lane}: {_text(label_of(event) or event.kind)}\n"
+        event, lane = one.event, lanes[one.event.process]
+        if event.kind == SEND:
+            text = _message(view, event)
+            if not _at_once(steps, number, delivered):
+                yield f"  Note over {lane}: sends {text}\n"
+            for name in event.to or ():
+                if name in lanes and (event.message, name) not in delivered:
+                    yield f"  {lane}-x{lanes[name]}: {text} (not delivered)\n"
+        elif event.kind == DELIVER:
+            late = view.is_late(event)
+            source = lanes[view.trace.sent(event.message or "").process]
+            yield f"  {source}-){lane}: {_message(view, event)}{' (late)' if late is not None else ''}\n"
+            if late is not None:
+                overtaker = _text(label_of(view.trace.sent(late.overtaken_by)) or late.overtaken_by)
+                yield f"  Note over {lane}: late, after {overtaker}\n"
+        else:
+            yield f"  Note over {lane}: {_text(label_of(event) or event.kind)}\n"
 
 
 def _at_once(steps: list[Placed], number: int, delivered: set[tuple[str | None, str]]) -> bool:
@@ -58,8 +46,8 @@ def _at_once(steps: list[Placed], number: int, delivered: set[tuple[str | None, 
     return all(one.event.kind == DELIVER and one.event.message == message for one in following)
 
 
-def _message(view: View, one: Placed) -> str:
-    message = one.event.message or ""
+def _message(view: View, event: Event) -> str:
+    message = event.message or ""
     return _text(label_of(view.trace.sent(message)) or message)
 
 

@@ -180,21 +180,10 @@ class Woven:
 
 
 def _rows(process: str, index: int, moment: Moment) -> Iterator[Event]:
-    takes, gives = moment.takes, moment.gives
+    rows: list[tuple[str, str | None, tuple[str, ...] | None]] = [(DELIVER, message, None) for message in moment.takes]
+    rows += [(SEND, message, to) for message, to in moment.gives]
     assumed = True if moment.assumed and moment.tied else None
-    main = max(len(takes) - 1, 0)
-    for row in range(len(takes) + len(gives) or 1):
-        message: str | None = None
-        to: tuple[str, ...] | None = None
-        kind = LOCAL
-        if row < len(takes):
-            kind, message = DELIVER, takes[row]
-        elif gives:
-            kind = SEND
-            message, to = gives[row - len(takes)]
-        if row == main:
-            extra = moment.said.columns()
-            time, clock = moment.time, moment.clock
-            yield Event(process, index + row, kind, message, to, time, clock=clock, assumed=assumed, extra=extra)
-        else:
-            yield Event(process, index + row, kind, message, to, moment.time, assumed=assumed)
+    main = max(len(moment.takes) - 1, 0)
+    for row, (kind, message, to) in enumerate(rows or [(LOCAL, None, None)]):
+        clock, extra = (moment.clock, moment.said.columns()) if row == main else (None, None)
+        yield Event(process, index + row, kind, message, to, moment.time, clock=clock, assumed=assumed, extra=extra)
