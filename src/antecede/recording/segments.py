@@ -27,7 +27,7 @@ from antecede.errors import AntecedeError, StoreError, TraceError
 from antecede.server.items import Began, decode_record, joined
 from antecede.server.projection import Projection
 from antecede.store import Files, read_records
-from antecede.store.directory import named, read_identity, write_file
+from antecede.store.directory import identity_of, named, write_file
 from antecede.store.format import TEMPORARY
 from antecede.topology import TopologyFile, parse_topology
 from antecede.trace import Event, Metadata
@@ -138,12 +138,9 @@ class Recording:
         self.directory = directory
         self._files = files or Files()
         try:
-            identity = read_identity(self._files, directory)
+            self._incarnation = identity_of(self._files, directory).incarnation
         except OSError as error:
             raise StoreError(f"{directory}: {error.strerror}") from None
-        if identity is None:
-            raise StoreError(f"{directory}: not a data directory: it has no identity")
-        self._incarnation = identity.incarnation
         self.pieces = pieces_in(directory)
         self._topology = topology or recorded_topology(directory)
         self.upto = 0

@@ -86,16 +86,13 @@ class _Routes:
         return self._epoch.moved.get(home, home)
 
     def _on_route(self, source: str, target: str) -> int:
-        epoch, weakest = self._epoch, _strength["causal"]
-        if source not in self._topology.servers or target not in self._topology.servers:
-            return _strength[epoch.guarantee]
+        try:
+            way = self._topology.route(source, target)
+        except TopologyError:
+            return _strength[self._epoch.guarantee]
         before = self._topology.tree(source)
-        while target != source:
-            if target not in before:
-                return _strength[epoch.guarantee]
-            domain, target = before[target]
-            weakest = min(weakest, _strength[epoch.domains[domain].guarantee])
-        return weakest
+        areas = [self._epoch.domains[before[server][0]] for server in way[1:]]
+        return min([_strength["causal"], *(_strength[area.guarantee] for area in areas)])
 
 
 class Epochs:

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Iterator
 from io import BufferedReader
 from sys import intern
-from typing import IO, Annotated, Any, BinaryIO, Literal, cast
+from typing import Annotated, Any, BinaryIO, Literal, cast
 
 import msgspec
 
@@ -167,8 +167,3 @@ def read(stream: BinaryIO) -> Iterator[Item]:
             yield number, line[: limits.raw_text_bytes_max], Fault("unreadable_line", f"longer than {bound} bytes")
         elif text := line.strip(b" \t\r\n"):
             yield number, text[: limits.raw_text_bytes_max], decode(text)
-
-
-def open_gzip(raw: IO[bytes]) -> gzip.GzipFile:
-    """Return a gzip stream whose bytes depend only on what is written."""
-    return gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0)

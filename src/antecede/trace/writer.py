@@ -5,6 +5,7 @@ as they come, to a temporary name beside the target, which is renamed when the w
 Metadata go into the Parquet file itself, or beside a JSON Lines file as ``FILE.meta.json``.
 """
 
+import gzip
 import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
@@ -18,7 +19,8 @@ from antecede.trace.schema import Event, Metadata, metadata_bytes
 
 class _Lines:
     def __init__(self, raw: IO[bytes], gzipped: bool) -> None:
-        self._gzip = jsonl.open_gzip(raw) if gzipped else None
+        # Without a name and a time, the bytes depend only on what is written.
+        self._gzip = gzip.GzipFile("", "wb", 6, raw, mtime=0) if gzipped else None
         self._put = self._gzip.write if self._gzip else raw.write
 
     def write(self, event: Event) -> None:
