@@ -48,7 +48,6 @@ class Point(msgspec.Struct):
 class Flight(msgspec.Struct):
     """One copy of a message in transit."""
 
-    message: str
     label: str
     start: Point | None
     """The point of its send; None if the trace has none."""
@@ -140,7 +139,7 @@ class Diagram:
         message, lane = key
         start = self._sends.get(message)
         end = Point(lane, kind, start[0].label if start else label, message)
-        flight = Flight(message, end.label, start[0] if start else None, lane, end)
+        flight = Flight(end.label, start[0] if start else None, lane, end)
         self.points.append(end)
         self.flights.append(flight)
         return flight
@@ -150,7 +149,7 @@ class Diagram:
             for name in dict.fromkeys(event.to):
                 lane = self._lanes.get(name)
                 if lane is not None and (message, lane) not in self._arrived.keys() | self._dropped:
-                    self.flights.append(Flight(message, start.label, start, lane, None))
+                    self.flights.append(Flight(start.label, start, lane, None))
 
     def targets(self, point: Point) -> list[str]:
         """The names of a send's destinations, as far as they are known."""

@@ -30,7 +30,6 @@ _signs = {
     "from left": ("┤", "|"),
     "right": ("▶", ">"),
     "left": ("◀", "<"),
-    "self": ("◀", "<"),
     "send": ("■", "S"),
     "local": ("·", "."),
     "deliver": ("●", "*"),
@@ -214,7 +213,7 @@ def draw(diagram: Diagram, width: int, *, unicode: bool, colour: bool) -> str:
             if flight is None or flight.start is None:
                 canvas.beside(point)
             elif flight.start.lane == point.lane:
-                canvas.put(canvas.columns[point.lane] + 1, canvas.signs["self"] + canvas.signs["dash"], "arrow")
+                canvas.put(canvas.columns[point.lane] + 1, canvas.signs["left"] + canvas.signs["dash"], "arrow")
                 canvas.beside(point, 4)
             else:
                 canvas.arrow(flight, starts_here=False)

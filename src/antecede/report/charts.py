@@ -143,20 +143,19 @@ def _grid(left: float, width: float, height: float, most: float) -> list[str]:
     return parts
 
 
-def bars(rows: Sequence[tuple[str, float, str]], label: str) -> str:
-    """Draw values with their names as horizontal bars; the third text of a row is its value in words."""
+def bars(rows: Sequence[tuple[str, int]], label: str) -> str:
+    """Draw values with their names as horizontal bars."""
     if not rows:
         return ""
-    most = max(value for _, value, _ in rows) or 1.0
-    names = [text(name, 28) for name, _, _ in rows]
-    left = 16 + 6.8 * max(len(short_id(printable(name), 28)) for name, _, _ in rows)
+    most = max(value for _, value in rows) or 1
+    left = 16 + 6.8 * max(len(short_id(printable(name), 28)) for name, _ in rows)
     parts: list[str] = []
-    for place, (name, (_, value, words)) in enumerate(zip(names, rows, strict=True)):
+    for place, (name, value) in enumerate(rows):
         y = 8 + place * 22
         long = 300 * value / most
-        parts.append(f'<text class="axis end" x="{left - 8:.0f}" y="{y + 13}">{name}</text>')
+        parts.append(f'<text class="axis end" x="{left - 8:.0f}" y="{y + 13}">{text(name, 28)}</text>')
         parts.append(f'<rect class="bar" x="{left:.0f}" y="{y}" width="{max(long, 1):.1f}" height="17" rx="2"/>')
-        parts.append(f'<text class="axis" x="{left + long + 6:.1f}" y="{y + 13}">{escape(words)}</text>')
+        parts.append(f'<text class="axis" x="{left + long + 6:.1f}" y="{y + 13}">{value:,}</text>')
     return _svg(left + 300 + 110, 16 + 22 * len(rows), label, parts)
 
 

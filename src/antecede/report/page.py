@@ -192,7 +192,7 @@ def _rates(figures: Mapping[str, Any], by_second: Sequence[Sequence[int]]) -> It
     if chart:
         yield f"<figure>{chart}</figure>"
     busiest = sorted(rates["processes"], key=lambda one: (-one["messages"], one["process"]))[:_busiest]
-    rows = [(one["process"], float(one["messages"]), f"{one['messages']:,}") for one in busiest]
+    rows = [(one["process"], one["messages"]) for one in busiest]
     yield f"<figure>{charts.bars(rows, 'Messages sent by process')}<figcaption>Messages sent</figcaption></figure>"
 
 
