@@ -77,8 +77,11 @@ class Loaded:
         file = self.files[self._file_of[event]]
         return SetAside(file, self._line_of[event], reason, detail, raw.decode("utf-8", "replace"))
 
-    def take(self, name: str, items: Iterator[jsonl.Item]) -> None:
+    def take(self, name: str, stream: BinaryIO) -> None:
         """Read one file to its end."""
+        metadata, items = _items(name, stream, self._keep_raw)
+        if metadata is not None:
+            self.metadata.append(metadata)
         file = len(self.files)
         self.files.append(name)
         for line, raw, read in items:
@@ -119,21 +122,14 @@ def load(
     for path in _files(paths, loaded.metadata):
         try:
             if path == "-":
-                _take(loaded, "<stdin>", sys.stdin.buffer, keep_raw)
+                loaded.take("<stdin>", sys.stdin.buffer)
             else:
                 _read_metadata(path + _metadata_ending, loaded.metadata)
                 with open(path, "rb") as stream:
-                    _take(loaded, shown(path), stream, keep_raw)
+                    loaded.take(shown(path), stream)
         except OSError as error:
             raise TraceError(f"{shown(path)}: cannot be read: {error.strerror or error}") from None
     return loaded
-
-
-def _take(loaded: Loaded, name: str, stream: BinaryIO, keep_raw: bool) -> None:
-    metadata, items = _items(name, stream, keep_raw)
-    if metadata is not None:
-        loaded.metadata.append(metadata)
-    loaded.take(name, items)
 
 
 def _items(name: str, stream: BinaryIO, keep_raw: bool) -> tuple[Metadata | None, Iterator[jsonl.Item]]:

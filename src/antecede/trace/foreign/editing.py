@@ -11,7 +11,7 @@ previous one among its ancestors; this does not hold for an author with two bran
 a late delivery.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -19,10 +19,8 @@ import msgspec
 from antecede import limits
 from antecede.errors import TraceError
 from antecede.trace.foreign.files import JSON_ERRORS, ForeignFile
+from antecede.trace.foreign.times import since_1970
 from antecede.trace.foreign.weave import Moment, Woven
-from antecede.trace.schema import INT64_MAX
-
-_epoch = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Document(msgspec.Struct, frozen=True):
@@ -130,9 +128,6 @@ class Editing:
 def _nanoseconds(text: str | None) -> int | None:
     """Return the time of a transaction; the beginning of 1970 means that none was recorded."""
     try:
-        moment = datetime.fromisoformat(text) if text else _epoch
-        since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _epoch
+        return (since_1970(datetime.fromisoformat(text)) or None) if text else None
     except (ValueError, OverflowError):
         return None
-    time = since // timedelta(microseconds=1) * 1000
-    return time if time and abs(time) <= INT64_MAX else None

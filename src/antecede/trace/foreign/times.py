@@ -69,9 +69,13 @@ def _written(text: str) -> int | None:
 
 def _formatted(text: str, form: str) -> int | None:
     try:
-        moment = datetime.strptime(text, form)
+        return since_1970(datetime.strptime(text, form))
     except ValueError:
         return None
+
+
+def since_1970(moment: datetime) -> int | None:
+    """Return a moment in nanoseconds; without an offset it is in UTC."""
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return _bounded((moment - _epoch) // timedelta(microseconds=1) * 1_000)
 
