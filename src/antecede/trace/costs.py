@@ -26,10 +26,9 @@ compared_max = 4_096
 def destinations(trace: Matched) -> dict[str, tuple[str, ...]]:
     """Return the destinations of messages without ``to``: where they arrived or were delivered."""
     reached: dict[str, dict[str, None]] = {}
-    for name, line in zip(trace.names, trace.lines, strict=True):
-        for event in line:
-            if event.kind in (ARRIVE, DELIVER) and trace.sent(event.message or "").to is None:
-                reached.setdefault(event.message or "", {})[name] = None
+    for event in _events(trace, ARRIVE, DELIVER):
+        if trace.sent(event.message or "").to is None:
+            reached.setdefault(event.message or "", {})[event.process] = None
     return {message: tuple(names) for message, names in reached.items()}
 
 
@@ -48,7 +47,7 @@ def traffic(trace: Matched, unsaid: dict[str, tuple[str, ...]]) -> dict[Pair, tu
     messages: Counter[Pair] = Counter()
     weighed: Counter[Pair] = Counter()
     total: Counter[Pair] = Counter()
-    for send in _sends(trace):
+    for send in _events(trace, SEND):
         size = payload_bytes(send)
         for name in _to(send, unsaid):
             pair = send.process, name
@@ -85,13 +84,12 @@ def stamps(trace: Matched, hops: Iterable[Event], unsaid: dict[str, tuple[str, .
     has the size of the packet that it received. A message with an unknown packet is left out.
     """
     arrived: dict[tuple[str, str], int] = {}
-    for name, line in zip(trace.names, trace.lines, strict=True):
-        for event in line:
-            if event.kind in (ARRIVE, DELIVER) and event.stamp_bytes is not None:
-                arrived.setdefault((event.message or "", name), event.stamp_bytes)
+    for event in _events(trace, ARRIVE, DELIVER):
+        if event.stamp_bytes is not None:
+            arrived.setdefault((event.message or "", event.process), event.stamp_bytes)
     passed = _by_message(hops)
     found = Stamps()
-    for send in _sends(trace):
+    for send in _events(trace, SEND):
         message = send.message or ""
         to = _to(send, unsaid)
         own = [arrived.get((message, name), None if message in passed else send.stamp_bytes) for name in to]
@@ -135,16 +133,14 @@ def delays(trace: Matched) -> dict[Pair, "array[int]"]:
     Clocks that disagree may make a delay negative; it is not corrected.
     """
     found: dict[Pair, array[int]] = {}
-    for name, line in zip(trace.names, trace.lines, strict=True):
-        for event in line:
-            if event.kind == DELIVER and event.time is not None:
-                send = trace.sent(event.message or "")
-                if send.time is not None:
-                    pair = send.process, name
-                    if pair not in found:
-                        found[pair] = array("q")
-                    # Two clocks with extreme values must not overflow.
-                    found[pair].append(max(-INT64_MAX, min(INT64_MAX, event.time - send.time)))
+    for event in _events(trace, DELIVER):
+        send = trace.sent(event.message or "")
+        if event.time is not None and send.time is not None:
+            pair = send.process, event.process
+            if pair not in found:
+                found[pair] = array("q")
+            # Two clocks with extreme values must not overflow.
+            found[pair].append(max(-INT64_MAX, min(INT64_MAX, event.time - send.time)))
     return found
 
 
@@ -203,7 +199,7 @@ def hop_figures(
     if not passed:
         return None, None
     packets = copies = 0
-    for send in _sends(trace):
+    for send in _events(trace, SEND):
         to = _to(send, unsaid)
         if to:
             copies += len(to)
@@ -228,7 +224,7 @@ def drawn(messages: int) -> list[int]:
 def concurrency(trace: Matched) -> tuple[float | None, int]:
     """Return the share of pairs of messages in which neither send happened before the other; and how many were
     compared."""
-    sends = list(_sends(trace))
+    sends = list(_events(trace, SEND))
     bits = {sends[rank].message or "": 1 << number for number, rank in enumerate(drawn(len(sends)))}
     compared = len(bits)
     if compared < 2:
@@ -238,7 +234,7 @@ def concurrency(trace: Matched) -> tuple[float | None, int]:
 
 def _ordered(trace: Matched, bits: dict[str, int]) -> int:
     """Return for how many pairs of these messages one was sent in the past of the other."""
-    awaited = Counter(event.message for line in trace.lines for event in line if event.kind == DELIVER)
+    awaited = Counter(event.message for event in _events(trace, DELIVER))
     known = [0] * len(trace.lines)
     carried: dict[str, int] = {}
     ordered = 0
@@ -268,15 +264,14 @@ class Span(msgspec.Struct, frozen=True):
 
 def span(trace: Matched) -> Span | None:
     """Return the range from the first to the last time of a send, an arrival or a delivery."""
-    kinds = (SEND, ARRIVE, DELIVER)
-    times = [event.time for line in trace.lines for event in line if event.time is not None and event.kind in kinds]
+    times = [event.time for event in _events(trace, SEND, ARRIVE, DELIVER) if event.time is not None]
     return Span(min(times), max(times)) if times else None
 
 
 def sends_by_second(trace: Matched, first: int) -> dict[str, Counter[int]]:
     """Return for each process how many messages it sent in each second since the trace's first time."""
     found: dict[str, Counter[int]] = {}
-    for send in _sends(trace):
+    for send in _events(trace, SEND):
         if send.time is not None:
             found.setdefault(send.process, Counter())[(send.time - first) // 10**9] += 1
     return found
@@ -302,8 +297,8 @@ def _by_message(hops: Iterable[Event]) -> dict[str, list[Event]]:
     return passed
 
 
-def _sends(trace: Matched) -> Iterable[Event]:
-    return (event for line in trace.lines for event in line if event.kind == SEND)
+def _events(trace: Matched, *kinds: str) -> Iterable[Event]:
+    return (event for line in trace.lines for event in line if event.kind in kinds)
 
 
 def _to(send: Event, unsaid: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
