@@ -20,14 +20,11 @@ from antecede.trace.schema import DELIVER, SEND, Event
 
 _producer, _consumer = 4, 5
 _error = 2
-_longest = 500_000
-"""Nanoseconds of one span."""
 
 
 def written(view: View) -> Iterator[str]:
     """Yield the document in pieces, one process after the other."""
     encode = msgspec.json.Encoder().encode
-    times = {(one.process, one.position): one.time for one in view.sequence}
     roots = _roots(view)
     yield '{"resourceSpans":['
     for process, name in enumerate(view.trace.names):
@@ -35,10 +32,8 @@ def written(view: View) -> Iterator[str]:
         scope = {"name": "antecede", "version": __version__}
         head = encode({"resource": resource}).decode()[:-1]
         yield f'{"," if process else ""}{head},"scopeSpans":[{{"scope":{encode(scope).decode()},"spans":['
-        first = True
-        for span in _spans(view, process, times, roots):
-            yield ("" if first else ",") + encode(span).decode()
-            first = False
+        for number, span in enumerate(_spans(view, process, roots)):
+            yield ("," if number else "") + encode(span).decode()
         yield "]}]}"
     yield "]}\n"
 
@@ -57,16 +52,13 @@ def _roots(view: View) -> dict[str, str]:
     return roots
 
 
-def _spans(
-    view: View, process: int, times: dict[tuple[int, int], int], roots: dict[str, str]
-) -> Iterator[dict[str, Any]]:
+def _spans(view: View, process: int, roots: dict[str, str]) -> Iterator[dict[str, Any]]:
     cause: Event | None = None
     for position, event in enumerate(view.trace.lines[process]):
         if event.kind not in (SEND, DELIVER):
             continue
         message = event.message or ""
-        start = times[process, position]
-        ends = times.get((process, position + 1), start + 2 * _longest)
+        start, length = view.slices[process, position]
         late = view.is_late(event)
         span = {
             "traceId": _hash(16, "message", roots[message]),
@@ -74,7 +66,7 @@ def _spans(
             "name": described(event, late),
             "kind": _producer if event.kind == SEND else _consumer,
             "startTimeUnixNano": str(start),
-            "endTimeUnixNano": str(start + max(1, min(_longest, (ends - start) // 2))),
+            "endTimeUnixNano": str(start + length),
             "attributes": _attributes(event),
             "status": {},
         }

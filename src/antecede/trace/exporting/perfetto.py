@@ -13,9 +13,6 @@ import msgspec
 from antecede.trace.exporting.view import Placed, View, described, label_of
 from antecede.trace.schema import ARRIVE, DELIVER, SEND
 
-_longest = 500_000
-"""Nanoseconds of one slice: long enough to be clicked on in a trace of seconds."""
-
 
 def written(view: View) -> Iterator[str]:
     """Yield the document in pieces."""
@@ -24,10 +21,8 @@ def written(view: View) -> Iterator[str]:
     about = {"source": "antecede export", "times": "recorded" if view.recorded else "logical"}
     about |= {"begin_ns": str(begin)} if view.recorded else {}
     yield f'{{"displayTimeUnit":"ns","otherData":{encode(about).decode()},"traceEvents":[\n'
-    first = True
-    for one in _events(view, begin):
-        yield ("" if first else ",\n") + encode(one).decode()
-        first = False
+    for number, one in enumerate(_events(view, begin)):
+        yield (",\n" if number else "") + encode(one).decode()
     yield "\n]}\n"
 
 
@@ -35,7 +30,6 @@ def _events(view: View, begin: int) -> Iterator[dict[str, Any]]:
     for process, name in enumerate(view.trace.names):
         yield {"ph": "M", "name": "process_name", "pid": process + 1, "args": {"name": name}}
         yield {"ph": "M", "name": "thread_name", "pid": process + 1, "tid": 1, "args": {"name": "messages"}}
-    times = {(one.process, one.position): one.time for one in view.sequence}
     copies = _copies(view)
     arrived: dict[tuple[int, str], int] = {}
     for number, one in enumerate(view.sequence):
@@ -48,8 +42,7 @@ def _events(view: View, begin: int) -> Iterator[dict[str, Any]]:
             held = {"name": f"held {message}", "cat": "held", "id": number, "pid": one.process + 1, "tid": 1}
             yield {"ph": "b", **held, "ts": (since - begin) / 1000}
             yield {"ph": "e", **held, "ts": (one.time - begin) / 1000}
-        ends = times.get((one.process, one.position + 1), one.time + 2 * _longest)
-        yield _slice(view, one, begin, max(1, min(_longest, (ends - one.time) // 2)))
+        yield _slice(view, one, begin)
         if event.kind == SEND:
             for flow in copies.get((one.process, one.position), ()):
                 yield _flow(one, begin, "s", flow)
@@ -70,8 +63,9 @@ def _copies(view: View) -> dict[tuple[int, int], list[int]]:
     return copies
 
 
-def _slice(view: View, one: Placed, begin: int, length: int) -> dict[str, Any]:
+def _slice(view: View, one: Placed, begin: int) -> dict[str, Any]:
     event, late = one.event, view.is_late(one.event)
+    _, length = view.slices[one.process, one.position]
     told: dict[str, Any] = {"index": event.index}
     told |= {"message": event.message} if event.message is not None else {}
     told |= {"to": list(event.to)} if event.to is not None else {}

@@ -21,6 +21,7 @@ _epoch = 946_684_800_000_000_000
 """The first logical time: the year 2000, in nanoseconds."""
 
 _step = 1_000_000
+_longest = 500_000
 _text_chars_max = 80
 
 
@@ -66,6 +67,14 @@ class View:
             found.append(Placed(process, position, event, last[process]))
         assert len(found) == self.events, "an event comes before itself"
         return found
+
+    @cached_property
+    def slices(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """By process and position, the time of each event and the time for which a viewer shows it: half of the time to
+        the next one, but at most so long that it can be clicked on in a trace of seconds."""
+        times = {(one.process, one.position): one.time for one in self.sequence}
+        ends = {place: times.get((place[0], place[1] + 1), time + 2 * _longest) for place, time in times.items()}
+        return {place: (time, max(1, min(_longest, (ends[place] - time) // 2))) for place, time in times.items()}
 
     def _rank(self, process: int, position: int) -> int:
         event = self.trace.lines[process][position]
