@@ -22,6 +22,7 @@ This module knows names, routes and guarantees. It does not know orders or serve
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any, Literal
 
 import msgspec
@@ -116,11 +117,7 @@ class Epochs:
         """Return the position of the epoch of an event among those listed; -1: it was before the first."""
         starts = self._starts.get(process)
         if starts is None:
-            starts, last = [], 0
-            for one in self.listed:
-                last = max(last, one.since.get(process, last))
-                starts.append(last)
-            self._starts[process] = starts
+            starts = self._starts[process] = [*accumulate((one.since.get(process, 0) for one in self.listed), max)]
         return bisect_right(starts, index) - 1
 
     def guaranteed(self, order: str, first: int, last: int, source: str, target: str) -> bool:
