@@ -46,9 +46,8 @@ class CloudEvents:
         self.early_messages = 0
         """Causes with a later time than their effect."""
         self._lines: dict[str, list[_Event]] = {}
-        self._found: dict[tuple[str, str], _Event] = {}
-        self._sources: dict[str, list[str]] = {}
-        """The sources that have used an id."""
+        self._found: dict[str, dict[str, _Event]] = {}
+        """By id and source."""
 
     def read(self, file: ForeignFile) -> None:
         """Read one document."""
@@ -58,7 +57,7 @@ class CloudEvents:
             if type(id_) is not str or type(source) is not str or "specversion" not in said:
                 file.unreadable(number, "not a CloudEvent: expected specversion, and texts as id and source")
                 continue
-            if (source, id_) in self._found:
+            if source in self._found.get(id_, ()):
                 self.duplicates += 1
                 continue
             if self.events == limits.foreign_events_max:
@@ -70,9 +69,8 @@ class CloudEvents:
                     kept[column] = text
             moment = Moment(Noted(kept), nanoseconds(said.get("time")))
             event = _Event(source, id_, text_of(said.get("causationid")), moment)
-            self._found[source, id_] = event
+            self._found.setdefault(id_, {})[source] = event
             self._lines.setdefault(source, []).append(event)
-            self._sources.setdefault(id_, []).append(source)
 
     def weave(self) -> Woven:
         """Return the trace of the events."""
@@ -86,7 +84,7 @@ class CloudEvents:
                 cause = self._cause(event)
                 if cause is not None and cause.source != source and cause.id not in known:
                     known.add(cause.id)
-                    message = cause.id if len(self._sources[cause.id]) == 1 else f"{cause.source} {cause.id}"
+                    message = cause.id if len(self._found[cause.id]) == 1 else f"{cause.source} {cause.id}"
                     cause.moment.give(message, source)
                     taken = Moment(Noted({"event": cause.id}), None, assumed=DELIVERED_BEFORE_EFFECT)
                     taken.take(message)
@@ -99,12 +97,10 @@ class CloudEvents:
     def _cause(self, event: _Event) -> _Event | None:
         if event.cause is None:
             return None
-        own = self._found.get((event.source, event.cause))
-        sources = self._sources.get(event.cause, [])
-        if own is None and len(sources) == 1:
-            own = self._found[sources[0], event.cause]
-        self.without_parent += own is None
-        return own if own is not event else None
+        found = self._found.get(event.cause, {})
+        cause = found.get(event.source) or (next(iter(found.values())) if len(found) == 1 else None)
+        self.without_parent += cause is None
+        return cause if cause is not event else None
 
 
 _kept = {"type": "event_type", "subject": "subject", "correlationid": "correlation"}
