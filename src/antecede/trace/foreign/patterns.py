@@ -128,15 +128,10 @@ def choose(sample: list[tuple[int, bytes]], names: Iterable[str] = tuple(PRESETS
     best: tuple[tuple[int, int, int], Pattern] | None = None
     for name in names:
         pattern = preset(name)
-        events = 0
-        unread = []
-        for said in pattern.read(sample):
-            if isinstance(said, Said):
-                events += 1
-            else:
-                unread.append(said[0])
-        merit = -len(unread), unread[0] if unread else 0, events
-        if events and (best is None or merit > best[0]):
+        found = list(pattern.read(sample))
+        unread = [said[0] for said in found if not isinstance(said, Said)]
+        merit = -len(unread), unread[0] if unread else 0, len(found) - len(unread)
+        if merit[2] and (best is None or merit > best[0]):
             best = merit, pattern
     return best[1] if best else None
 

@@ -196,12 +196,8 @@ def _text(file: ForeignFile, patterns: list[re.Pattern[str]], guard: Guard) -> I
             continue
         if not text.strip():
             continue
-        found = None
         with guard.on(file.name, number):
-            for pattern in patterns:
-                found = pattern.search(text)
-                if found is not None:
-                    break
+            found = next(filter(None, (pattern.search(text) for pattern in patterns)), None)
         if found is None:
             yield Record(number, None, text)
             continue
