@@ -107,11 +107,9 @@ def _shade(count: int, most: int) -> int:
 
 def per_second(by_second: Mapping[int, int]) -> str:
     """Draw the messages sent in each second of the trace, or in equal intervals of several seconds."""
-    if not by_second:
+    if len(by_second) < 2:
         return ""
     first, last = min(by_second), max(by_second)
-    if first == last:
-        return ""
     step = max(1, -(-(last - first + 1) // _points_max))
     counts: Counter[int] = Counter()
     for second, count in by_second.items():

@@ -47,23 +47,14 @@ def columns_of(names: list[str]) -> dict[str, tuple[int, int]] | None:
     plain = ["".join(c for c in name.lower() if c.isalnum()) for name in names]
     found: dict[str, tuple[int, int]] = {}
     for column, aliases in _columns.items():
+        units = _units if column in ("start", "end") else {}
         for alias in aliases:
-            place = _place(plain, alias, column in ("start", "end"))
+            forms = {alias: 0} | {alias + suffix: unit for suffix, unit in units.items()}
+            place = next((position for position, name in enumerate(plain) if name in forms), None)
             if place is not None:
-                found[column] = place
+                found[column] = place, forms[plain[place]]
                 break
     return found if all(column in found for column in _needed) else None
-
-
-def _place(names: list[str], alias: str, timed: bool) -> tuple[int, int] | None:
-    for position, name in enumerate(names):
-        if name == alias:
-            return position, 0
-        if timed:
-            for suffix, unit in _units.items():
-                if name == alias + suffix:
-                    return position, unit
-    return None
 
 
 def spans_of(file: ForeignFile) -> Iterator[Span]:
