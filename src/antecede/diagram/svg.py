@@ -149,7 +149,7 @@ class _Panel:
         parts.extend(_waits(diagram, layout))
         for flight in diagram.flights:
             parts.extend(_arrow(flight, layout))
-        parts.extend(_point(point, layout) for point in diagram.points)
+        parts.extend(_dot_at(_class(point), layout.x(point), layout.y(point.lane)) for point in diagram.points)
         parts.extend(_labels(diagram, layout, self.left))
         return layout.y(max(len(diagram.processes) - 1, 0)) + 32, parts
 
@@ -222,10 +222,6 @@ def _class(point: Point) -> str:
 def _dot_at(kind: str, x: float, y: float) -> str:
     radius = {"send": 3.4, "local": 3.0, "again": 3.4, "drop": 3.4}.get(kind, _dot)
     return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>'
-
-
-def _point(point: Point, layout: Layout) -> str:
-    return _dot_at(_class(point), layout.x(point), layout.y(point.lane))
 
 
 def _labels(diagram: Diagram, layout: Layout, left: float) -> Iterator[str]:

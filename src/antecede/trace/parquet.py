@@ -338,7 +338,7 @@ class Rows:
         if field.name == "clock":
             values = [None if clock is None else sorted(clock.items()) for clock in values]
         elif field.name == "extra":
-            values = [_json(extra) if extra else None for extra in values]
+            values = [msgspec.json.encode(extra, order="deterministic").decode() if extra else None for extra in values]
         return self._pa.array(values, field.type)
 
     def close(self) -> None:
@@ -348,7 +348,3 @@ class Rows:
     def abandon(self) -> None:
         self._events.clear()
         self._writer.close()
-
-
-def _json(extra: dict[str, Any]) -> str:
-    return msgspec.json.encode(extra, order="deterministic").decode()

@@ -172,7 +172,8 @@ class _Receiver:
 
 def find_races(trace: Matched, guarantee: str, wanted: Wanted) -> Found:
     """Examine every delivery of a trace, in causal order; return the races and their number."""
-    found = Found(resolution=resolution_of(_times(trace)))
+    times = (event.time for line in trace.lines for event in line if event.kind in (ARRIVE, DELIVER))
+    found = Found(resolution=resolution_of(time for time in times if time is not None))
     return found if guarantee == "causal" else _Pass(trace, guarantee == "fifo", wanted, found).run()
 
 
@@ -263,13 +264,6 @@ class _Kept:
 
     def ascending(self) -> list[Race]:
         return sorted(Race(bool(untimed), *(-field for field in rest)) for untimed, *rest in self._heap)
-
-
-def _times(trace: Matched) -> Iterator[int]:
-    for line in trace.lines:
-        for event in line:
-            if event.time is not None and event.kind in (ARRIVE, DELIVER):
-                yield event.time
 
 
 def resolution_of(times: Iterator[int]) -> int | None:

@@ -15,6 +15,7 @@ responsibility of its author.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -84,11 +85,8 @@ class Pattern:
         window: list[tuple[int, str]] = []
         source = iter(lines)
         while True:
-            while len(window) < self._lines:
-                line = next(source, None)
-                if line is None:
-                    break
-                window.append((line[0], line[1].decode("utf-8", "backslashreplace")))
+            for number, line in islice(source, self._lines - len(window)):
+                window.append((number, line.decode("utf-8", "backslashreplace")))
             if not window:
                 return
             number, first = window[0]

@@ -82,7 +82,8 @@ def records_of(file: ForeignFile, form: str, plan: Plan, guard: Guard) -> Iterat
     if form == "csv":
         return _table(file)
     if form == "parquet":
-        return _parquet(file)
+        rows = parquet_rows(file)
+        return (Record(number, {k: v for k, v in fields.items() if v is not None}, "") for number, fields in rows)
     if not plan.patterns:
         raise UsageError("lines of text need --pattern: a regular expression with named groups")
     return _text(file, plan.patterns, guard)
@@ -146,11 +147,6 @@ def cells_of(line: bytes, mark: str = ",") -> list[str] | str:
         return next(csv.reader([line.decode("utf-8")], delimiter=mark, strict=True), [])
     except (UnicodeDecodeError, csv.Error) as error:
         return str(error)
-
-
-def _parquet(file: ForeignFile) -> Iterator[Record]:
-    for number, fields in parquet_rows(file):
-        yield Record(number, {name: value for name, value in fields.items() if value is not None}, "")
 
 
 def parquet_rows(file: ForeignFile) -> Iterator[tuple[int, dict[str, Any]]]:

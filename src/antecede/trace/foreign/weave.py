@@ -134,8 +134,10 @@ class Woven:
                 for message in moment.takes:
                     if sent[message][0] == number and sent[message][1] >= position:
                         early.add(message)
-        walked = sum(1 for _ in self.in_causal_order(early))
-        return len(early), self._circular(early) if walked < sum(map(len, self.lines.values())) else 0
+        if sum(1 for _ in self.in_causal_order(early)) == sum(map(len, self.lines.values())):
+            return len(early), 0
+        kept = (event for event in self.events() if event.kind != DELIVER or event.message not in early)
+        return len(early), len(circular_deliveries(match(kept)))
 
     def in_causal_order(self, ignored: Collection[str] = ()) -> Iterator[tuple[str, Moment]]:
         """Yield the moments, each after all moments whose messages it receives; those that would have to come before
@@ -157,10 +159,6 @@ class Woven:
             for position, moment in enumerate(line)
             for message, _ in moment.gives
         }
-
-    def _circular(self, early: set[str]) -> int:
-        kept = (event for event in self.events() if event.kind != DELIVER or event.message not in early)
-        return len(circular_deliveries(match(kept)))
 
     def _needs_opening(self) -> bool:
         clocked = equal = 0
