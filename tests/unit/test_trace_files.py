@@ -160,7 +160,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(gzip.compress(_line % 0)))))  # type: ignore[arg-type]
     loaded = load(["-"], keep_raw=True)
     assert loaded.events == [Event("a", 0, "local")]
-    assert loaded.describe(0, "why", "").file == "<stdin>"
+    assert loaded.describe(0, "why").file == "<stdin>"
 
 
 def test_parquet_is_as_strict(tmp_path: Path) -> None:

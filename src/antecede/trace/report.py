@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,10 @@ from antecede.trace.clocks import check_clocks, check_lamport
 from antecede.trace.conflicts import Conflicts, needed
 from antecede.trace.epochs import Epochs, Tally, epochs_of
 from antecede.trace.matched import Matched
-from antecede.trace.quarantine import REASONS, Sifted, counts, readable, sift
+from antecede.trace.quarantine import REASONS, counts, readable, sift
 from antecede.trace.schema import COLUMNS, NEEDED_BY_INSTANCES, Event, Metadata
 from antecede.trace.significant import judge_significant
-from antecede.trace.sources import Loaded, load
+from antecede.trace.sources import load
 from antecede.trace.streaming import judge_large
 from antecede.trace.verdicts import ORDERS, Late, Verdict, known_orders
 
@@ -75,7 +76,8 @@ def verify(
         judged = judge_significant(sifted.trace, conflicts, every_overtaker=late is not None)
         verdict.significant, verdict.unlisted = judged.late, judged.unlisted
     if quarantine is not None:
-        _write_lines(quarantine, "quarantine.jsonl", map(msgspec.structs.asdict, _set_aside(loaded, sifted)))
+        aside = (loaded.describe(number, reason) for number, reason in sorted(sifted.reasons.items()))
+        _write_lines(quarantine, "quarantine.jsonl", map(msgspec.structs.asdict, chain(loaded.set_aside, aside)))
     if late is not None:
         _write_lines(late, "late.jsonl", _late_rows(verdict))
     tally = None if epochs is None else _by_epoch(verdict, sifted.trace, epochs)
@@ -134,12 +136,6 @@ def read_events(paths: Sequence[Path_]) -> tuple[list[Event], list[Metadata]]:
     """
     loaded = load(paths)
     return loaded.events, loaded.metadata
-
-
-def _set_aside(loaded: Loaded, sifted: Sifted) -> Iterable[Any]:
-    yield from loaded.set_aside
-    for number, reason in sorted(sifted.reasons.items()):
-        yield loaded.describe(number, reason, "")
 
 
 def _late_rows(verdict: Verdict) -> Iterable[dict[str, Any]]:

@@ -71,11 +71,11 @@ class Loaded:
         """All rows that were read, events or not."""
         return len(self.events) + self.outside + sum(self.reasons.values())
 
-    def describe(self, event: int, reason: str, detail: str) -> SetAside:
+    def describe(self, event: int, reason: str) -> SetAside:
         """The row behind the event with this number."""
         raw = self._raw_of[event] if self._keep_raw else b""
         file = self.files[self._file_of[event]]
-        return SetAside(file, self._line_of[event], reason, detail, raw.decode("utf-8", "replace"))
+        return SetAside(file, self._line_of[event], reason, "", raw.decode("utf-8", "replace"))
 
     def take(self, name: str, stream: BinaryIO) -> None:
         """Read one file to its end."""

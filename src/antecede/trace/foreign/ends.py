@@ -61,7 +61,9 @@ class Ends:
         """Return the report's keys about the two ends of messages."""
         orphans = [row for row in self._deliveries if row.message not in self._sends]
         strays = [row for row in self._deliveries if self._strays(row)]
-        unknown = self._unknown()
+        # Destinations at which nothing is delivered, with the number of sends that name them.
+        named = (name for send in self._sends.values() for name in send.to or ())
+        unknown = Counter(name for name in named if name not in self._receivers)
         return {
             "matched": len(self._deliveries) - len(orphans),
             "sent_again": len(self._sent_again),
@@ -84,11 +86,6 @@ class Ends:
         send = self._sends[row.message or ""]
         named = ", ".join((send.to or ())[:_shown_max]) or "nobody"
         return f"{row.source}: {row.process} delivers {row.message}, which was sent to {named} ({send.source})"
-
-    def _unknown(self) -> Counter[str]:
-        """Return the destinations at which nothing is delivered, with the number of sends that name them."""
-        sends = self._sends.values()
-        return Counter(name for send in sends for name in send.to or () if name not in self._receivers)
 
     def _separator(self, unknown: Counter[str]) -> str | None:
         """Return the text that separates names of processes in an unknown destination, if there is one."""
