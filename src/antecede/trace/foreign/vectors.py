@@ -53,10 +53,11 @@ class ClockedLog:
                 new = self._newly_known(host, moment, known, owns)
                 known.update(new)
                 for other, count in sorted(new.items()):
-                    source = lines[other][count - 1]
-                    if not self._implied(other, count, new, lines, owns):
-                        message = f"{other}:{owns[other][count - 1]}->{host}"
-                        source.give(message, host)
+                    last = owns[other][count - 1]
+                    thirds = (lines[third][position - 1] for third, position in new.items() if third != other)
+                    if not any((third.clock or {}).get(other, 0) >= last for third in thirds):
+                        message = f"{other}:{last}->{host}"
+                        lines[other][count - 1].give(message, host)
                         moment.take(message)
         woven = Woven(lines)
         _mark_contradictions(woven)
@@ -72,21 +73,13 @@ class ClockedLog:
         for other, entry in moment.clock.items():
             if other == host or not entry:
                 continue
-            logged = owns.get(other)
-            count = bisect_right(logged, entry) if logged else 0
-            if not logged or not count or logged[count - 1] != entry:
+            logged = owns.get(other, [])
+            count = bisect_right(logged, entry)
+            if not count or logged[count - 1] != entry:
                 self.unlogged += 1
             if count > known.get(other, 0):
                 new[other] = count
         return new
-
-    def _implied(
-        self, host: str, count: int, new: dict[str, int], lines: dict[str, list[Moment]], owns: dict[str, list[int]]
-    ) -> bool:
-        """Return whether another of the newly known events knows that many events of the host."""
-        last = owns[host][count - 1]
-        clocks = (lines[third][position - 1].clock or {} for third, position in new.items() if third != host)
-        return any(clock.get(host, 0) >= last for clock in clocks)
 
 
 def _mark_contradictions(woven: Woven) -> None:
