@@ -90,14 +90,12 @@ class Flows:
             moment = Moment(Noted({"flow": str(event.id), "phase": event.ph, "name": name}), at)
             lines.setdefault(thread, []).append(moment)
             key = event.cat, event.name, str(event.id)
-            before = last.get(key)
+            before = last.pop(key, None)
             if event.ph != "s" and before is not None:
                 source, number = before
                 message = f"{':'.join(key)}/{number}"
                 source.give(message, thread)
                 moment.take(message)
-            if event.ph == "f":
-                last.pop(key, None)
             # An id may be used again after its flow has ended: the numbers continue.
             numbers[key] = numbers.get(key, -1) + 1
             if event.ph != "f":
