@@ -12,9 +12,9 @@ cannot decide: it was sent on this server, it came through another domain than t
 stamps. A letter that may follow from a *held* letter is held as well, so order is kept.
 
 A letter of the agent itself does not follow, because the agent did not react to the dead letter. Timers are not
-messages and are never held. Neither is a letter that an operator sent again. The operator has decided, and the client
-that sends it, ``dead-letters``, receives nothing. So the letter follows only from letters that were sent again earlier;
-if one of these were held, the next one would overtake it.
+messages and are never held. Neither is a letter that an operator sent again, because the operator has decided. It
+names its first sender, but the client that publishes it is ``dead-letters``, which receives nothing. So the letter
+follows only from letters that were sent again earlier; if one of these were held, the next one would overtake it.
 """
 
 from collections.abc import Iterable
