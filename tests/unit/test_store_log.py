@@ -214,6 +214,15 @@ def test_a_second_opener_is_told_who_has_it(place: str) -> None:
     open_log(place).close()
 
 
+def test_the_simulated_disk_names_the_holder_of_a_lock_too(disk: SimulatedDisk) -> None:
+    file = disk.lock("data/lock", b"12\n")
+    with pytest.raises(BlockingIOError) as raised:
+        disk.lock("data/lock", b"34\n")
+    assert raised.value.strerror == "12"
+    disk.close(file)
+    disk.lock("data/lock", b"34\n")
+
+
 def failing(disk: SimulatedDisk, operation: str, error: int = errno.EIO) -> None:
     def script(step: str, path: str) -> None:
         if step == operation:

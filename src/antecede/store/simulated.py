@@ -101,7 +101,8 @@ class SimulatedDisk(Files):
         self.script: Callable[[str, str], None] | None = None
         """Called before each operation, with its name and a path."""
         self._open: dict[int, tuple[str, Inode]] = {}
-        self._locked: set[str] = set()
+        self._locked: dict[str, bytes] = {}
+        """The holder of each lock, by path."""
         self._next = 3
 
     def kill(self, random: Random) -> None:
@@ -174,7 +175,7 @@ class SimulatedDisk(Files):
 
     def close(self, file: int) -> None:
         path, _ = self._open.pop(file, ("", None))
-        self._locked.discard(path)
+        self._locked.pop(path, None)
 
     def size(self, file: int) -> int:
         return len(self._open[file][1].seen)
@@ -238,8 +239,8 @@ class SimulatedDisk(Files):
 
     def lock(self, path: str, holder: bytes) -> int:
         if path in self._locked:
-            raise BlockingIOError(errno.EAGAIN, holder.decode().strip())
-        self._locked.add(path)
+            raise BlockingIOError(errno.EAGAIN, self._locked[path].decode().strip())
+        self._locked[path] = holder
         return self._opened(path, Inode())
 
     def _step(self, operation: str, path: str) -> None:
