@@ -62,7 +62,7 @@ EXAMPLES = {
     "dead list": ["antecede dead list shop.toml", "antecede dead list tcp://127.0.0.1:7101 --json"],
     "dead replay": ["antecede dead replay shop.toml s1.5f9c8a.2", "antecede dead replay shop.toml --all"],
     "dead show": ["antecede dead show shop.toml s1.5f9c8a.2"],
-    "demo": ["antecede demo", "antecede demo --live"],
+    "demo": ["antecede demo", "antecede demo --no-live"],
     "explain": [
         "antecede explain run.jsonl",
         "antecede explain data --message s1.5f9c8a.2 --svg why.svg",

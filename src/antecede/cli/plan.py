@@ -79,7 +79,7 @@ def register(app: typer.Typer) -> None:
         ),
         engine: str = typer.Option("auto", help="The engine that reads the trace: auto, plain or spark."),
         master: str | None = typer.Option(
-            None, metavar="URL", help="The Spark master; it runs the restarts of the search as tasks."
+            None, metavar="URL", help="The Spark master; the runs of the search are its tasks."
         ),
         conf: list[str] | None = CONF,
         as_json: bool = JSON,

@@ -34,7 +34,9 @@ def register(app: typer.Typer) -> None:
 
         With access.toml only the identities in that file can connect, and each may do what the file allows.
 
-        Exit code 0 after a graceful stop, 2 if it cannot start or its disk fails.
+        Exit code 0 after a graceful stop; 2 if it cannot start, its disk or a step fails, or a handler exceeds
+        reaction_seconds_max; 1 if such a handler also holds Python's interpreter lock; 130 if the server receives the
+        signal twice.
         """
         from antecede.cli.amounts import check_serving
         from antecede.cli.live import (

@@ -64,7 +64,7 @@ def register(app: typer.Typer) -> None:
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> int:
-        """Acknowledge the truncations of servers' logs, so that status no longer shows them.
+        """Acknowledge that servers removed torn writes from their logs, so that status no longer shows it.
 
         When a server starts after a power cut, it removes a torn write, one that the power cut interrupted, from the
         end of its log. Usually nothing in it was confirmed to a client or a peer. But a disk that loses new data can
@@ -84,7 +84,7 @@ def register(app: typer.Typer) -> None:
         else:
             for one in found:
                 count = len(one["acknowledged"])
-                print(f"{one['server']}: {count} truncation{'' if count == 1 else 's'} acknowledged")
+                print(f"{one['server']}: {count} removed torn write{'' if count == 1 else 's'} acknowledged")
         return 2 if silent else 0
 
 
@@ -121,7 +121,8 @@ def _report(one: dict[str, Any]) -> None:
     for cut in one.get("truncations", ()):
         when = f"{datetime.fromtimestamp(cut['wall_ms'] / 1000):%Y-%m-%d %H:%M:%S}"
         what = f"{cut['bytes']} bytes after byte {cut['offset']} of {cut['file']} ({cut['reason']})"
-        print(f"  the log was truncated at the start of {when}: {what}: check the disk, then antecede acknowledge")
+        cut_off = f"a torn write was removed from the log at the start of {when}: {what}"
+        print(f"  {cut_off}: check the disk, then antecede acknowledge")
     if abs(one.get("clock_ahead_seconds", 0)) >= 1:
         print(f"  the wall clock was set: it is {one['clock_ahead_seconds']:+.0f} s from server time")
     _report_change(one.get("topology"))

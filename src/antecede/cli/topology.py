@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
         svg: str | None = typer.Option(None, metavar="FILE", help="Draw it into this SVG file instead."),
         as_json: bool = JSON,
     ) -> None:
-        """Draw the domains as a tree. A star marks a router, a server of several domains."""
+        """Draw the domains as a tree. An asterisk marks a router, a server of several domains."""
         from antecede.topology.outline import outline
         from antecede.topology.svg import draw
 

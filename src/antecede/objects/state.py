@@ -259,8 +259,9 @@ class State:
     def _check(self, changes: list[Change], lenient: bool) -> None:
         """Check the bounds on size and depth, on what changes.
 
-        Both bounds are always the same. The depth of Python's own stack is not: it depends on the caller, and an
-        operation might succeed at one replica, or the first time, and fail at another, or when it is computed again.
+        Both bounds are constants. The free depth of Python's stack is not: it depends on the caller. With it as the
+        bound, an operation could succeed at one replica and fail at another, or succeed once and fail when it is
+        computed again.
         """
         if not changes or self._otherwise is COPYING:
             return

@@ -12,11 +12,13 @@ The printed appendix must be corrected or made precise in four places, each show
 * the stamp carries the sequence number, and a message is deliverable when it is the next on its link and
   v ≤ delivered[k] for every other entry (k, me, v). Deltas refer to the previous stamp on the link, so on any link,
   FIFO or not, a later message must wait for an earlier one that is held;
-* entries are merged at delivery, then (j, me) = the sequence number with its state and node.
+* when a message from j is delivered, the entries of its stamp are merged first; then entry (j, me) gets the sequence
+  number of the message as its value, with our current state and node j.
 
 A multicast counts all its destinations in one state before any copy is stamped. An entry learned from j need not be
-sent back to j, with one exception: j's messages to itself. j counts them when it sends them, not when it delivers them,
-so it must learn that we know of them.
+sent back to j: j knows it, and if the entry counts messages from another member to j, j has already delivered them. The
+exception is entry (j, j), which counts j's messages to itself. j counts them when it sends them, so it may not have
+delivered them yet. Our message to j must be delivered after them, so its stamp contains this entry.
 """
 
 from typing import Any, ClassVar

@@ -79,7 +79,8 @@ class Guard:
         self.note(REFUSED, who, remote, **fields)
 
     def refused_stranger(self, remote: str, claims: str, refusal: Refusal, who: Who | None) -> None:
-        """Log the refusal of an end that did not prove its identity, and write it to the audit log."""
+        """Log the refusal of an end that did not prove the name that it claims (empty: it failed in the TLS handshake,
+        before it could claim one), and write it to the audit log. ``who``: the identity that it proved, if any."""
         self.refused(remote, claims, refusal, who)
         named: dict[str, Any] = {"claims": claims} if claims else {}
         self._log.warning("stranger-refused", **named, remote=remote, code=refusal.code, reason=refusal.reason)

@@ -7,9 +7,10 @@ letter comes after the letter, so the publish gives the letter's row already (:m
 letter dies afterwards, that is a ``local`` row. A packet that a router forwarded gives
 ``hop`` rows, which are numbered separately. A process is an agent or a client, by its address, never a server.
 
-**Ids are counted, not stored.** The machine numbers letters as it applies items. A reader of all records from the first
-counts in the same way and gets the same ids. A reader that continues later starts from ``save``, which is small: the
-count and the next index of each process. ``tests/simulation`` compares the ids with those that servers really used.
+**Ids are counted, not stored.** The machine numbers letters as it applies items. A reader that begins with the
+first record counts in the same way, and gets the same ids. A reader that continues later starts from ``save``, which is
+small: the count and the next index of each process. ``tests/simulation`` compares the ids with those that servers
+really used.
 
 **Texts for people.** A ``send`` row has the class of its notification and its label, which the log has beside the body
 (:mod:`antecede.labels`). The record of a reaction names its letter only by id. So the projection remembers each letter

@@ -261,8 +261,8 @@ class Trace:
     def _sought(
         self, stage: Any, kind: int, process: Any, index: Any, buckets: Sequence[int]
     ) -> Iterator[tuple[Any, Longs, dict[str, Any]]]:
-        """Yield, for each bucket, the places without repeats, the number of each given place among them, and what the
-        bucket found there."""
+        """Yield, for each bucket: the distinct places; for each given place, its position among the distinct ones; and
+        what the bucket found at these places."""
         keys = place_keys(np.asarray(process, np.int64), np.asarray(index, np.int64))
         unique, back = np.unique(keys, return_inverse=True)
         if not len(unique):

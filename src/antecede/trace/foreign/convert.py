@@ -164,7 +164,8 @@ def _read(
         chosen = given or (header.pattern if header else None)
         chosen = chosen or choose(sample(file), GOVECTOR if form == "govector" else PRESETS)
         if chosen is None:
-            raise TraceError(f"{file.name}: no preset finds an event; give --pattern with groups event, host, clock")
+            expected = "give --pattern with groups event, host, clock"
+            raise TraceError(f"{file.name}: no built-in layout finds an event; {expected}")
         collector.read(file, chosen, delimiter or (header.delimiter if header else None), header.lines if header else 0)
         return chosen.name
     return None
