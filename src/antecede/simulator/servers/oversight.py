@@ -44,9 +44,9 @@ class Oversight:
         self._jumped: int | None = None
         """The last record when the wall clock was set; None: it was not set since a record that contains it."""
         self._life = 0
-        """The last life that recovered."""
+        """The last life with a durable record."""
         self._before: tuple[float, int] | None = None
-        """The time of the last crash, and server time then, if the next start must continue from there."""
+        """The time of the crash that ended it, and server time then, if the next start must continue from there."""
         self._expected: dict[int, bytes] = {}
         self.stopped_at: int | None = None
         """The last record before a graceful stop; None after a crash."""
@@ -78,6 +78,7 @@ class Oversight:
         server = self._server
         complete = server.store.durable == server.store.last and not server.core.driver.behind
         if complete and server.durability == "disk":
+            self._life, self._before = server.life, None
             self._durable_ms = server.machine.clock.times.logged_ms
             if self._jumped is not None and server.store.durable > self._jumped:
                 self._jumped = None
@@ -86,7 +87,7 @@ class Oversight:
         """The server is about to crash or to stop."""
         server = self._server
         if self._life != server.life:
-            # It did not recover; the next start continues from the last life that did.
+            # The log has nothing of it; the next start continues from the last life of which it has something.
             return
         known = self._durable_ms and self._jumped is None and server.machine.log_format >= FORMAT_WITH_LISTS
         self._before = (server.world.now, self._time_ms) if known else None
@@ -94,7 +95,6 @@ class Oversight:
     def started(self, found: Recovered) -> None:
         """The server has recovered."""
         server, now = self._server, self._server.world.now
-        self._life = server.life
         time_ms = self._time_ms
         if time_ms < self._durable_ms:
             server.world.wrong(server.name, f"server time went back from {self._durable_ms} to {time_ms}")
@@ -103,7 +103,6 @@ class Oversight:
             passed = time_ms - before - (now - then) * 1000
             if abs(passed) > _error_ms:
                 server.world.wrong(server.name, f"server time is wrong by {passed:.0f} ms after a restart")
-        self._before = None
         if self.stopped_at not in (None, found.last):
             server.world.wrong(server.name, f"stopped after record {self.stopped_at}, and the log has {found.last}")
         self.stopped_at = None
