@@ -20,6 +20,7 @@ class Operators:
 
     def __init__(self, world: "ServerWorld") -> None:
         self._world = world
+        self._requests = 0
         self.buried: set[tuple[str, str]] = set()
         """(server, key) of dead letters that operators wanted to bury."""
         self.off_the_list: list[tuple[str, str]] = []
@@ -129,7 +130,9 @@ class Operators:
             end.receiver.closed(reason, world.now)
 
         mine = End(world, server.name, received, closed, lambda end: None)
-        theirs = server.end("operator")
+        # Each has an address of its own: together they may be more than one address may have.
+        self._requests += 1
+        theirs = server.end(f"operator {self._requests}")
         connect(mine, theirs)
         server.guard(server.life, server.accept, theirs)
         known = world.identities
