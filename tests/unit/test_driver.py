@@ -6,6 +6,7 @@ from antecede.channel import Letter
 from antecede.engine import React, Reaction
 from antecede.engine.context import Outbound
 from antecede.engine.host import Outcome
+from antecede.errors import AgentError
 from antecede.live.application import plan_of
 from antecede.server import AgentServer
 from antecede.server.driver import Driver
@@ -134,3 +135,18 @@ def test_a_batch_that_was_forgotten_while_it_waited_for_the_disk_does_not_run() 
         driver.appended(len(turn.records))
         driver.durable(driver.gate.last)
     assert [(due.agent, len(due.letters), due.durable) for due in ran] == [("a", 1, True)]
+
+
+def test_letters_that_are_due_again_at_the_end_of_a_run_of_turns_get_another_run() -> None:
+    """A worker process has ended at the second letter: the first one runs again, without any other input."""
+    driver, _ = _driver()
+    for number in range(1, 9):
+        driver.feed(_published(number, "a"))
+    turn = driver.turn(2.0, 2_000)
+    driver.appended(len(turn.records))
+    (due,) = turn.reactions
+    driver.reacted(due, Outcome("a", [], None, AgentError("the worker process ended"), 1), 2.0, 2_000)
+    assert not driver.goes_on()
+    driver.rest(2.0)
+    assert driver.awake, "another turn was asked for"
+    assert [len(due.letters) for due in driver.turn(2.0, 2_000).reactions] == [1]

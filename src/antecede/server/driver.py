@@ -407,8 +407,8 @@ class Driver:
         else:
             if outcome.too_early:
                 self._wait_until_durable(due)
-            # The next turn ends with a check of the deadline, which is that of the next try.
-            self.poke()
+            # Another run of turns: letters may be due again, and it ends with a check of the deadline of the next try.
+            self.defer(self.poke)
 
     def deadline(self, now: float, clock_ms: int) -> float | None:
         """The time at which ``turn`` must be called, if nothing else happens before."""
