@@ -4,7 +4,7 @@ The project's own orders are listed here; other packages can add one through the
 (``name = "package.module:Class"``, a subclass of :class:`antecede.orders.contract.Order`).
 
 An order is written ``NAME`` or ``NAME:option=value,…`` on the command line, and ``order NAME option=value …`` in a
-scenario. :class:`OrderSpec` is that choice, ready to create one member's order.
+scenario. An :class:`OrderSpec` is the order with its options, ready to create one member's order.
 """
 
 from importlib import import_module
@@ -84,7 +84,7 @@ def names() -> list[str]:
 
 
 def find(name: str) -> type[Order]:
-    """The order of that name."""
+    """Return the class of the order with this name."""
     place = _house.get(name)
     if place is not None:
         module, _, attribute = place.partition(":")

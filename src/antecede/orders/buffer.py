@@ -8,19 +8,19 @@ acknowledges (the paper prints the opposite sequence, in which a crash between t
 
 ``pipelined`` (footnote 4): consecutive messages to one receiver need not wait for each other. The footnote requires a
 FIFO transport. On links that reorder, the messages are numbered, and the receiver puts them in sequence before it
-acknowledges them. **All** acknowledgements must have arrived before the receiver changes (waiting only for the last one
-lets a chain overtake the first message).
+acknowledges them. **All** acknowledgements must have arrived before a message to another receiver is posted (waiting
+only for the last one lets a chain of messages overtake the first message).
 
 ``multicast``: the paper leaves it open. Posting to all and waiting for all acknowledgements is wrong: a destination
-that has the message may send an answer to one that does not have it yet. There are two correct ways:
+that has the message may send an answer to a destination that does not have it yet. There are two correct ways:
 
 * ``hold-output``: a destination delivers at once, but posts nothing until the sender reports that every copy has
   arrived;
 * ``hold-delivery``: a destination acknowledges at once, but delivers the message, and later ones, only after that
   report.
 
-Without numbers a duplicate is recognised by its id, but only if it is the latest message of its sender; the link drops
-earlier duplicates. With ``pipelined`` every duplicate is recognised.
+Without ``pipelined``, copies have no numbers: a duplicate is recognised by its id, but only if it is the latest message
+of its sender; the link drops earlier duplicates. With ``pipelined`` every duplicate is recognised.
 """
 
 from collections import deque
@@ -72,9 +72,9 @@ class Buffer(Order):
         self.hold_output: bool = self.settings["multicast"] == "hold-output"
         self.output: deque[Message] = deque()
         self.posted: dict[str, tuple[int, int]] = {}
-        """Posted, not fully acknowledged: id → (destinations, those that have not acknowledged)."""
+        """Messages posted and not acknowledged by all: id → (all destinations, those that have not acknowledged)."""
         self.unreleased: set[str] = set()
-        """Multicasts that have arrived here, not known to have arrived everywhere."""
+        """Multicasts that have arrived here and are not known to have arrived everywhere."""
         self.input: deque[Message] = deque()
         """Messages that are acknowledged and not delivered: the first waits for its release (``hold-delivery``)."""
         self.numbers = [0] * members
@@ -156,14 +156,14 @@ class Buffer(Order):
         return verdict, effects
 
     def _verdict(self, packet: Packet, effects: Effects) -> Verdict:
-        """A copy that waits in the input buffer is held from the application, but accepted and acknowledged."""
+        """Return the verdict. A copy that waits in the input buffer is held, though accepted and acknowledged."""
         if packet.message in self.input:
             effects.append(Accept(packet))
             return Verdict.HOLD
         return Verdict.DELIVER
 
     def _get(self, packet: Packet, effects: Effects) -> None:
-        """Insert a message, then acknowledge it."""
+        """Put a message into the input buffer, then acknowledge it."""
         message = packet.message
         assert message is not None
         self.latest[packet.source] = message.id

@@ -1,6 +1,7 @@
 """The one contract of all ordering protocols: *when may a message be delivered?*
 
-An order is the part of one process that decides this, and nothing else. It has no I/O, no clock and no randomness:
+An order is the part of one process that answers this question; it does nothing else. It has no I/O, no clock and no
+randomness:
 
 * ``send(message)`` — the application sends; the order stamps the message and returns the packets to send.
 * ``receive(packet)`` — the network hands over a packet, each at most once, in any sequence. The order answers with a
@@ -31,8 +32,8 @@ from antecede.orders.encoding import Reader, RecordedReader, Writer, number_size
 
 
 def pack_message(message: Message) -> tuple[str, int, bytes, bytes]:
-    """Return a message as plain values for ``dump``: a bit mask of many members does not fit into a snapshot's
-    number."""
+    """Return a message as plain values for ``dump``. Its destinations become bytes, because a bit mask of many members
+    does not fit into a snapshot's number."""
     return (
         message.id,
         message.source,
@@ -84,7 +85,7 @@ class Order(ABC):
     source: ClassVar[str]
     """The paper and section of the protocol."""
     guarantees: frozenset[str]
-    """Some of ``fifo``, ``causal``, ``total``, ``synchronous``, ``significant``; an option may change it."""
+    """Some of ``fifo``, ``causal``, ``total``, ``synchronous``, ``significant``; an option may change them."""
     needs: ClassVar[frozenset[str]] = frozenset()
     """Some of ``broadcast``, ``timers``, ``control packets``."""
     controls: ClassVar[tuple[str, ...]] = ()
@@ -112,7 +113,7 @@ class Order(ABC):
             known = ", ".join(self.options) or "none"
             raise OrderError(f"order {self.name} has no option {unknown[0]} (it has: {known})")
         self.packet_format = (self.name, self.stamp_version)
-        """The order and its version as every packet names them, so that members with different orders notice it."""
+        """The order and its version as every packet names them, so that a member notices a packet of another order."""
         self.me = me
         self.members = members
         self.everyone = (1 << members) - 1
@@ -154,8 +155,8 @@ class Order(ABC):
         return []
 
     def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
-        """Return the messages of ``held``, each with what it waits for, as far as this order knows; for people to
-        read. An order may leave this out."""
+        """Return the messages of ``held``, each with what it waits for, as far as this order knows; for people to read.
+        An order need not implement this."""
         for message in self.held():
             yield message, []
 
@@ -164,9 +165,9 @@ class Order(ABC):
         return []
 
     def past(self, packet: Packet) -> tuple[int, ...] | None:
-        """Return for each member the number of its newest message that this one follows from; for the source, the
-        number of this message itself. Only messages that matter for deliveries here need to count. None: the stamp does
-        not show it."""
+        """Return for each member the number of its newest message from which the packet's message follows; for the
+        source, the number of the message itself. Messages that do not matter for deliveries here need not count. None:
+        the stamp does not show these numbers."""
         return None
 
     # Stamps.
@@ -212,7 +213,7 @@ class Order(ABC):
         return False
 
     def dependents(self, packet: Packet) -> int:
-        """Dependencies that the stamp names, counted as in Jang et al. §6 (0 without stamps)."""
+        """Return the number of dependencies that the stamp names, counted as in Jang et al. §6 (0 without stamps)."""
         return 0
 
     def paper_bytes(self, packet: Packet) -> int:

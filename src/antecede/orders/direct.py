@@ -1,19 +1,20 @@
 """``direct``: causal order by direct predecessors (Prakash, Raynal, Singhal; the rival "PRS" of Jang et al. §6).
 
-For each process p a process keeps **before[p]**: the messages (k, x) — the x-th of k — that are known to have been sent
-to p, without those that are known to precede another one of them. Everything that we send to p must be delivered there
-after them. A message that is ordered after its direct predecessors is ordered after all its predecessors.
+For each process p a process keeps **before[p]**: the messages (k, x) — the x-th message of k — that are known to have
+been sent to p, without those that are known to precede another one of them. Everything that we send to p must be
+delivered there after them. A message that is ordered after its direct predecessors is ordered after all its
+predecessors.
 
-* A message carries all the sets. After a send to D, the message is the only direct predecessor towards each member of
-  D.
+* A message carries all the sets. After a send to the members of D, the message is the only direct predecessor towards
+  each of them.
 * It may be delivered at i when every (k, x) of its before[i] has been delivered.
 * At delivery, the sets get the entries of the stamp (the newest of each k). Towards the message's other destinations,
   the message itself replaces everything that it carried.
-* **recent**, a part of the stamp, contains the last deliveries of the message's sender. From it the receiver learns, in
-  its *delivered* matrix, which entries of its own sets are no longer in transit, and drops them.
+* **recent**, a part of the stamp, contains the last deliveries of the message's sender. From it the receiver learns (in
+  its matrix ``known``) which entries of its own sets are no longer in transit, and drops them.
 
 In the original, ``recent`` is before[i] itself. A message that a process sent to itself may still be in transit when it
-is listed there, and would count as delivered. So the two are separate here.
+is listed there, and would count as delivered. So ``recent`` and before[i] are separate here.
 """
 
 from typing import Any, ClassVar
@@ -24,7 +25,7 @@ from antecede.orders.encoding import Reader, Writer, number_size
 from antecede.orders.stamped import StampedOrder
 
 Newest = dict[int, int]
-"""Sender → number of its newest message in a set. Never changed in place: stamps share it."""
+"""Sender → number of its newest message in a set. It is never changed in place, because stamps share it."""
 
 
 class Predecessors:
@@ -78,7 +79,7 @@ class Direct(StampedOrder):
         self.recent: Newest = {}
         self.before: list[Newest] = [{} for _ in range(members)]
         self.known = [[0] * members for _ in range(members)]
-        """known[p][k]: the newest message of k that p is known to have delivered."""
+        """known[p][k]: the number of the newest message of k that p is known to have delivered."""
 
     def send(self, message: Message) -> Effects:
         self.time += 1

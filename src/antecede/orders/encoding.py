@@ -1,8 +1,8 @@
 """Stamps as bytes: variable-length numbers, member numbers and member sets.
 
-A number takes seven bits per byte, low bits first; the high bit says that more bytes follow. A reader is bounded by its
-bytes and accepts only the shortest form of a number, so that a stamp has one encoding. It raises :class:`StampError`
-for anything that our own writer cannot have written.
+A number takes seven bits per byte, low bits first; the high bit says that more bytes follow. A reader never reads
+beyond its bytes and accepts only the shortest form of a number, so that a stamp has one encoding. It raises
+:class:`StampError` for anything that our own writer cannot have written.
 """
 
 from collections.abc import Sequence
@@ -101,7 +101,8 @@ class Reader:
         raise StampError("number of more than 63 bits in a stamp")
 
     def count(self, maximum: int, what: str) -> int:
-        """Take the number of entries that follow; each takes at least one byte, so the remaining bytes bound it."""
+        """Take the number of entries that follow; each takes at least one byte, so the number is bounded by the bytes
+        left."""
         value = self.number()
         if value > maximum or value > len(self._data) - self._at:
             raise StampError(f"{value} {what} announced in a stamp: expected at most {maximum}")
@@ -114,14 +115,14 @@ class Reader:
         return value
 
     def counter(self, known: int) -> int:
-        """Take a counter whose known value is ``known``: it may be ahead, but not absurdly far."""
+        """Take a counter whose known value is ``known``: the counter may be larger, but not absurdly large."""
         value = self.number()
         if value > known + limits.counter_jump_max:
             raise StampError(f"counter {value} in a stamp: expected at most {known} + {limits.counter_jump_max}")
         return value
 
     def ordinal(self, known: int, what: str = "sequence number") -> int:
-        """Take the counter of a message; the first one has number 1."""
+        """Take the number of a message: a counter of which the first value is 1."""
         value = self.counter(known)
         if value == 0:
             raise StampError(f"{what} 0 in a stamp: expected 1 or more")

@@ -9,19 +9,19 @@ Garg derives it from Lamport's mutual exclusion: sending a message is requesting
   sender.
 * The sender marks m as deliverable when m is the smallest in its own queue, all other members have acknowledged it, and
   the sender's copy to itself, if there is one, has arrived. It then sends ``release`` to all other members.
-* A release only **marks** m. As printed (*on receiving this notification, the corresponding message is delivered*)
-  total order breaks, because a smaller message may still be unmarked here (1178 of 1500 random runs). When the
-  head of its queue is marked, a member removes it, and delivers it if the member is one of its destinations: strictly
-  by (time, sender).
+* A release only **marks** m. With the printed rule (*on receiving this notification, the corresponding message is
+  delivered*) total order breaks, because a smaller message may still be unmarked here (1178 of 1500 random runs). When
+  the head of its queue is marked, a member removes it, and delivers it if the member is one of its destinations. So
+  messages are delivered strictly by (time, sender).
 
 All packets are numbered on their link (``resequence``), because the argument needs FIFO links. All messages go to all
 members in sequence, so messages are counted per sender, and an ack or a release names the n-th message of a sender.
 
 **Why no smaller message can come later.** Let q remove m = (t, p), and suppose that m' = (t', r) < m reaches q only
 after that. Then p had marked m, so r had acknowledged it. From that ack on, the clock of r is beyond t, so r sent m'
-before; links are FIFO, so m' came to p before the ack did (for r = p, m' was in the queue from its send). Yet m was the
-smallest in p's queue when it was marked, so p had removed m' by then. So r had released m', so q had acknowledged m',
-so q had taken m' before all this: a contradiction.
+before that ack; links are FIFO, so m' came to p before the ack did (for r = p, m' was in the queue from its send). Yet
+m was the smallest in p's queue when it was marked, so p had removed m' by then. So r had released m', so q had
+acknowledged m', so q had taken m' before all this: a contradiction.
 
 **Why nothing waits for ever.** The smallest message that is not yet released becomes the smallest in its sender's queue
 once the releases of all smaller ones have arrived there; its acks need only the delivery of packets.
@@ -47,8 +47,9 @@ ACK = "ack"
 RELEASE = "release"
 
 Entry = tuple[int, int, int, int, str, Message | None]
-"""Time, sender, its number among the sender's messages; for our own, the number of our copy to ourselves or 0; id; and
-the message, if it is addressed to us. The first three are unique, so entries compare by them."""
+"""Time; sender; the message's number among those of its sender; the number of our copy to ourselves, if we sent one,
+otherwise 0; id; and the message, if it is addressed to us. The first three together are unique, so entries compare by
+them."""
 
 
 class Lamport(SequencedOrder):
@@ -112,7 +113,7 @@ class Lamport(SequencedOrder):
         self._advance(effects)
 
     def _advance(self, effects: Effects) -> None:
-        """Remove the smallest messages while they are deliverable; our own message becomes deliverable here."""
+        """Remove the smallest messages while they are deliverable; our own messages are marked as deliverable here."""
         queue = self._queue
         while queue:
             _, source, number, returning, identity, message = queue[0]

@@ -27,8 +27,8 @@ messages sent and the sender's time. So an object knows for each k a time up to 
   same sender, but a predecessor may come from a third object.) All predecessors have then arrived, and m waits for
   those that are not delivered. Not only the top of the queue is tried, but every message whose predecessors have
   arrived.
-* For (2), a request to several objects whose operation conflicts with some operation waits until nothing is missing
-  from any object up to its own time; then event numbers decide. No other message waits for this.
+* For (2), a request that goes to several objects, and whose operation conflicts with any, waits until nothing is
+  missing from any object up to the request's time; then event numbers decide. No other message waits for this.
 * A request that conflicts with nothing, a response to a call of one object, and a commit wait for nothing.
 
 **Clocks.** An object that receives no messages must learn the time; the paper sends a null message after a silence of
@@ -116,7 +116,7 @@ class Objects(Order):
         self.rules = self.judge(self.relation, members)
         self.eager: bool = self.settings["clocks"] == "eager" and bool(self.relation)
         self.defer = False
-        """A request counts as received only when its instance begins."""
+        """Whether a request counts as received only when its instance begins."""
         self.clock = 0
         self.no = 0
         """The number of messages sent."""
@@ -127,12 +127,12 @@ class Objects(Order):
         self.asked = [0] * members
         """The latest time that each member was asked for."""
         self.sparing = False
-        """Between instances, times are sent unasked only for requests of kind (2); other times must be asked for."""
+        """Whether times for messages between instances are sent unasked only for requests of kind (2)."""
         self.together = False
-        """The times that a step sends leave at its end, one packet for each member (:meth:`times`)."""
+        """Whether the times of a step leave at its end, in one packet for each member (:meth:`times`)."""
         self._later: dict[int, tuple[int, int]] = {}
-        """Members to be sent the time at the end of the step: the time that they need, and the members that want to
-        know theirs."""
+        """For each member that gets the time at the end of the step: the time that it needs, and a mask of the members
+        to which it should send its own time."""
         self._copied = [0] * members
         """The time of this step's last message to each member."""
         self.arrivals = Arrivals(me, members)
@@ -144,9 +144,9 @@ class Objects(Order):
         self._handed: dict[str, Waiting] = {}
         """Requests that were delivered and whose instances have not begun."""
         self._until: list[list[tuple[int, Key]]] = [[] for _ in range(members)]
-        """Messages that wait until nothing from a member is missing up to some time."""
+        """For each member: the messages that wait until nothing from it is missing up to a time, with this time."""
         self._behind: dict[Key, list[Key]] = {}
-        """Messages that wait for an undelivered one."""
+        """For each undelivered message: the messages that wait for it."""
 
     # Sending.
 
@@ -191,7 +191,7 @@ class Objects(Order):
             join(self.seen.setdefault(operation, {}), vector.items())
 
     def _tell(self, target: int, effects: Effects, wanted: int = 0) -> None:
-        """Send the time to a member, and optionally the members to which it should send its own time."""
+        """Send the time to a member. ``wanted``: the members to which that member should send its own time."""
         self.told[target] = self.clock
         if self.together:
             self._later[target] = (self.clock, self._later.get(target, (0, 0))[1] | wanted)
@@ -261,7 +261,7 @@ class Objects(Order):
             self._try([key], effects)
 
     def _tell_all(self, to: int, time: int, effects: Effects) -> bool:
-        """Send our time, which is past ``time``, to the destinations of a request of kind (2) that lack it."""
+        """Send our time, which is at least ``time``, to the destinations of a request of kind (2) that lack it."""
         ignorant = [t for t in members_of(to & ~(1 << self.me)) if self.told[t] < time]
         for target in ignorant:
             self._tell(target, effects)
@@ -394,7 +394,7 @@ class Objects(Order):
             if source == self.me and (stamp.number > self.sent[source] or stamp.clock > self.clock):
                 raise StampError(f"copy {stamp.number} from ourselves: we sent only {self.sent[source]}")
             if any(member == self.me and clock > self.clock for member, clock, _ in stamp.vector):
-                raise StampError("a vector knows a message of ours that we never sent")
+                raise StampError("a vector names a message of ours that we never sent")
             return stamp
         if source == self.me:
             raise StampError(f"{kind} from ourselves: expected one from another member")

@@ -5,7 +5,7 @@ from k have arrived, nothing from k is missing up to the time of number s. A hea
 and my time was c": once those s have arrived, nothing is missing up to c, because k's later messages have later times
 (Enokido, Higaki, Takizawa §4.3; there a null message has its own number, which is equivalent).
 
-An object knows which of its messages to itself are still in transit.
+An object needs no heartbeats from itself: it knows which of its messages to itself are still in transit.
 """
 
 from typing import Any
@@ -21,9 +21,9 @@ class Arrivals:
         self.known = [0] * members
         """For each member, the time up to which none of its messages is missing."""
         self._beyond: dict[tuple[int, int], int] = {}
-        """The times of messages beyond a gap."""
+        """The times of messages that arrived beyond a gap, by member and number."""
         self._tidings: list[tuple[int, int, int]] = []
-        """(member, number of sent messages, its time): heartbeats beyond a gap."""
+        """Heartbeats beyond a gap: (member, the number of messages that it had sent us, its time)."""
         self._own: dict[int, int] = {}
         """The times of our messages to ourselves that have not arrived, by number."""
 
@@ -36,7 +36,7 @@ class Arrivals:
         return number > self.whole[source] and (source, number) not in self._beyond
 
     def take(self, source: int, number: int, time: int) -> bool:
-        """Record a new message; return whether more is now known of its sender's times."""
+        """Record a new message; return whether later times of its sender may now be reached (:meth:`reached`)."""
         if source == self.me:
             self._own.pop(number, None)
         self._beyond[source, number] = time
@@ -50,8 +50,8 @@ class Arrivals:
         return self.known[source] > before or source == self.me
 
     def hear(self, source: int, count: int, time: int) -> tuple[bool, bool]:
-        """Record a heartbeat; return whether it contains anything new, and whether more is now known of its sender's
-        times."""
+        """Record a heartbeat; return whether it contains anything new, and whether a later time of its sender is now
+        reached (:meth:`reached`)."""
         if count > self.whole[source]:
             if (source, count, time) in self._tidings:
                 return False, False

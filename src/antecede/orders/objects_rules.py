@@ -25,11 +25,11 @@ class Waiting(msgspec.Struct, frozen=True, gc=False):
     stamp: Stamp
     label: Label
     times: dict[int, int]
-    """The clocks of its vector."""
+    """The clocks in the message's vector, by member."""
 
     @property
     def several(self) -> bool:
-        """Whether it goes to several objects."""
+        """Whether the message goes to several objects."""
         return self.message.to & (self.message.to - 1) != 0
 
     @property
@@ -62,7 +62,7 @@ class Rules:
         self.members = members
 
     def lasts(self, label: Label) -> bool:
-        """Return whether the event number of a message with this label can ever enter another's vector."""
+        """Return whether the event number of a message with this label can ever enter the vector of another message."""
         sender, receiver = (label.by_instance, label.by_operation), (label.instance, label.operation)
         return any(instance or self.relation.matters(operation) for instance, operation in (sender, receiver))
 
@@ -71,7 +71,7 @@ class Rules:
         return label.type == REQUEST and to & (to - 1) != 0 and self.relation.matters(label.operation)
 
     def needed(self, waiting: Waiting) -> list[tuple[int, int]]:
-        """Return the members and the times up to which nothing from them may be missing (stability)."""
+        """Return pairs (member, time): up to this time, nothing from this member may be missing (stability)."""
         label = waiting.label
         if self.agreed(label, waiting.message.to):
             # The times in its own vector are smaller than its own time.

@@ -1,6 +1,6 @@
 """The relation of conflicting operations, which decides what must be ordered at all.
 
-Two operations of an object conflict iff applying them in both orders can differ, in the state or in an answer (Enokido,
+Two operations of an object conflict iff their order can make a difference, in the state or in an answer (Enokido,
 Higaki, Takizawa §2). The relation is symmetric; an operation may conflict with itself. It is *not* transitive (two
 deposits may both conflict with an audit and not with each other), so there are no classes of conflicting operations,
 and a search for conflicts must examine pairs.

@@ -1,9 +1,10 @@
 """FIFO links on top of links that reorder: number every packet on its link, and pass packets on in that sequence.
 
-Several protocols of Garg §12.3 assume FIFO channels. Such an order numbers *all* its packets from each member to each
-other member, copies and control packets alike, 1, 2, 3 … in the first number of the stamp. A packet that arrives out of
-sequence is held, unacknowledged, until all packets before it were taken. A packet with a number that was already taken
-or is already held is a duplicate. The protocol itself only sees ``take(packet)``, exactly once each and in sequence.
+Several protocols of Garg §12.3 assume FIFO channels. An order for such a protocol numbers *all* its packets from each
+member to each other member, copies and control packets alike, 1, 2, 3 … in the first number of the stamp. A packet that
+arrives out of sequence is held, unacknowledged, until all packets before it were taken. A packet with a number that was
+already taken or is already held is a duplicate. The protocol itself only sees ``take(packet)``, exactly once each and
+in sequence.
 
 A copy that was taken may still have to wait in the protocol's own queue (``waits``). That queue is part of the durable
 state, so such a copy is answered ``HOLD`` and accepted in the same step.

@@ -1,27 +1,28 @@
 """``skeen``: the destinations vote on a message's place (Garg §12.3.3).
 
 * The initiator sends a copy, with its clock, to each destination.
-* A destination moves its clock beyond both clocks. At that time it puts the message into its queue, not deliverable
-  yet, and returns the time as its proposal (``propose``).
-* When all have proposed, the initiator sends the maximum to them as the final timestamp (``final``).
+* A destination moves its clock beyond both its own time and the copy's. It puts the message into its queue at this new
+  time, not deliverable yet, and returns the time as its proposal (``propose``).
+* When all destinations have proposed, the initiator sends the maximum to them as the final timestamp (``final``).
 * A destination moves the message to its final place, and its own clock up to the final timestamp. It delivers the head
-  of its queue whenever that is final.
+  of its queue whenever the head is final.
 
 Two things must be added to the printed rules. Equal timestamps need a **tie-break**: by initiator, and among messages
 of one initiator by the sequence in which it started them, which every destination knows from the number of the copy on
 its link. And the **clock must advance to the final timestamp** (otherwise 131 of 1500 random runs disagree), because a
 message that arrives later must get a later place.
 
-**Why it is right.** A message's place is (final timestamp, initiator, number). Let q deliver m. What is still in q's
-queue has a place not before the one proposed, which is after m's. What is not yet there will be proposed a time after
-q's clock, which has reached m's final timestamp. So every member delivers by place: total order.
+**Why it is right.** A message's place is (final timestamp, initiator, number). Let q deliver m. A message that is still
+in q's queue will get a place not before its proposed one, which is after m's. For a message that is not yet there, q
+will propose a time after its clock, which has reached m's final timestamp. So every member delivers by place: total
+order.
 
 **Causal order.** As printed the order is total only, not even FIFO: 0 sends m1 to {1, 2}, then m2 to {1}; 2 votes late
 for m1, so m2 comes first at 1. With ``causal`` a member starts a multicast only once its previous one is final; until
 then it waits (``unposted``). If send(m) happened before send(m'), then the clock of the initiator of m' had reached the
-final timestamp of m when it started m': it was itself the initiator of m, or it had delivered m, or such a member's
-message was in between. A copy carries that clock, so every proposal for m' is above the final timestamp of m, and every
-common destination has m in its queue, because it voted. So m is delivered first: causal, hence FIFO.
+final timestamp of m when it started m': it was itself the initiator of m, or it had delivered m, or a chain of messages
+led to it from such a member. A copy carries that clock, so every proposal for m' is above the final timestamp of m, and
+every common destination has m in its queue, because it voted. So m is delivered first: causal, hence FIFO.
 
 Links may reorder: nothing here needs FIFO. A ``final`` cannot overtake its copy, because it answers the vote on that
 copy. A copy that was voted on is in the durable state while it waits. If the initiator is a destination itself, it
@@ -61,7 +62,7 @@ class Vote(msgspec.Struct, eq=False):
 
     identity: str
     links: dict[int, int]
-    """Each destination, with the number of its copy on that link."""
+    """Each destination, with the number of the copy on the link to it."""
     missing: set[int]
     """The destinations that have not proposed."""
     best: int
@@ -77,7 +78,7 @@ class Place(msgspec.Struct, eq=False):
 
 
 class Skeen(PlainOrder):
-    """Destinations propose a time, the largest is chosen, and all deliver by it."""
+    """Destinations propose times, the largest becomes final, and all deliver in the order of final times."""
 
     name: ClassVar[str] = "skeen"
     source: ClassVar[str] = "Garg §12.3.3"
@@ -97,14 +98,14 @@ class Skeen(PlainOrder):
         self.numbered = [0] * members
         """The number of the last copy from here to each member."""
         self.seen = [0] * members
-        """Copies from each member up to this number have arrived; those in ``_beyond`` too."""
+        """For each member: all its copies up to this number have arrived, and those in ``_beyond``."""
         self._beyond: list[set[int]] = [set() for _ in range(members)]
         self._waiting: deque[Message] = deque()
         self._votes: dict[tuple[int, int], Vote] = {}
-        """The open votes of our messages, by each (destination, number) that has not proposed yet."""
+        """The open votes on our messages, by (destination, number) of each copy that has no proposal yet."""
         self._places: dict[tuple[int, int], Place] = {}
         self._queue: list[tuple[int, int, int]] = []
-        """(time, initiator, number) of each place; one that has since moved is skipped."""
+        """(time, initiator, number) of each place; the entry of a place that has since moved is skipped."""
 
     def send(self, message: Message) -> Effects:
         effects: Effects = [PERSIST, Sent(message)]

@@ -6,7 +6,7 @@ message is delivered, only the packets stored under it are examined again. So th
 packets that it may release, however many are waiting (Jang et al. §4.2 R1 reads as a wait; it is this queue).
 
 ``number(packet)`` identifies a packet among those of its source. A number that is not newer than the last one delivered
-from there, or that is already held, is a duplicate.
+from this source, or that is already held, is a duplicate.
 """
 
 from abc import abstractmethod

@@ -1,23 +1,24 @@
 """``synchronous``: computations whose messages can be drawn as vertical arrows (Garg §12.1, §12.4.1's ``synch``).
 
-With m ⇒ m' iff an event of m precedes one of m' ≠ m in some process (a multicast is one message; its send and its
-deliveries are its events), a computation is synchronous iff ⇒ is acyclic. The protocol is a rendezvous under locks:
+Let m ⇒ m' mean that an event of m precedes one of m' ≠ m in some process (a multicast is one message; its send and its
+deliveries are its events). A computation is synchronous iff ⇒ is acyclic. The protocol is a rendezvous under locks:
 
 * A process takes part in one message at a time: it has one **lock**. Requests for it queue, first come, first served.
 * To send m to D, the sender acquires the locks of D and its own, one after the other in ascending member order, by
   ``request`` and ``grant`` (its own without packets). It does so for one message at a time; later ones wait.
 * When it has them all, the send event takes place (``Sent``) and the copies leave. The sender's own lock is free again,
   unless it is a destination itself.
-* A destination delivers the copy as it arrives and its lock is free again.
+* A destination delivers the copy as soon as it arrives; then its lock is free again.
 
 **Why it is synchronous.** Let T(m) be the moment of m's send event. At T(m) all processes of m are locked for m, and a
 destination stays locked until it delivers m. While a process is locked for m, it has no event of any other message,
 because both a send and a delivery need its lock. So the periods in which a process is locked for different messages are
 disjoint, and the period for m contains T(m) and all events of m at that process. If an event of m precedes one of m' in
-a process, its period for m precedes that for m', so T(m) < T(m'). Hence ⇒ is contained in the order of T, and acyclic.
+a process, the period for m precedes the period for m' there, so T(m) < T(m'). Hence ⇒ is contained in the order of T,
+and acyclic.
 
-It follows that every process delivers by T, which is total order; and that send(m) happened before send(m') implies
-T(m) < T(m'), which makes deliveries causal, hence FIFO.
+It follows that every process delivers in the order of T, which is total order; and that send(m) happened before
+send(m') implies T(m) < T(m'), which makes deliveries causal, hence FIFO.
 
 **Why it does not block.** All senders acquire locks in ascending order. So a sender that waits for the lock of k waits
 for a holder that waits only for locks above k, or for a copy in transit. (The obvious rendezvous, block until the
@@ -51,19 +52,19 @@ class Synchronous(PlainOrder):
     def __init__(self, me: int, members: int, **options: object) -> None:
         super().__init__(me, members, **options)
         self.asked = [0] * members
-        """The last request from here to each member; the entry for ourselves counts our own copies to ourselves."""
+        """The number of the last request from here to each member; for ourselves, of our last copy to ourselves."""
         self.granted = [0] * members
-        """The last request from here to each member that was granted."""
+        """The number of the last granted request from here to each member."""
         self.requested = [0] * members
-        """The last request from each member that arrived here."""
+        """The number of the last request that arrived here from each member."""
         self.delivered = [0] * members
-        """The last copy from each member that was delivered here."""
+        """The number of the last copy that was delivered here from each member."""
         self._messages: deque[Message] = deque()
-        """Our messages whose send has not taken place; locks are acquired for the first."""
+        """Our messages whose send has not taken place; locks are acquired for the first of them."""
         self._locked = 0
         """The locks that we hold for the first of these messages, as a mask."""
         self._turns: deque[tuple[int, str]] = deque()
-        """The members that want our own lock, with the subject: the first has it, the others wait."""
+        """The members that want our own lock, each with its message's id: the first has the lock, the others wait."""
 
     def send(self, message: Message) -> Effects:
         effects: Effects = [PERSIST]

@@ -20,7 +20,7 @@ on each pass goes to a member strictly nearer to the requester, counting round. 
 
 **Why it is right.** Let T(m) be the moment at which m is numbered; there is one token, so T is total, and every member
 delivers by T. If send(m) happened before send(m'), then T(m) < T(m'): a queue is numbered first come, first served, and
-a delivery of m comes after T(m), a numbering of m' after its send. So the order is causal, hence FIFO.
+m is delivered after T(m), while m' is numbered after its send. So the order is causal, hence FIFO.
 
 **One token.** Each pass increases the token's own number. A token that is not newer than the last one seen is a
 duplicate. Requests are idempotent: a request that is not newer than the last one from its member, because it was
@@ -66,14 +66,14 @@ class Token(PlainOrder):
         self.delivered = 0
         """The number of the last message delivered here."""
         self.requested = [0] * members
-        """The last request of each member that is known here, its own included."""
+        """For each member, this one included: the number of its last request that is known here."""
         self.passes = 0
         """The number of the last token seen here."""
         self.holding = me == 0
         self.numbers = [0] * members
         """By the last token seen: the number of the last message for each member."""
         self.served = [0] * members
-        """By the last token seen: the last request of each member that was served."""
+        """By the last token seen: the number of the last served request of each member."""
         self._queue: deque[Message] = deque()
         self._held: dict[int, Packet] = {}
 

@@ -29,11 +29,11 @@ from antecede.orders.encoding import Reader, Writer, number_size
 from antecede.orders.stamped import StampedOrder
 
 Entry = tuple[int, int, int]
-"""(line, column, value): line has sent value messages to column."""
+"""(line, column, value): member ``line`` has sent ``value`` messages to member ``column``."""
 
 
 class Updates(StampedOrder):
-    """Deliver in link sequence, when all entries of the stamp that count towards us are covered."""
+    """Deliver in the sequence of each link, once all messages to us that the stamp counts have been delivered."""
 
     name: ClassVar[str] = "updates"
     source: ClassVar[str] = "Laumay et al. §3, appendix A"
