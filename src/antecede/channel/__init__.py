@@ -1,9 +1,9 @@
 """The Channel: one MessageConsumer per domain of this server, and the hop between them (Laumay et al. §5, Fig. 7).
 
-A letter that is sent here, or that a domain delivers here, is examined once, in this sequence. Its destinations on this
-server get it at once; for the others it is put on the train of each next domain. Receiving in one domain and stamping
-for the next are **one step, in delivery order**: Theorem 1 needs this ("no crossover"), and a router that forwards
-later breaks causal order even on a tree.
+Letters that are sent here, or that a domain delivers here, are examined one after the other, as they come. A letter's
+destinations on this server get it at once; for the others it is put on the train (:mod:`antecede.channel.letters`) of
+each next domain. Receiving in one domain and stamping for the next are **one step, in delivery order**: Theorem 1 needs
+this ("no crossover"), and a router that forwards later breaks causal order even on a tree.
 
 A multicast crosses a domain as one multicast. In a forest the route to a server is unique. So a router is responsible
 for the destinations that it does not reach through the domain from which the letter came.
@@ -78,13 +78,13 @@ class Channel:
         """Letters in transit that cannot be forwarded, and why."""
         self.faults: list[tuple[str, str, str]] = []
         """(domain, peer, reason) of trains that could not be read, and of letters that a peer brought although their
-        sender lives elsewhere; they are dropped. If it is not known which peer did it, the peer is empty."""
+        sender lives elsewhere; both are dropped. If it is not known which peer is at fault, ``peer`` is empty."""
         self._checks_senders = False
         self._plans: dict[tuple[str, tuple[str, ...]], Way] = {}
         self._planned = 0
-        """The addresses of all plans together."""
+        """The number of addresses in all plans."""
         self._sound: set[tuple[str, ...]] = set()
-        """Addresses that were checked and are valid."""
+        """Lists of addresses that were checked and are valid."""
         self._holding: set[str] = set()
         self._pasts: dict[str, Past] = {}
         self.destinations = Destinations()
@@ -135,8 +135,9 @@ class Channel:
             self.share_lists()
 
     def learn(self, topology: Topology, homes: dict[str, str], moved: dict[str, str], begun: Collection[str]) -> None:
-        """Learn the servers and agents of a topology that will soon be in force. Other servers may use it earlier, and
-        their letters are forwarded. Letters that enter a domain which will begin wait."""
+        """Learn the servers and agents of a topology that will soon be in force. Other servers may use it earlier than
+        this one, and their letters are forwarded. Letters that would enter a domain that begins with the topology
+        wait."""
         known = self._addresses
         self.hidden = frozenset(homes.keys() - known.homes.keys())
         self._addresses = known.extended(homes, moved, topology.servers)
@@ -194,9 +195,8 @@ class Channel:
     # Letters.
 
     def check(self, to: tuple[str, ...]) -> tuple[str, ...]:
-        """Refuse an address that cannot be reached, before anything is sent; return the addresses to send to. An agent
-        of the topology must be written by its name alone: ``name@server`` would be a client's mailbox without a
-        client."""
+        """Refuse an address that cannot be reached, before anything is sent; return the addresses to send to. There, an
+        agent of the topology is written by its name alone: ``name@server`` would mean the mailbox of a client."""
         if to in self._sound:
             return to if len(to) == 1 else self.destinations.shared(to)
         if len(to) == 1 and to[0].endswith("()"):
@@ -237,7 +237,7 @@ class Channel:
             self.consumers[domain].enqueue_many(members, letters)
 
     def hold_for(self, agents: set[str], pasts: dict[str, Past]) -> None:
-        """From now on, put the past of each letter for these agents into a dictionary, by letter and agent."""
+        """From now on, put the past of each letter for these agents into ``pasts``, by letter and agent."""
         self._holding, self._pasts = agents, pasts
         for consumer in self._consumers:
             consumer.tells_past = bool(agents)
@@ -254,7 +254,7 @@ class Channel:
                         self._pasts[f"{letter.id} {agent}"] = past
 
     def _delivered(self, domain: str, train: bytes, source: int) -> None:
-        """Take a train of a member of a domain, perhaps our own."""
+        """Take a train that a domain delivers; its sender may be this server itself."""
         try:
             letters = uncouple(train) if len(train) <= _train_bytes_usual else self.destinations.uncouple(train)
         except WireError as error:
@@ -324,8 +324,8 @@ class Channel:
                 self.returns.wait_anew()
 
     def begin_anew(self, domain: str, generation: int, again: tuple[tuple[tuple[str, ...], bytes], ...]) -> None:
-        """Reset a domain; these trains are sent into it again. If one of our own letters was to come back through it
-        and is not sent again, it continues as if it had come back."""
+        """Reset a domain, and send the trains ``again`` into it. If one of our own letters was to come back through the
+        domain and is in none of these trains, it continues as if it had come back."""
         consumer = self.consumers[domain]
         self.links.changed()
         consumer.begin_anew(generation)
@@ -366,8 +366,8 @@ class Channel:
             consumer.taken = items
 
     def share_lists(self) -> None:
-        """From now on a list of destinations is in a train once, and senders of letters are checked, as in log format
-        3."""
+        """From now on, write each list of destinations once per train, and check the senders of letters, as log format
+        3 requires."""
         self._checks_senders = True
         for consumer in self._consumers:
             consumer.share_lists()

@@ -23,8 +23,8 @@ class Addresses:
         self._objects = objects
 
     def extended(self, homes: dict[str, str], moved: dict[str, str], servers: Iterable[str]) -> "Addresses":
-        """Return these addresses and those of another topology that they lack. A server that the other one removes
-        keeps its addresses: the other one may be abandoned."""
+        """Return these addresses, with those of another topology added. A server that the other topology removes keeps
+        its addresses, because the change to that topology may be abandoned."""
         more = {server: heir for server, heir in moved.items() if server not in self._servers}
         return Addresses(homes | self.homes, more | self._moved, {*self._servers, *servers}, self._objects)
 
@@ -43,7 +43,7 @@ class Addresses:
         return server
 
     def origin(self, sender: str) -> str:
-        """Return the server of a sender, which need not exist."""
+        """Return the server of a sender; the sender need not exist."""
         home = self.homes.get(sender) or sender.rpartition("@")[2]
         return self._moved.get(home, home)
 

@@ -6,10 +6,10 @@ deliveries to the Channel, which decides whether a letter is for an agent of thi
 **Bodies are bytes.** A packet is encoded once, with its stamp, when it is sent; a resend is the same bytes. (If a stamp
 were computed again for a resend, it would differ from the first, and the receiver would be stuck or the order broken.)
 
-**Accepting.** A frame's number is accepted in the step that accepts its packet. These packets, in the sequence in which
-they were accepted, are what the step's record must contain. A packet that is only held is neither on disk nor
-acknowledged, and the peer sends it again. A packet that the order takes for a repeat changes nothing but its link; the
-record says so, and replay follows the record.
+**Accepting.** A frame's number is accepted in the step that accepts its packet. The packets that a step accepts, in
+their sequence, are what the step's record must contain. A packet that is only held is neither on disk nor acknowledged,
+and the peer sends it again. A packet that the order takes for a repeat changes nothing but its link; the record says
+so, and replay follows the record.
 """
 
 from collections import deque
@@ -43,7 +43,8 @@ class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
     """Whether the order held it first; only traces use this."""
     repeat: bool = False
     """Whether the order took it for a repeat, so that only its frame counts. Replay does not ask the order again: of
-    two packets with one number it knows only those that the log has so far, and could choose the other one."""
+    two packets with the same number it might take the other one for the repeat, because it knows only the packets that
+    the log has so far."""
 
 
 class SavedConsumer(msgspec.Struct, frozen=True, array_like=True):
@@ -65,7 +66,7 @@ class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     peer: str
     content: Frame | Ack
     unhurried: bool = False
-    """Whether nothing at the peer waits for it: it may wait for other frames, to leave with them."""
+    """Whether nothing at the peer waits for the frame. Then it may wait here, to leave with other frames."""
 
 
 def unshared_frame(one: Outgoing) -> Outgoing:
@@ -85,9 +86,9 @@ class Traffic:
     def __init__(self) -> None:
         self.letters_sent = 0
         self.letters_delivered = 0
-        """Delivered by the domain's order at this server, to agents here or to be forwarded."""
+        """Letters that the domain's order delivered at this server, to agents here or to be forwarded."""
         self.messages_sent = 0
-        """Trains of letters: messages of the domain's order."""
+        """Trains of letters that were sent; each is one message of the domain's order."""
         self.messages_delivered = 0
         self.held = 0
         """Packets that had to wait."""
@@ -99,7 +100,7 @@ class MessageConsumer:
     """One server in one domain."""
 
     train_letters_max = limits.train_letters_max
-    """Letters that share one message of the order."""
+    """How many letters may share one message of the order."""
     own_at_once = True
     """Whether packets to this member itself arrive in the step that sends them."""
 
@@ -127,27 +128,28 @@ class MessageConsumer:
         self._places = {name: position for position, name in enumerate(members)}
         self._bits = {name: 1 << position for position, name in enumerate(members)}
         self.trains: list[tuple[int, list[Letter], list[int]]] = []
-        """The trains of this step: destinations, letters, [approximate bytes, destinations of all its letters]."""
+        """The trains of this step: (mask of members, letters, [approximate bytes, number of destinations of all
+        letters])."""
         self._copies_max: float = inf
         self._held: dict[int, tuple[Packet, str, int, bytes]] = {}
         """Packets that the order holds: identity → (packet, peer, frame number, bytes)."""
         self.own = Link(incarnation, resend_after)
-        """Packets of the order to this member itself. They do not travel, but one may have to wait, and must
-        survive."""
+        """The link for packets of the order to this member itself. They do not travel, but a packet may have to wait,
+        and must survive a crash."""
         self._loop: deque[Frame | Packet] = deque()
         self._taking_own = False
         self.taken: list[Any] = []
         """The list that gets accepted packets."""
         self.outgoing: list[Outgoing] = []
         self.tells_past = False
-        """Whether ``past`` is wanted."""
+        """Whether ``past`` must be set at each delivery."""
         self.past: Past | None = None
         """The past of the train that is being delivered; None: the order does not know it."""
         self._packet: Packet | None = None
 
     def share_lists(self) -> None:
-        """From now on a list of destinations is in a train once, and the destinations of a train's letters are
-        bounded."""
+        """From now on, write each list of destinations once per train, and limit the number of destinations of a
+        train's letters."""
         self._copies_max = limits.train_copies_max
 
     # Sending.
@@ -339,7 +341,7 @@ class MessageConsumer:
         return tuple(trains)
 
     def begin_anew(self, generation: int) -> None:
-        """Forget everything that the members of this domain knew of each other."""
+        """Start again in this domain: forget the state of its order and of all its links."""
         self.generation = generation
         self.order = self.spec.create(self.me, len(self.members))
         for link in (*self.links.values(), self.own):
@@ -355,8 +357,8 @@ class MessageConsumer:
     # State.
 
     def waiting(self, count: int) -> list[dict[str, Any]]:
-        """Return the first held messages: their senders, their content, what they wait for by the order, and the
-        missing frames of each link."""
+        """Return the first held messages: their senders, their content, what each waits for according to the order, and
+        the missing frames of each link."""
         missing = {peer: link.missing() for peer, link in self.links.items() if link.pending}
         frames = {packet.subject: number for packet, _, number, _ in self._held.values() if packet.message is not None}
         return [

@@ -1,6 +1,7 @@
 """This server's ends of the links of all its domains: acknowledgements that wait, and frames to send again.
 
-Most steps need not look at any link: nothing is due for a resend, and acknowledgements wait already.
+Most steps need not look at any link: nothing is due for a resend, and it is known from an earlier look that
+acknowledgements wait.
 """
 
 from collections.abc import Collection
@@ -16,10 +17,10 @@ class Links:
         self.ends = [
             (name, peer, link) for name, consumer in consumers.items() for peer, link in consumer.links.items()
         ]
-        """Domain, peer and link of each."""
+        """(domain, peer, link) for each link."""
         self._resend_after = resend_after
         self.acks_wait = False
-        """Whether the last look left acknowledgements for a later one."""
+        """Whether acknowledgements waited at the last look, and were not sent."""
         self.resend_at = 0.0
         """No link has anything to send again before this time."""
 
@@ -30,7 +31,7 @@ class Links:
                 link.begin_life(life)
 
     def look(self, now: float, acknowledge: bool, outgoing: list[Outgoing]) -> None:
-        """Add resends that are due and, if they should leave now, acknowledgements."""
+        """Add to ``outgoing`` the resends that are due and, if ``acknowledge`` is set, the acknowledgements."""
         waits, resend_at = False, now + self._resend_after
         for domain, peer, link in self.ends:
             if link.ack_due:
@@ -46,7 +47,7 @@ class Links:
         self.acks_wait, self.resend_at = waits, resend_at
 
     def changed(self) -> None:
-        """Look at the next opportunity: frames may have to leave that a peer's window did not admit before."""
+        """Let the next step look at the links: a peer's window may admit frames now that it did not admit before."""
         self.resend_at = 0.0
 
     def deadline(self) -> float | None:

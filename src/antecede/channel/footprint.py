@@ -24,7 +24,7 @@ class Footprint:
         self._multicasts: dict[int, int] = {}
         """For each letter with several destinations, by identity, how often it is held."""
         self._lists: dict[int, int] = {}
-        """For each list of several destinations, by identity, how many of those letters carry it."""
+        """For each list of several destinations, by identity, how many of the letters in ``_multicasts`` carry it."""
 
     def add(self, letter: Letter) -> None:
         """Count a letter that one more place holds."""
@@ -42,7 +42,7 @@ class Footprint:
         self.bytes += _entry_bytes + _envelope_bytes + len(letter.body)
 
     def remove(self, letter: Letter) -> None:
-        """Count a letter that one place no longer holds."""
+        """Remove a letter from the count, for one place that no longer holds it."""
         self.entries -= 1
         if len(letter.to) > 1:
             held = self._multicasts.pop(id(letter)) - 1

@@ -23,7 +23,7 @@ _Value = TypeVar("_Value")
 
 
 class SavedLetters(msgspec.Struct, frozen=True):
-    """A table of letters. Position ``n`` of each column but the last belongs to letter ``n``."""
+    """A table of letters. Position ``n`` of each column from ``ids`` to ``bodies`` belongs to letter ``n``."""
 
     names: list[str]
     lists: list[list[Position]]
@@ -71,7 +71,7 @@ class LetterTable:
         self._by_id: dict[str, int] = {}
 
     def positions(self, letters: Collection[Letter]) -> Sequence[int]:
-        """Return the numbers of letters, which must stay in use until the table is saved."""
+        """Return the numbers of letters. The letters must stay in memory until the table is saved."""
         first = len(self._letters)
         if all(map(_one.__eq__, map(len, map(_to, letters)))):
             self._letters += letters

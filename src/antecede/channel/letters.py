@@ -61,8 +61,8 @@ class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
     source: int
     """The member that sent the train."""
     counts: tuple[int, ...]
-    """For each member the number of its newest message that the train follows from; for the source, the train
-    itself."""
+    """For each member the number of its newest message that the train follows from; for the source, the number of the
+    train itself."""
 
 
 class Destinations:
@@ -71,7 +71,7 @@ class Destinations:
     def __init__(self) -> None:
         self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._addresses = 0
-        """The length of all known lists together."""
+        """The number of addresses in all known lists."""
 
     def shared(self, to: tuple[str, ...]) -> tuple[str, ...]:
         """Return the stored list that equals this one."""
@@ -114,7 +114,7 @@ class _Listed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     id: str
     source: str
     to: int | tuple[str, ...]
-    """The position of a list of the train, or the only destination."""
+    """The position of its list among the lists of the train, or a tuple with its only destination."""
     type: str
     body: bytes
     ask: str = ""
@@ -124,7 +124,7 @@ class _Listed(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _Lists = tuple[int, list[tuple[str, ...]], list[_Listed]]
-"""A train with lists: 3 (the log format that began it), the lists, the letters."""
+"""A train with lists: 3 (the log format that introduced this form), the lists, the letters."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Letter]).decode
@@ -140,7 +140,7 @@ array."""
 
 def envelope_fault(to: tuple[str, ...], kind: str) -> str:
     """Return what is wrong with the destinations or the type of a notification, or an empty string. The client library
-    checks it, and the server too, which trusts no client."""
+    checks them, and so does the server, which trusts no client."""
     if len(kind) > type_chars_max:
         return f"notification type of {len(kind)} characters: expected at most {type_chars_max}"
     if len(to) > publish_to_max:
@@ -159,7 +159,7 @@ def body_fault(size: int) -> str:
 
 def couple(letters: list[Letter], share: bool = False) -> bytes:
     """Return letters as one train. ``share``: write a list of several destinations once, if several letters have it.
-    Servers before log format 3 and ends before wire version 3 cannot read that."""
+    Servers before log format 3 and ends before wire version 3 cannot read such a train."""
     if share and len(letters) > 1:
         lists: dict[tuple[str, ...], int] = {}
         several = 0

@@ -1,8 +1,8 @@
 """An order's packet as bytes: the content of a link's frame, and of the log.
 
-The stamp travels as bounded opaque bytes with the order's name and the stamp's version. So a server with another order,
-or another version of it, is recognised and not misread. Nothing from the wire is trusted: kinds, members, sizes and the
-stamp itself are checked by the code that uses them.
+The stamp travels as bounded opaque bytes with the order's name and the stamp's version. So a packet of another order,
+or of another version of the order, is recognised and not misread. Nothing from the wire is trusted: kinds, members,
+sizes and the stamp itself are checked by the code that uses them.
 """
 
 import msgspec
@@ -80,7 +80,7 @@ def unshared_packet(data: bytes) -> bytes:
 
 
 class Copy(msgspec.Struct, frozen=True, gc=False):
-    """The content of a message's copy without its domain's order: enough for a trace."""
+    """The content of a message's copy that can be read without the domain's order. It is enough for a trace."""
 
     subject: str
     source: int

@@ -7,7 +7,7 @@ after the change. This keeps causal order: in a forest, if a waiting letter foll
 their way to the same server, they wait at the same place (``docs/guide/change.md`` has the argument).
 
 A letter waits only on its way to destinations behind the region; its other destinations get it at once. Letters to an
-agent that moves wait as well, if they are sent on its own server.
+agent that moves wait as well, if they are sent on the server that it leaves.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ class Waiting(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Pausing:
-    """The letters that wait, and those that must."""
+    """The letters that wait, and the domains and agents for which letters must wait."""
 
     def __init__(
         self, domains: Iterable[str] = (), agents: Iterable[str] = (), waiting: Iterable[Waiting] = ()

@@ -2,8 +2,8 @@
 
 A letter for agents on this server and on others goes through a total order to this server too. Further domains get it
 only when it is back, as if another member had sent it. Until then nothing outside of that domain may depend on it,
-because such a message could arrive first on another route: a later letter that stays on this server, or an answer
-through another domain. Therefore
+because a message that depends on it could arrive before it by another route: a later letter that stays on this server,
+or an answer through another domain. Therefore
 
 * letters from this server's agents **into that domain alone** leave at once: the domain itself puts them in order;
 * a letter that stays on this server waits until all own letters that left before it are back;
@@ -43,9 +43,9 @@ class Returns:
         self.away: dict[str, tuple[int, Letter]] = {}
         """The letters that are away, by id, each with its number, in the sequence in which they left."""
         self.waiting: deque[tuple[int, bool, Letter]] = deque()
-        """(the last number that it waits for, whether it stays on this server, letter)."""
+        """Letters that wait: (number of the last own letter to wait for, whether it stays on this server, letter)."""
         self._blocked = False
-        """A letter waits, and everything after it must wait behind it."""
+        """Whether a letter waits behind which every later letter must wait."""
 
     def admits(self, domains: list[str]) -> bool:
         """Whether a letter that enters these domains (none: it stays here) may leave at once."""

@@ -11,7 +11,8 @@ from antecede.topology import Topology
 
 Hops = tuple[tuple[str, tuple[str, ...]], ...]
 Way = tuple[tuple[str, ...], Hops, str]
-"""Agents on this server, the members to send to in each next domain, and the domain (if any) by which it returns."""
+"""Agents on this server; the members to send to in each next domain; the domain through which the letter comes back
+here, or empty."""
 
 
 def way_of(

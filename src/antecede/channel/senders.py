@@ -22,7 +22,7 @@ class Senders:
     def genuine(
         self, consumer: MessageConsumer, source: int, letters: list[Letter], faults: list[tuple[str, str, str]]
     ) -> list[Letter]:
-        """Return the letters that this member may bring; the others are ``faults``."""
+        """Return the letters that this member may bring; add the others to ``faults``."""
         known = self._behind.get((consumer.domain, source), _nothing)
         if len(letters) == 1:
             if letters[0].source in known:
@@ -35,8 +35,8 @@ class Senders:
         self, consumer: MessageConsumer, source: int, letters: list[Letter], faults: list[tuple[str, str, str]]
     ) -> list[Letter]:
         """Return the letters whose senders live behind this member of the domain: on its server, or on one whose
-        letters come through it. If the domain's order relays messages, its members relay for each other, also when the
-        domain was reset."""
+        letters come through it. If the domain's order relays messages, a member may bring the letters of any sender
+        behind the domain or on this server, also after a reset of the domain."""
         domain = consumer.domain
         relays, member = consumer.order.relays, consumer.members[source]
         known = self._behind.setdefault((domain, source), set())
