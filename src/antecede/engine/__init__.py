@@ -105,7 +105,7 @@ class Engine:
         self.dead: dict[str, Dead] = {}
         """Dead letters, by letter and agent, in the sequence in which they died."""
         self.deaths = 0
-        """Letters that ever died here: the number of the newest dead letter."""
+        """The number of letters that ever died here; this is also the number of the newest dead letter."""
         self.clock_ms = 0
         """The server time of the last reactions (:mod:`antecede.server.clock`)."""
         self.forgotten = 0
@@ -115,7 +115,7 @@ class Engine:
         self._counting = Counting()
         self._changed = self._counting.changed
         self.footprint = self._counting.footprint
-        """The memory of letters in mailboxes at the last ``count``, and of timers."""
+        """The memory of letters in mailboxes at the last ``count``, of held letters and of timers."""
         self.dead_footprint = Footprint()
         """The memory of dead letters."""
         self.quotas = Quotas(settings, lambda address: address in self.homes or address in self.born)
@@ -167,14 +167,14 @@ class Engine:
             raise MailboxFullError(reason)
 
     def seen(self, agents: list[str], clock_ms: int) -> None:
-        """Note this time as the start of waiting of the letters that came since the last call."""
+        """Note that the letters that came since the last call wait from this time on."""
         for agent in agents:
             if agent in self.mailboxes:
                 self.quotas.seen(agent, len(self.mailboxes[agent]), clock_ms)
             self.following.seen(agent, clock_ms)
 
     def count(self) -> Footprint:
-        """Count the letters in mailboxes; return the memory of those and of timers."""
+        """Count the letters in mailboxes; return the memory of these letters, of held letters and of timers."""
         self._counting.look(self.mailboxes)
         return self.footprint
 
@@ -216,7 +216,7 @@ class Engine:
         return following.agents, following.pasts
 
     def _block(self, agent: str, key: str, letter: Letter, mailbox: deque[Letter]) -> None:
-        """A letter died: take the letters that may follow from it out of the mailbox."""
+        """Take out of the mailbox the letters that may follow from this one, which is dead."""
         letters, following = list(mailbox), self.following
         self._taken(agent, letters)
         self._changed.add(agent)
@@ -266,7 +266,7 @@ class Engine:
 
     def _handler(self, letter: Letter, settled: set[str]) -> str:
         """Return the handler that waits for this answer. The first answer settles a question, even if it is handed out
-        together with the timeout."""
+        in one batch with the timeout."""
         question = self.asks.get(letter.answers)
         if question is None or letter.answers in settled:
             return STALE
@@ -373,7 +373,7 @@ class Engine:
         return letters
 
     def is_reacting(self, agent: str) -> bool:
-        """Return whether an agent's first letters were handed out."""
+        """Return whether an agent's first letters were handed out and their outcomes have not come."""
         return agent in self._reacting
 
     def note_read(self, client: str, letter: str) -> None:
@@ -383,7 +383,7 @@ class Engine:
             self.read = {one: last for one, last in self.read.items() if one in self.mailboxes}
 
     def abandon(self, agent: str) -> None:
-        """Hand out the letters again, because their reactions will not come (a client disconnected)."""
+        """Hand out the letters of an agent again, because their outcomes will not come (a client disconnected)."""
         self._reacting.discard(agent)
         if agent in self.mailboxes:
             self.ready[agent] = None

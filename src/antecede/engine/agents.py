@@ -16,7 +16,7 @@ method whose name begins with ``on_`` and whose first parameter is annotated wit
 notification; it may be ``async``. The handler's calls on its context (send, ask, set a timer, create an agent) and the
 agent's new state take effect together: once, or not at all. **A reaction is a transaction.** It never waits for a
 message: an answer is a later reaction. An optional method ``otherwise(self, letter, ctx)`` gets the letters without a
-handler; without it such a letter is dead.
+handler; without this method such a letter is dead.
 
 On the wire a notification is its name and its bytes. Names come from the handlers of the receiving agent, never from
 the wire: nothing is imported or built that the agent did not declare.

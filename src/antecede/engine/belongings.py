@@ -27,7 +27,7 @@ class Belongings(msgspec.Struct, frozen=True, array_like=True):
     asks: dict[str, Question] = {}
     dead: list[Dead] = []
     timers: list[tuple[int, Letter]] = []
-    """For each timer the wall clock in milliseconds, and its letter."""
+    """For each timer the time at which it fires, by the wall clock in milliseconds, and its letter."""
     published: int | None = None
     """The number of a client's last publish."""
     index: int = 0

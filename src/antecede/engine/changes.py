@@ -2,8 +2,8 @@
 
 If one entry of a large state changes, as with each subscription to a topic, the log need not repeat the whole state.
 
-A change is found where it is cheap to find: a few places whose length stays the same (counters, the length of a list),
-then one place of any length. Everything else is a new state.
+Only a change that is cheap to find is used: a few places whose length stays the same (counters, the length of a list),
+then one place of any length. In all other cases the log gets the whole new state.
 """
 
 from zlib import crc32
@@ -28,7 +28,7 @@ CHANGES_FROM_BYTES = 1024
 
 
 def change_of(old: bytes | None, new: bytes) -> State:
-    """Return the change between two states, or the new state if the change has half of its bytes or more."""
+    """Return the change between two states, or the new state itself, if the change has at least half as many bytes."""
     if old is None:
         return new
     common = min(len(old), len(new))

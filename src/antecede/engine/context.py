@@ -79,7 +79,7 @@ class Context(msgspec.Struct, eq=False):
     alarms: Sequence[Alarm] = ()
     births: Sequence[Birth] = ()
     kinds: Mapping[str, type[Agent]] = _no_kinds
-    """The classes of the agents that are created."""
+    """The classes of the agents that the reaction creates, by name."""
     trace: str = ""
     """The span of this reaction, as a W3C trace context, if tracing is on."""
     requests: bool = False
@@ -192,7 +192,7 @@ def _outbound(
 
 
 _plain: dict[type, str] = {}
-"""The names of notifications that have no label; most are among them after their first send."""
+"""Class → name of notifications without a label. Most classes are here after their first send."""
 
 
 def _name(notification: Notification) -> str:
@@ -202,7 +202,7 @@ def _name(notification: Notification) -> str:
 
 
 def _more(some: Sequence[_Asked], one: _Asked) -> Sequence[_Asked]:
-    """Return the list with one more element; the first makes a new list."""
+    """Return the list with one more element. The first element begins a new list, since ``()`` is shared."""
     if isinstance(some, list):
         some.append(one)
         return some

@@ -20,9 +20,9 @@ class _Run(msgspec.Struct, gc=False):
 
     letters: int
     bytes: int | None
-    """``None``: they are counted one by one."""
+    """The bytes of these letters; ``None``: the letters are counted one by one."""
     begun: bool = False
-    """Some letters were removed since ``bytes`` was counted."""
+    """Whether letters were removed since ``bytes`` was counted."""
 
 
 class Counting:
@@ -30,7 +30,7 @@ class Counting:
 
     def __init__(self) -> None:
         self.footprint = Footprint()
-        """All counted letters; also dead letters and timers, which others add."""
+        """All counted letters; also held letters and timers, which others add."""
         self.changed: set[str] = set()
         """Agents whose mailboxes may have letters that are not counted, or a run with removed letters."""
         self.runs: dict[str, list[_Run]] = {}
@@ -91,4 +91,4 @@ class Counting:
 
 
 _run_letters = 256
-"""Letters in one run: the most that is counted again after a removal."""
+"""The most letters in one run, and so the most that are counted again after a removal."""

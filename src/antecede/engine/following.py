@@ -76,7 +76,7 @@ class Following:
             self.numbers[f"{letter.id} {agent}"] = self.newest
 
     def gone(self, key: str) -> None:
-        """Forget a letter that neither waits nor is held nor dead."""
+        """Forget a letter that no longer waits, and is neither held nor dead."""
         self.pasts.pop(key, None)
         self.numbers.pop(key, None)
         self.since.pop(key, None)
@@ -89,8 +89,8 @@ class Following:
         self._barriers.clear()
 
     def seen(self, agent: str, clock_ms: int) -> None:
-        """Note this time as the start of waiting of each held letter of the agent that has none yet. If the clock was
-        set back, the other letters begin to wait now, too."""
+        """Note that the held letters of the agent for which no time is noted yet wait from this time on. If the clock
+        was set back, the other held letters wait from this time on, too."""
         for letter in self.held.get(agent, ()):
             key = f"{letter.id} {agent}"
             self.since[key] = min(self.since.get(key, clock_ms), clock_ms)

@@ -1,9 +1,9 @@
 """Runs reactions: finds the handler, calls it, collects its requests, encodes the agent's new state.
 
-A host keeps agents in memory between reactions, in the state that was committed or is about to be. Letters that were
-handed out together are handled one after the other. The first that fails ends the batch: the reactions before it are
-kept, the agent returns to its state before the failed reaction, and the driver decides when to try again. Any exception
-of a handler is a failure, ``SystemExit`` and ``CancelledError`` included, except Ctrl-C.
+A host keeps agents in memory between reactions, in the state that was committed or is about to be. The letters of one
+batch are handled one after the other. The first that fails ends the batch: the reactions before it are kept, the agent
+returns to its state before the failed reaction, and the driver decides when to try again. Any exception of a handler is
+a failure, ``SystemExit`` and ``CancelledError`` included, except Ctrl-C.
 
 A state that cannot be read again (:mod:`antecede.engine.state`) is a failure, too. Only the last state of a batch is
 checked, because it is the one that is committed. If the check fails, the batch runs again with a check after each
@@ -44,8 +44,8 @@ class Outcome(msgspec.Struct):
     failure: BaseException | None = None
     """The error of the reaction after the last committed one."""
     ended_at: int | None = None
-    """The position of the letter whose handler call ended its worker process. Nothing of the batch is kept, and the
-    rest of it runs again without counting as a try."""
+    """The position in the batch, from 0, of the letter whose handler call ended the worker process. Nothing of the
+    batch is kept; its other letters run again, and this does not count as a try for them."""
     plain: list[str] = []
     """All letters of the batch, if no reaction failed or requested anything; then ``reactions`` is empty."""
 
@@ -63,7 +63,7 @@ class Outcome(msgspec.Struct):
 
 class Unfit(str):
     """The reason why no handler can take a letter, which is then dead at once. It has its own type, because a handler
-    may return a text, which means nothing."""
+    may return an ordinary text, which is ignored."""
 
     __slots__ = ()
 

@@ -63,8 +63,8 @@ class Quotas:
         self.crowded: set[str] = set()
         """Mailboxes with too many letters, of which the first were handed out."""
         self.ages: dict[str, deque[list[int]]] = {}
-        """For mailboxes with a limit of time: [server time, number of letters seen then], from the head on. Letters
-        behind these have not been seen. This is durable."""
+        """For each mailbox with a limit of time: its letters from the head on, as [server time at which they were seen,
+        number of letters]. Letters behind these have not been seen. This is durable."""
         self.expired: dict[str, int] = {}
         """The number of letters that expired since this was last read, by mailbox."""
         self.known: dict[str, Quota] = {}
@@ -80,7 +80,7 @@ class Quotas:
     # Changes of mailboxes.
 
     def taken(self, agent: str, letters: list[Letter], emptied: bool = False) -> None:
-        """Letters were removed from the head of a mailbox; ``emptied``: it has no more."""
+        """Note that letters were removed from the head of a mailbox; ``emptied``: it has no more."""
         if agent in self.handed:
             left = self.handed[agent] - len(letters)
             if left > 0:
@@ -103,16 +103,16 @@ class Quotas:
             self.emptied(agent)
 
     def emptied(self, agent: str) -> None:
-        """A mailbox has no letters any more."""
+        """Note that a mailbox has no letters any more."""
         self.known.pop(agent, None)
         self._sizes.pop(agent, None)
         self.ages.pop(agent, None)
         self.crowded.discard(agent)
 
     def seen(self, agent: str, letters: int, clock_ms: int) -> None:
-        """Note this time as the start of waiting of the letters that came to a mailbox since the last call. If the
-        clock was set back, the other letters begin to wait now, too: otherwise they would not grow older until the
-        clock is where it was. ``letters``: the number of all letters in the mailbox."""
+        """Note that the letters that came to a mailbox since the last call wait from this time on. If the clock was set
+        back, the other letters wait from this time on, too: otherwise they would not grow older until the clock is
+        where it was. ``letters``: the number of all letters in the mailbox."""
         self.of(agent)
         runs = self.ages.setdefault(agent, deque())
         for run in runs:
@@ -150,8 +150,8 @@ class Quotas:
 
     def refusal(self, to: tuple[str, ...], bodies: list[bytes], mailboxes: dict[str, _Mailbox], held: _Held) -> str:
         """Return why letters of a client of this server are refused, if they do not all fit into a mailbox; empty: they
-        are not refused. They count before they are accepted; otherwise accepted letters would expire to make room for
-        them. ``to``: mailboxes of this server."""
+        are not refused. New letters are counted before they are accepted; otherwise earlier letters would expire to
+        make room for them. ``to``: mailboxes of this server."""
         for address in to:
             quota = self.known.get(address) or self.settings.quota(address, self.is_agent(address))
             if quota.full != "refuse":
@@ -278,8 +278,8 @@ def _older(letters: Iterable[Letter], others: Sequence[Letter], numbers: dict[st
 
 
 def _over(quota: Quota, count: int, size: int, letters: Iterable[Letter]) -> tuple[int, str]:
-    """Return how many of the first letters are too many, or have too many bytes, and the reason. ``count``, ``size``:
-    the number and the bytes of all letters."""
+    """Return how many of the first letters must expire, because there are too many letters or bytes, and the reason.
+    ``count``, ``size``: the number and the bytes of all letters."""
     many = count - quota.letters if quota.letters else 0
     over, place = size - quota.bytes if quota.bytes else 0, 0
     if over > 0:
@@ -303,4 +303,4 @@ def _too_old(quota: Quota) -> str:
 ALL_FULL: Final = "expired: the mailboxes of all clients together are full"
 _seen_ms: Final = 1_000
 _slice: Final = 16
-"""The part of the clients' letters that expires at a time, if they take too much memory."""
+"""If the clients' letters take too much memory, one letter in sixteen expires at a time."""

@@ -23,7 +23,7 @@ class React(msgspec.Struct, frozen=True, gc=False):
     state: bytes | None
     """The agent's saved state; ``None`` if it has none yet."""
     durable: bool = False
-    """Whether the letters are known to be durable: they keep their ids."""
+    """Whether the letters are known to be durable, so that they keep their ids."""
 
 
 STALE = "-"

@@ -5,8 +5,8 @@ but not read: the agent would work until the next restart and then be lost. So a
 committed. A state that does not decode to the same agent is an error that names the agent and the field:
 
 - a value that cannot be encoded, or has the wrong type for its field;
-- a state of more than ``agent_state_bytes_max`` bytes that has grown (topics, whose changes alone are logged, have no
-  such limit);
+- a state of more than ``agent_state_bytes_max`` bytes that has grown (topics have no such limit, because only the
+  changes of their states are logged);
 - a struct that comes back as another class (an instance of a subclass, or a struct in a field without a type), because
   its methods and perhaps some of its fields would be lost.
 

@@ -31,14 +31,14 @@ class Tries:
         self.life = 0
         """The life whose unclean end was counted last, so that it is not counted twice."""
         self.careful: set[str] = set()
-        """The agents that were named after the last lives."""
+        """The agents that are careful in this life."""
         self._before: set[str] = set()
         """The careful agents of the last life, while a new one begins."""
         self.letters: dict[str, dict[str, None]] = {}
         """For each agent the suspects, which run alone."""
 
     def ended(self, life: int, calls: Iterable[tuple[str, str]]) -> None:
-        """A life ended while these calls, (agent, letter), were in progress."""
+        """Record that a life ended while these calls, (agent, letter), were in progress."""
         self.life = life
         self.careful |= self._before
         for agent, letter in calls:
@@ -52,7 +52,7 @@ class Tries:
             self.settled(agent, letter)
 
     def resumed(self) -> None:
-        """A life begins: unless the last one ended during calls, no agent is careful."""
+        """Record that a life begins: unless the last one ended during calls, no agent is careful."""
         self._before, self.careful = self.careful, set()
 
     def suspect(self, agent: str, letter: str) -> None:
@@ -60,7 +60,7 @@ class Tries:
         self.letters.setdefault(agent, {})[letter] = None
 
     def settled(self, agent: str, letter: str) -> None:
-        """A letter was handled, or is dead."""
+        """Record that a letter was handled, or is dead."""
         letters = self.letters.get(agent)
         if letters is not None and letter in letters:
             del letters[letter]
@@ -81,7 +81,7 @@ class Tries:
         return agent in self.careful or self.is_suspect(agent, letter)
 
     def together(self, agent: str, mailbox: deque[Letter]) -> int:
-        """Return how many letters of this agent may be handed out together."""
+        """Return how many letters of this agent may be handed out in one batch."""
         if agent in self.careful:
             return 1
         suspects = self.letters.get(agent)

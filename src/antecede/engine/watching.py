@@ -47,7 +47,7 @@ class Progress(Protocol):
 
 
 class Stepwise(Generic[_Result]):
-    """Awaits a batch, and reports when the batch gets the event loop and when it returns it."""
+    """Awaits a batch, and reports each time that the batch gets the event loop or gives it back."""
 
     def __init__(self, batch: Coroutine[Any, Any, _Result], progress: Progress, slot: int) -> None:
         self._batch = batch
