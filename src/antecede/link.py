@@ -3,14 +3,14 @@
 **Outgoing.** Every body gets the next number, from 1, and is kept until the peer has acknowledged it. A body that is
 not acknowledged in time is sent again, with increasing pauses up to a limit. The peer would drop a frame beyond
 ``admitted``, so the link's owner holds it back; ``tick`` returns it as soon as an acknowledgement moves the window.
-Time is an argument: ``deadline`` is the time of the next call of ``tick``.
+Time is an argument: ``deadline`` is the time at which ``tick`` must be called next.
 
 **Incoming.** A link does *not* put frames in order, because every order above works on links that reorder. It only
 classifies a frame: it is ``FRESH``, a ``DUPLICATE``, or ``DROPPED`` because it lies too far beyond the first number
-that is not accepted yet. The next number in sequence is always admitted. A fresh frame is not acknowledged. The owner
-calls ``accept(number)`` in the step that records the content of the frame, perhaps much later and out of sequence. An
-acknowledgement covers *everything up to* ``upto`` *and these few beyond it*, so that one held packet does not make the
-peer resend everything after it.
+that is not accepted yet. The next number in sequence is always admitted. A fresh frame is not acknowledged at once. The
+owner calls ``accept(number)`` in the step that records the content of the frame, perhaps much later and out of
+sequence. An acknowledgement covers *everything up to* ``upto`` *and some numbers beyond it*, so that one held packet
+does not make the peer resend everything after it.
 
 **What survives a crash** is ``dump``: the last number given, the unacknowledged bodies, the accepted numbers. Frames
 that were received but not accepted are not in it: they were not acknowledged, so the peer sends them again and they are
@@ -95,7 +95,7 @@ class Link:
     """One end of a connection to one peer."""
 
     window = limits.link_window_frames_max
-    """The frames that the receiver admits beyond those that it has accepted without a gap."""
+    """How many frames the receiver admits beyond those that it has accepted without a gap."""
     resend_cap = limits.link_resend_seconds_max
 
     def __init__(self, incarnation: int, resend_after: float = limits.link_resend_first_seconds) -> None:
@@ -149,8 +149,8 @@ class Link:
         return timers[0][0] if timers else None
 
     def tick(self, now: float) -> list[Frame]:
-        """Return the overdue frames, to be sent again; if there are very many, only the first (the deadline stays
-        due)."""
+        """Return the overdue frames, to be sent again; if there are very many, only the first of them (the next call
+        returns more)."""
         frames: list[Frame] = []
         timers = self.timers
         while timers and timers[0][0] <= now and len(frames) < limits.link_resend_frames_max:
@@ -339,7 +339,7 @@ class Link:
         return len(self._received)
 
     def missing(self, count: int = 8) -> list[int]:
-        """Return the first missing numbers below one that was received."""
+        """Return the first ``count`` numbers that are missing below the largest one received."""
         largest = max(self._received, default=0)
         found: list[int] = []
         number = self._accepted.upto + 1

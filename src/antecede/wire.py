@@ -76,7 +76,8 @@ class LinkHello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     life: int = 0
     base: int = 0
     digest: str = ""
-    """The members and the order of the domain, and the change that began it. Older servers don't send it."""
+    """The digest of the domain's members and order, and of the change of the topology that began it. Older servers
+    don't send it."""
 
 
 class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
@@ -159,8 +160,8 @@ class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
     """The span in which it was sent, as a W3C trace context, and its label (:mod:`antecede.labels`); since version
     2."""
     begun: Annotated[list[tuple[int, str]], Meta(max_length=limits.publish_batch_max)] = []
-    """Before the publish at this position of the batch, the client had begun to handle this letter, and all letters
-    before it in its mailbox. Since version 6."""
+    """(position, letter): before the publish at this position of the batch, the client had begun to handle this letter,
+    and all letters before it in its mailbox. Since version 6."""
 
 
 class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):
@@ -339,7 +340,7 @@ class Unframer:
     """Turns a stream of bytes back into parts, in whatever pieces it arrives.
 
     At first the other end is unidentified: frames are short, have one part, and are read one at a time, since the first
-    may change what the next is allowed. ``trust`` makes it read longer frames, and all complete ones together.
+    may change what the next is allowed. ``trust`` makes it read longer frames, and all complete ones at once.
     """
 
     __slots__ = ("_bytes_max", "_trusted", "pending")
