@@ -1,4 +1,4 @@
-"""Calls of replicated objects at one server: from a client's or an agent's letter to an answer in its mailbox.
+"""Calls of replicated objects at one server: from the caller's letter to the answer in the caller's mailbox.
 
 A call is a letter whose address ends in ``()``: ``account()``. Its type is the operation; its body has the time limit
 and the arguments. It does not travel. The site of this server (:mod:`antecede.objects.replicas`) begins a root for it,
@@ -77,7 +77,8 @@ class Calls:
     def call(
         self, source: str, letter: str, to: str, operation: str, body: bytes, ask: str, when: tuple[int, float]
     ) -> None:
-        """Begin a call; its letter has this id. ``when``: its deadline by the wall clock, and the time of the step."""
+        """Begin a call. ``letter``: the id of its letter. ``when``: its deadline in server time, and the time of the
+        step."""
         assert self.site is not None
         called = Called(source, letter, ask, to.removesuffix("()"), operation)
         self._perform(self.site.call(called, _decode(body)[1], when[0]), when[1])
@@ -142,8 +143,8 @@ class Calls:
         return [self._letter(called, answered, life) for called, answered in ended if called.ask]
 
     def report(self, error: Callable[..., None]) -> None:
-        """Log operations that failed here although they were answered elsewhere: conflicts are missing, or code is not
-        deterministic."""
+        """Log operations that failed here although they were answered elsewhere: a conflict is not declared, or the
+        code is not deterministic."""
         while self.site is not None and self.site.failed:
             failed = self.site.failed.pop(0)
             error("replica-differs", operation=failed.operation, instance=failed.instance, reason=failed.reason)
@@ -179,8 +180,8 @@ class Calls:
         return Letter(id_, called.object, (called.caller,), name_of(Returned), body, answers=called.ask)
 
     def record(self) -> tuple[dict[str, list[list[str]]] | None, list[Row]]:
-        """Return the data on objects for a step's record: the table of conflicts, if the log does not have
-        it, and their actions."""
+        """Return the data on objects for a step's record: the table of conflicts, if the log does not have it, and the
+        actions of the objects."""
         site = self.site
         if site is None or not site.rows:
             return None, []

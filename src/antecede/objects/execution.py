@@ -7,15 +7,15 @@ and undoing one must not undo the other. A commit is applied when it is known, f
 object, whether it commits.
 
 **Replicas.** If each of several replicas makes the same nested call, all call one instance. It is computed once, and
-each replica gets the answer. An instance that failed or was aborted stays so, since a slower replica must not find it
-computed again, perhaps with another outcome.
+each replica gets the answer. An instance that failed or was aborted stays so, since it must not be computed again for a
+slower replica, perhaps with another outcome.
 
 **Blind operations** conflict with nothing and return nothing. Their order does not matter, nothing can undo them, and
 the answer is the same everywhere. So if the class allows it (``confirm=False``) and the home of such a call has a
 replica, the home computes, decides and answers the call in the same step. The request says so (``final``); each replica
-applies it at once, without a response or a commit. A nested call of a blind operation commits or aborts with its root.
-But if caller and called object have replicas on the same servers, each replica of the caller calls only the replica
-beside it (``Members.near``).
+applies the call at once, without a response or a commit. A nested call of a blind operation commits or aborts with its
+root. But if caller and called object have replicas on the same servers, each replica of the caller calls only the
+replica beside it (``Members.near``).
 
 This module calls only the state, the table and the outbox. Roots and locks are the task of the site, which learns from
 ``reports`` which instances have ended.
@@ -42,14 +42,14 @@ _aborted_elsewhere: Answer = (False, "aborted by another caller")
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """An instance has computed its answer, or failed."""
+    """Reports that an instance has computed its answer, or has failed."""
 
     instance: Instance
     answer: Answer
 
 
 class Removed(msgspec.Struct, frozen=True):
-    """An instance is no longer in the table: it committed or was aborted."""
+    """Reports that an instance is no longer in the table: it committed or was aborted."""
 
     instance: Instance
 
@@ -71,13 +71,13 @@ class Execution:
         self.unconfirmed: frozenset[str] = frozenset()
         """The blind operations of the objects here whose answers do not wait for all replicas."""
         self.decides = False
-        """Whether ``unconfirmed`` calls of roots of this home are decided here, and nested calls go to replicas
-        nearby."""
+        """Whether ``unconfirmed`` calls of roots of this home are decided here, and nested calls of blind operations go
+        to the replicas nearby."""
 
     # Start and continuation.
 
     def requested(self, message: Message, label: Label) -> None:
-        """Process a request: queue its instance, or answer it if the instance is there or was undone."""
+        """Process a request: queue its instance, or answer the request if the instance is there or was undone."""
         request = _read(_requests, message)
         if request is None or not 0 <= request.number[1] < self.outbox.order.members:
             self.ignore(message)
@@ -317,7 +317,7 @@ def _caller_of(message: Message, label: Label) -> Caller:
 
 
 def _read(decoder: Any, message: Message) -> Any:
-    """Return the content of a message from another object; nothing if it cannot be read."""
+    """Return the content of a message from another object; None if it cannot be read."""
     try:
         return decoder.decode(message.payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -10,7 +10,7 @@ from antecede.orders.objects import Objects
 
 
 class SiteSpec(OrderSpec, frozen=True):
-    """A group of objects with their classes. It creates a member as an order's specification does."""
+    """A group of objects with their classes. It creates members, like the specification of an order."""
 
     kinds: tuple[type[Object], ...] = ()
     """The class of each object."""

@@ -4,12 +4,13 @@ A member of the order is a server, and a server may hold replicas of several obj
 *one* object: its operations are ``account.deposit``, ``ledger.append`` …, its state is the states of all of them, and
 operations of different objects do not conflict. Nothing is lost. Significance depends on instances and on conflicting
 operations (§3.2), and both are the same as if every object were a member. The server's objects share one vector, so a
-message may wait for another that has arrived with a smaller event number, but never for one that is still to come.
+message may wait for another one that has arrived and has a smaller event number, but never for one that has not arrived
+yet.
 
-Each object has its own live state (:mod:`antecede.objects.state`). In snapshots it is bytes that do not depend on the
-order of insertions: two replicas are equal iff their bytes are, even if compatible operations reached them in different
-orders. Annotated attributes and parameters are decoded to their types; a value that does not fit makes the operation
-fail.
+Each object has its own live state (:mod:`antecede.objects.state`). In snapshots this state is bytes that do not depend
+on the order of insertions: two replicas are equal iff their bytes are, even if compatible operations reached them in
+different orders. Annotated attributes and parameters are decoded to their types; a value that does not fit makes the
+operation fail.
 """
 
 import inspect
@@ -54,7 +55,7 @@ def qualified(name: str, called: str) -> str:
 
 
 def parted(called: str) -> tuple[str, str]:
-    """The object and the operation of ``account.deposit``."""
+    """Return the object and the operation in a name such as ``account.deposit``."""
     name, _, operation_ = called.rpartition(".")
     return name, operation_
 
@@ -80,7 +81,7 @@ def hosting(objects: Mapping[str, type[Object]]) -> type[Object]:
         for called, method in operations_of(kind).items():
             if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
                 raise ObjectError(
-                    f"{kind.__name__}.{called} is asynchronous: an operation computes, and waits for calls"
+                    f"{kind.__name__}.{called} is asynchronous: expected a method that only computes and yields calls"
                 )
             whole = qualified(name, called)
             members[whole] = operation(conflicts_with=rivals.get(whole, ()))(_bound(name, kind, called, method))
@@ -193,8 +194,8 @@ def _small(answer: Any) -> Any:
 
 
 def _within(what: str, value: Any) -> bytes:
-    """Return a value as bytes, unless these are too many or it is nested too deeply. Both bounds are always the
-    same."""
+    """Return a value as bytes; raise if these are too many, or if it is nested too deeply. Unlike Python's own limit of
+    nesting, both bounds are the same at every replica."""
     too_deep = ValueError(f"{what} nested deeper than {limits.call_depth_max}")
     try:
         encoded = _encode(value)

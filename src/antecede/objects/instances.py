@@ -19,7 +19,7 @@ Number = tuple[int, int, int]
 """A root's age: the time of its first start, its home, its number there. The smallest is the oldest."""
 
 Answer = tuple[bool, Any]
-"""Whether a call succeeded, and its result; otherwise the reason."""
+"""Whether a call succeeded; and its result, or the reason of its failure."""
 
 QUEUED = "queued"
 RUNNING = "running"
@@ -73,7 +73,7 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     shared: bool = False
     """Whether these are the arguments of several calls, to be computed one after the other."""
     final: bool = False
-    """Whether the root has committed already: it is applied at once, and not answered."""
+    """Whether the root has committed already: then the request is applied at once, and not answered."""
 
 
 class Caller(msgspec.Struct, frozen=True, array_like=True):
@@ -104,10 +104,10 @@ class Instance(msgspec.Struct):
     number: Number
     parent: str
     place: int
-    """Its place among all instances that were handed over here."""
+    """Its number in the sequence of all instances that were handed over here."""
     state: str = QUEUED
     pending: list[Message] = []
-    """Requests that were handed over and not delivered, because it has not begun."""
+    """Requests that were handed over and not delivered, because the instance has not begun."""
     callers: list[Caller] = []
     calls: list[Made] = []
     answers: list[Answer] = []
@@ -142,7 +142,7 @@ class Root(msgspec.Struct):
     parts: list["Root"] = []
     """The roots that share it: it calls for all of them."""
     alone: bool = False
-    """Whether it must not be shared, because that has failed."""
+    """Whether it must not share a root with others, because a shared root has failed."""
 
     @property
     def attempt(self) -> str:

@@ -13,9 +13,9 @@
         def audit(self) -> int:
             return self.balance
 
-Two operations conflict iff applying them in both orders can differ, in the state or in an answer (§2 considers only the
+Two operations conflict iff their order can make a difference, in the state or in an answer (§2 considers only the
 state; an answer that depends on the order is just as important). The relation is symmetric: it is enough that one of
-the two names the other. Instead of naming them a class may have a predicate ``compatible(one, other)``.
+the two names the other. Instead of naming conflicts, a class may have a predicate ``compatible(one, other)``.
 
 The attributes of an object are its state; they must be plain values. An operation that calls others is a generator: it
 yields a :class:`Call` and receives the answer. It must be deterministic: it is computed again from the answers.
@@ -62,7 +62,7 @@ class Call(msgspec.Struct, frozen=True):
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The names of all objects that it goes to."""
+        """The names of all objects that the call goes to."""
         return (self.to,) if isinstance(self.to, str) else tuple(self.to)
 
 
@@ -85,9 +85,9 @@ class Object:
     _operations: ClassVar[dict[str, Callable[..., Any]]] = {}
     _relation: ClassVar[Relation] = Relation()
     _hosts: ClassVar[dict[str, "type[Object]"]] = {}
-    """The objects that it contains, if it combines all objects of a server."""
+    """The objects that this class contains, if it combines all objects of a server."""
     _combines: ClassVar[bool] = False
-    """Whether it combines all objects of a server."""
+    """Whether this class combines all objects of a server."""
     _stateless: ClassVar[frozenset[str]] = frozenset()
     """Operations that neither read nor change any state."""
 
@@ -118,8 +118,8 @@ def operation(method: Any = None, *, conflicts_with: Iterable[str] = (), confirm
     """Mark a method as an operation, and name those with which it conflicts (possibly itself).
 
     The answer of a replicated object waits until all replicas have the call on their disks. With ``confirm=False``, an
-    operation that conflicts with nothing and returns nothing (``-> None``) is answered when the caller's server has it
-    on its disk."""
+    operation that conflicts with nothing and returns nothing (``-> None``) is answered when the caller's server has the
+    call on its disk."""
     try:
         names = (conflicts_with,) if isinstance(conflicts_with, str) else tuple(conflicts_with)
     except TypeError:

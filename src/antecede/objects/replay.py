@@ -41,11 +41,11 @@ class Outcome(msgspec.Struct):
     """The progress of an instance with the answers that it has."""
 
     calls: list[Call]
-    """All its calls; if there is one more call than answers, it waits for the last one."""
+    """All its calls; if there is one more call than answers, it waits for the answer to the last call."""
     answer: Answer | None = None
     """Its answer, if it has ended."""
     state: State = {}
-    """The state after it; only from ``compute``."""
+    """The state after the operation; only ``compute`` sets it."""
 
 
 def perform(
@@ -106,8 +106,8 @@ def run(
     answers: Sequence[Answer] = (),
     between: Callable[[int], None] | None = None,
 ) -> Outcome:
-    """Compute an operation on a live state, to which its changes are made; those of one that fails are undone.
-    ``between(n)`` computes what others do to the object within its n-th call."""
+    """Compute an operation on a live state, and make its changes there; if it fails, they are undone. ``between(n)``
+    computes what other instances do to the object during its n-th call."""
     method = operations_of(live.kind).get(name)
     if method is None:
         return Outcome([], (False, lacking(live.kind, name)))
@@ -152,10 +152,11 @@ def run_shared(
     answers: Sequence[Answer] = (),
     between: Callable[[int], None] | None = None,
 ) -> Outcome:
-    """Compute an operation for several callers, one after the other: one that fails does not affect the others. The
-    answer is the list of their answers. Their calls are made one after the other, and their answers come in the same
-    sequence. In three cases nothing is computed, and the calls must be made one by one: one fails after it has made
-    calls; too many would be computed again after each call; or the answers are too long for one message."""
+    """Compute an operation for several callers, one after the other: a computation that fails does not affect the
+    others. The answer is the list of their answers. Their nested calls are made one after the other, and the answers to
+    these come in the same sequence. In three cases nothing is kept, and the callers must call one by one: a computation
+    fails after it has made calls; too many would be computed again after each call; or the answers are too long for one
+    message."""
     mark = len(live.journal)
     calls: list[Call] = []
     found: list[Answer] = []
@@ -183,7 +184,7 @@ def _shifted(between: Callable[[int], None], first: int) -> Callable[[int], None
 
 
 def answer_bytes(answer: Answer) -> int:
-    """Return the size of an answer; of one that cannot travel, more than is allowed."""
+    """Return the size of an answer; for an answer that cannot travel, a size above the limit."""
     try:
         return len(msgspec.msgpack.encode(answer))
     except (TypeError, ValueError, OverflowError, RecursionError):
@@ -211,7 +212,8 @@ def compute(
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the reason of a failure as one line that can travel. The exception's text may be long, or raise itself."""
+    """Return the reason of a failure as one line that can travel. The exception's text may be long, and making it may
+    raise another exception."""
     text = text_of(error)
     reason = text if isinstance(error, Failure) else f"{type(error).__name__}: {text}"
     return reason if len(reason) <= limits.reason_chars_max else reason[: limits.reason_chars_max - 1] + "…"
@@ -251,8 +253,8 @@ def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
     outcomes: dict[str, Outcome] = {}
 
     def inside(prefix: str) -> list[Instance]:
-        """Return the instances that a call led to, directly or through others; of these, only those that no other of
-        them called."""
+        """Return the outermost of the instances that a call led to, directly or through others: no other of these
+        instances led to them."""
         own = [one for one in instances if one.id.startswith(prefix) or one.id == prefix.rstrip("/")]
         return [one for one in own if not any(one.id.startswith(other.id + "/") for other in own)]
 
@@ -277,7 +279,7 @@ class Intentions:
 
     An intention is computed on the live state and undone (§2: closed nesting). Mostly a root commits before anything
     else changes the state. The changes that were computed last are then made again without a new computation; otherwise
-    the instances are computed again on the state that others left, since a change that one of them made must not be
+    the instances are computed again on the state that others left, since a change that another root made must not be
     overwritten.
     """
 
@@ -323,7 +325,7 @@ class Intentions:
 
     def conclude(self, one: Instance) -> Answer:
         """Compute an instance that is already decided, and commit it. The bound on the size of the state was checked
-        where the call was decided; here other compatible operations may have come before it."""
+        where the call was decided. It is not checked here, where other compatible operations may have come before."""
         self.live.lenient = True
         try:
             answer = self._performed(one.id, [one])[one.id].answer

@@ -9,9 +9,9 @@ probably not declared. A replica that repeats a nested call is one of several ca
 operation ``call`` there. Its rows in a trace are the caller's, and its name says whose it is: ``alice@s1!3f2a1b.7`` is
 the seventh call that began at s1, ``alice@s1!3f2a1b.7/1`` the operation that it called.
 
-**Shared roots.** Calls of one operation that come together share a root: ``alice@s1!3f2a1b.9+4`` carries four calls, of
-which Alice's is the first. In a trace its messages are hers. Every caller has the rows ``begin`` and ``commit`` (or
-``abort``) of its call.
+**Shared roots.** Calls of one operation that come at about the same time share a root: ``alice@s1!3f2a1b.9+4`` carries
+four calls, of which Alice's is the first. In a trace its messages are hers. Every caller has the rows ``begin`` and
+``commit`` (or ``abort``) of its call.
 
 **What is kept.** A server's step hands packets, calls and expired deadlines to its site, in the sequence of its record,
 and the record keeps them. Processing them again leads to the same state, with the same messages. So operations are
@@ -50,10 +50,10 @@ from antecede.orders.contract import Order
 from antecede.orders.objects import Objects
 
 RULES = 4
-"""The version of the rules that this code follows; a log says from where on its records do. Version 1: at most eight
-roots run at a time, and each time leaves at once. Version 2: admission by conflicts, number and bytes
-(:mod:`antecede.objects.roots`); the times of a step leave at its end. Version 3: roots are admitted at the end of a
-step, and share requests; times are sent only to members that wait for them (``Objects.sparing``). Version 4:
+"""The version of the rules that this code follows; a log says from which record on it follows them. Version 1: at most
+eight roots run at once, and clock times are sent at once. Version 2: admission by conflicts, number and bytes
+(:mod:`antecede.objects.roots`); the clock times of a step are sent at its end. Version 3: roots are admitted at the end
+of a step, and share requests; clock times are sent only to members that wait for them (``Objects.sparing``). Version 4:
 unconfirmed calls are decided where they begin, nested blind ones go to replicas nearby
 (:mod:`antecede.objects.execution`), and calls that make calls share requests."""
 RULES_OF_SHARING = 3
@@ -183,7 +183,7 @@ class Replicas(Site):
         self._calls: dict[str, Called] = {}
         """The calls that are not answered, by the root's name."""
         self._processes: dict[tuple[str, int], str] = {}
-        """The process in a trace of each known operation at each member."""
+        """For each known operation and member: its process in a trace."""
         operations = [
             (qualified(one.name, name), it) for one in objects for name, it in operations_of(one.kind).items()
         ]
@@ -311,8 +311,9 @@ class Replicas(Site):
         return operation in self._shareable and not self.order.relation.matters(operation)
 
     def resumed(self) -> None:
-        """Begin a life of the server: calls under way that may have been answered are no longer undone. Agents, whose
-        names contain no @, get no early answers."""
+        """Begin a life of the server: calls in progress that may have been answered already lose their deadlines, so
+        that nothing can undo them. This is needed for clients only: agents, whose names contain no @, get no early
+        answers."""
         for root in self.roots.running.values() if self.rules >= 3 else ():
             clients = any("@" in self._calls[part.name].caller for part in root.parts or [root])
             if clients and self._is_harmless(self._called(root)):

@@ -53,9 +53,9 @@ class Roots:
         shareable: Callable[[str], int] = lambda _: 0,
     ) -> None:
         """``operation``: returns the operation by which conflicts of a root are decided. ``unite``: makes one root of
-        several, for shared requests. ``shareable``: how many roots of an operation may share a request."""
+        several, for shared requests. ``shareable``: returns how many roots of an operation may share a request."""
         self.version = 2
-        """The rules of admission."""
+        """The version of the rules of admission."""
         self.running: dict[str, Root] = {}
         """The running roots, by the name of the present try."""
         self.resting: dict[str, Root] = {}
@@ -75,9 +75,9 @@ class Roots:
         self._admitted: dict[str, int] = {}
         """How many roots of each operation run or rest."""
         self._bytes = 0
-        """The arguments of all that run or rest."""
+        """The bytes of the arguments of all roots that run or rest."""
         self._due: list[tuple[float, int]] = []
-        """The deadlines of all roots, with the number of each; some have ended."""
+        """(deadline, number) of each root that has a deadline, also of some roots that have ended."""
         self._numbers: set[int] = set()
         """The numbers of all roots with a deadline that have not ended."""
 
@@ -209,7 +209,7 @@ class Roots:
         return root
 
     def end(self, root: Root) -> None:
-        """A root has ended, or its present try has."""
+        """Record that a root has ended, or that its present try has."""
         ran = [self.running.pop(root.attempt, None), self.resting.pop(root.attempt, None)]
         if any(ran):
             self._count(root, -1)

@@ -106,12 +106,12 @@ def _module(name: str) -> Any:
 
 
 def pairs_of(kind: type[Object]) -> list[tuple[str, str]]:
-    """Return every two operations of a class."""
+    """Return all pairs of operations of a class; an operation with itself is a pair, too."""
     return list(combinations_with_replacement(sorted(operations_of(kind)), 2))
 
 
 def search(kind: type[Object], examples: int = 300, tell: Callable[[], None] = lambda: None) -> list[Pair]:
-    """Look for a counter-example for every two operations of a class; ``tell`` is called after each pair."""
+    """Look for a counter-example for every pair of operations of a class; ``tell`` is called after each pair."""
     relation = relation_of(kind)
     try:
         initial(kind)

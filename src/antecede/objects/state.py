@@ -16,8 +16,9 @@ operation followed by ``rollback``.
 **Order.** Entries are iterated in the order of their keys, those that the operation itself added after all others. So
 equal states behave alike, even if compatible operations reached two replicas in different orders.
 
-**Digest.** The sum of the hashes of all cells, updated whenever a cell changes. Two replicas are equal iff their
-digests are; comparing them costs nothing, and does not depend on the order in which compatible operations came.
+**Digest.** The digest is the sum of the hashes of all cells, updated whenever a cell changes. Two replicas are equal
+iff their digests are. Comparing digests costs nothing, and does not depend on the order in which compatible operations
+came.
 """
 
 from collections.abc import Callable, Mapping
@@ -81,7 +82,7 @@ class State:
         self._otherwise = otherwise
         self._views = view_kind(kind)
         self._shadowed: set[str] = set()
-        """Attributes of the class in whose place views have their own."""
+        """Attributes for which the class has a value, and views show the value of the state instead."""
 
     def form(self, attribute: str) -> Form:
         """Return the form of an attribute's cells."""
@@ -90,7 +91,7 @@ class State:
     # Whole states.
 
     def load(self, attributes: Mapping[str, Any]) -> None:
-        """Make these the state, decoded: values that nothing else holds."""
+        """Make these attributes the state. Their values are decoded, and nothing else holds them."""
         declared = {name: one for name, one in _defaults(self.kind).items() if name not in attributes}
         self.cells = {}
         self.content = self.digest = 0
@@ -129,7 +130,7 @@ class State:
         return self.content + _length(len(self.cells)) + sum(lengths)
 
     def recomputed(self) -> tuple[int, int]:
-        """Return the content and the digest, computed from all cells: as a check of both."""
+        """Return the content and the digest, computed again from all cells, to check both."""
         content = digest = 0
         for attribute, cell in self.cells.items():
             size, part = self._measured(attribute, cell, None)
@@ -333,7 +334,8 @@ class Live:
 
     @classmethod
     def copying(cls, kind: type[Object]) -> "Live":
-        """Return a live state of any values of Python, which are not encoded; the values of a server's objects are."""
+        """Return a live state that may contain any values of Python: it copies them, and does not encode them as a
+        server does."""
         return cls(kind, COPYING)
 
     @property
@@ -366,7 +368,7 @@ class Live:
             state.discard()
 
     def rollback(self, mark: int = 0) -> list[Change]:
-        """Undo all changes after the first ``mark``, and return them."""
+        """Undo all changes except the first ``mark``, and return them."""
         undone = self.journal[mark:]
         del self.journal[mark:]
         for change in reversed(undone):

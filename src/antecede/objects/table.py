@@ -30,7 +30,7 @@ class Table:
         self._by_root: dict[str, dict[str, Instance]] = {}
         self._by_operation: dict[str, dict[str, Instance]] = {}
         self._rank: dict[str, int] = {}
-        """The sequence in which all came into the table."""
+        """For each instance its number in the sequence in which all came into the table."""
         self._ranks = 0
 
     def queue(self, one: Instance) -> None:

@@ -51,10 +51,12 @@ def in_order(keys: list[Any]) -> list[Any]:
 
 
 class Form:
-    """How the cells of one attribute are encoded and decoded; without types, as MessagePack has them."""
+    """How the cells of one attribute are encoded and decoded. Without an annotation, they have the types of
+    MessagePack."""
 
     by_entries: bool | None = None
-    """Whether it is a dictionary whose entries are cells; None: it is one if its value is a dictionary."""
+    """Whether the attribute is a dictionary whose entries are cells; None: it is, whenever its value is a
+    dictionary."""
 
     def encode(self, value: Any) -> Any:
         """Return a cell in its comparable form: equal cells have equal bytes."""

@@ -19,7 +19,7 @@ class Source(Protocol):
 
 
 class Work:
-    """The attributes of a view: those of the state that it has copied."""
+    """The state behind a view, and the attributes that the view has copied from it."""
 
     __slots__ = ("copied", "state")
 
@@ -30,7 +30,7 @@ class Work:
 
 
 class Lazy:
-    """An attribute of a view whose class has a value of that name: the view's comes first."""
+    """An attribute of a view whose class has a value of that name: the value of the state comes first."""
 
     def __init__(self, name: str, default: Any) -> None:
         self._name = name
@@ -47,7 +47,7 @@ class Lazy:
 
 
 own_attributes = Object.__dict__["__dict__"].__get__
-"""``own_attributes(view)``: the attributes that it has so far, as they are."""
+"""``own_attributes(view)``: the attributes that the view has so far, without copying others."""
 SLOT = "__antecede_work__"
 
 

@@ -27,7 +27,7 @@ from antecede.trace import Event
 _modulus = 1_000_003
 _travels_max = 60_000
 _travels_each_max = 3_000
-"""Frames after which a run counts as endless: in total, and per root if there are many roots."""
+"""Frames after which a run counts as endless: 60 000 in all, or 3 000 per root if that is more."""
 
 
 class Plan(msgspec.Struct, frozen=True, array_like=True):
@@ -224,7 +224,7 @@ class Driver:
         return Plan(name, tag, tuple(calls), rng.random() < workload.failing)
 
     def run(self) -> Ended:
-        """Play it to the end."""
+        """Play the workload to its end."""
         workload = self.workload
         world = ObjectWorld(
             self.spec,
