@@ -95,12 +95,12 @@ class AgentServer:
         self.kept = True
         """Whether a step's record is kept anywhere; if not, it is not even encoded."""
         self.overloaded, self.overload = False, CATCHING_UP
-        """Set above the high-water mark: clients' publishes are refused with this reason, everything else continues."""
+        """Whether clients' publishes are refused because a high-water mark is exceeded, and the reason."""
         self.log_format = FORMAT_OLDEST
         """The format by whose rules trains and records are made; an item of the log raises it."""
         self.clock, self.truncations = Clock(), Truncations()
         self._multicasts = 0
-        """Letters to several destinations that this step sent."""
+        """The number of letters to several destinations that this step sent."""
         self.items: list[Item] = []
         self.channel.record_into(self.items)
         self._numbers = 0
@@ -205,7 +205,8 @@ class AgentServer:
         self._replies, self.faults, self._multicasts = [], [], 0
 
     def begin_life(self, life: int) -> None:
-        """Start a life after the last record was replayed: peers learn its number, and its count of frames so far."""
+        """Start a life after the last record was replayed. Peers learn its number, and how many frames were sent before
+        it."""
         self.channel.begin_life(life)
 
     def alarm_ms(self) -> int | None:
@@ -275,7 +276,7 @@ class AgentServer:
             self._do(item, now)
 
     def _reachable(self, to: tuple[str, ...], kind: str, bodies: list[bytes]) -> tuple[str, ...]:
-        """Return the addresses of a publish; raise an error if it cannot be sent, or if there are too many."""
+        """Return the addresses of a publish; raise an error if it cannot be sent, or if there is no room for it."""
         if self.overloaded or self.organisation.closed:
             raise OverloadError(self.overload if self.overloaded else self.organisation.closed)
         if fault := body_fault(max(map(len, bodies))) or envelope_fault(to, kind):
@@ -383,13 +384,13 @@ class AgentServer:
         self.calls.call(source, id_, outbound.to[0], outbound.type, outbound.body, ask, (deadline_ms, now))
 
     def _set_timer(self, when_ms: int, agent: str, kind: str, body: bytes, answers: str = "") -> None:
-        """Set a timer that delivers a letter later. Its id marks it as a timer, which obeys no order."""
+        """Set a timer that delivers a letter later. The letter's id shows that a timer sent it: it obeys no order."""
         self._numbers += 1
         letter = Letter(f"{self._prefix}t{self._numbers}", agent, (agent,), kind, body, answers=answers)
         self.timers.set(self._numbers, when_ms, agent, letter)
 
     def _send(self, source: str, sent: Outbound | Published, *, ask: str = "", replays: str = "") -> Letter:
-        """Send a letter. An answer quotes the question's own id (``ask="."``), or the id that the asker gives."""
+        """Send a letter. ``ask``: the id that an answer must quote, or "." for the letter's own id."""
         self._numbers += 1
         id_ = self._prefix + str(self._numbers)
         ask, to = id_ if ask == "." else ask, sent.to

@@ -34,9 +34,9 @@ class Guest:
         self.address = address
         self.drop = drop
         self.known = False
-        """Its hello was accepted."""
+        """Whether its hello was accepted."""
         self.server = False
-        """It is another server."""
+        """Whether it is another server."""
         self.unfinished = 0
         """Bytes of a frame that is not complete."""
 
@@ -46,11 +46,11 @@ class Guest:
         return self.known and not self.server
 
     def proved(self, *, server: bool) -> None:
-        """The hello was accepted."""
+        """Note that the hello was accepted."""
         self.admission._proved(self, server)
 
     def left(self) -> None:
-        """The connection is closed."""
+        """Note that the connection is closed."""
         self.admission._left(self)
 
     def keeps(self, unfinished: int) -> None:

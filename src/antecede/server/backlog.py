@@ -18,7 +18,7 @@ class Backlog(msgspec.Struct, frozen=True):
     letter_bytes: int
     """The memory of letters in mailboxes and of timers."""
     frames: int
-    """Frames that no peer has acknowledged."""
+    """Frames that their receivers have not acknowledged."""
     frame_bytes: int
     """The memory of these frames."""
 

@@ -7,8 +7,9 @@
 2. every frame that a sender's state has forgotten, because it was acknowledged, was accepted in its receiver's log.
 
 (Frames that were sent and not accepted are in transit: the sender's copy sends them again.) Copies that are made at
-different moments break both. Every *instant* is such a cut, because frames and acknowledgements leave after they are
-durable. Several servers cannot be copied in one instant, but two rounds are enough (:mod:`antecede.server.cutting`):
+different moments can break both conditions. The state of all servers at one *instant* keeps them, because frames and
+acknowledgements leave after they are durable. Several servers cannot be copied in one instant, but two rounds are
+enough (:mod:`antecede.server.cutting`):
 
 - ``backup`` **holds** a server: from now on nothing that peers send is accepted (:meth:`Peering.pause`). Agents,
   timers, clients and the log go on. Only when *all* servers are held does the operator begin the second round.

@@ -22,7 +22,7 @@ class Command(msgspec.Struct, frozen=True):
     name: str
     arguments: tuple[str, ...] = ()
     patient: bool = False
-    """Whether to wait for a server that does not answer: the change is decided."""
+    """Whether to wait for a server that does not answer, because the change is decided."""
 
     @property
     def seconds_max(self) -> float:

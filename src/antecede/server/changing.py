@@ -8,7 +8,7 @@ independent of each other. The process that drives it may be killed at any point
   the command to commit, after all servers have staged the change and have received the agents that will live there.
 * Before this commit, a new start of the process abandons the change, and the old topology continues. The coordinator
   abandons it first: from then on it cannot commit.
-* After this commit, every server that has staged the change gets the command, or learns the decision from another
+* After this commit, every server that has staged the change gets this command, or learns the decision from another
   server (:mod:`antecede.server.deciding`).
 
 **Servers that are down.** A server for which nothing changes may be down; it is *absent* and learns the change when it
@@ -38,7 +38,7 @@ from antecede.topology import Change, TopologyFile, parse_topology, plan_change
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Nothing to do for a moment."""
+    """There is no command to give for a moment."""
 
     seconds: float
     reason: str = ""
@@ -219,7 +219,7 @@ def _classes(wish: Wish, views: dict[str, View], old: TopologyFile) -> _Part[lis
 
 
 def _told(servers: list[str], moment: tuple[str, str]) -> _Part[list[str]]:
-    """Tell servers that a change is made; return those that do not answer."""
+    """Inform servers that a change is made; return those that do not answer."""
     if not servers:
         return []
     try:
@@ -361,7 +361,7 @@ def _made(views: Iterable[View], number: int, attempt: str) -> bool:
 
 
 def _finish(views: dict[str, View], wish: Wish) -> _Part[dict[int, str]]:
-    """Finish a change that was begun, if its coordinator has decided it; otherwise abandon it. Return which."""
+    """Finish a change that was begun, if its coordinator has decided it; otherwise abandon it. Return what was done."""
     ended: dict[int, str] = {}
     for number, id_ in sorted({(view.staged, view.attempt) for view in views.values() if view.staged}):
         parts = [view for view in views.values() if (view.staged, view.attempt) == (number, id_)]
@@ -372,7 +372,7 @@ def _finish(views: dict[str, View], wish: Wish) -> _Part[dict[int, str]]:
             if not wish.resolve:
                 raise TopologyError(
                     f"change {number} was begun and only server {coordinator} knows whether it was made, but it does "
-                    "not answer: start it, or if its data is lost: antecede topology resolve"
+                    "not answer: start that server, or, if its data is lost: antecede topology resolve"
                 )
             decided = wish.resolve == "commit"
         elif not decided and coordinator:
@@ -429,8 +429,8 @@ def _stage_of(
 
 
 def _hand_over(ready: list[dict[str, object]], attempt: str) -> _Part[None]:
-    """Bring what leaves each server to the server where it will live. ``ready``: the answers of all servers that have
-    staged the change; what was there at the first look counts no longer, since clients may have come."""
+    """Bring the belongings that leave each server to their new server. ``ready``: the answers of all servers that have
+    staged the change. The answers to the first look do not count here, since clients may have come."""
     for source, targets in [(str(one["server"]), one["targets"]) for one in ready]:
         for target in targets if isinstance(targets, list) else ():
             page, more = 0, True
@@ -447,4 +447,4 @@ _others_idle_seconds = 2.0
 """An operator that gave no command for this long is gone. A working operator gives commands more often."""
 _others_wait_seconds = 0.5
 _others_max = 60
-"""How often to wait for another operator: half a minute in all."""
+"""How many times to wait for another operator: half a minute in all."""

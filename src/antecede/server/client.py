@@ -90,7 +90,7 @@ class ClientLine:
         self._random = random
         self._temporary = wire.is_temporary(owner.name)
         self._lost_at: float | None = None
-        """The end of the last connection with a welcome from the server."""
+        """The time at which the last connection with a welcome from the server ended."""
         self._connection: Connection | None = None
         self._parts: list[wire.Part] = []
         self._backoff = Backoff()
@@ -105,7 +105,7 @@ class ClientLine:
         self._refusal_code = ""
         self.closed_here = False
         self.moved_to = ""
-        """The address to dial from now on, as the server said; empty: as before."""
+        """The address to dial from now on, which the server has sent; empty: the same as before."""
 
     def start(self, now: float) -> None:
         """Dial the server."""

@@ -61,4 +61,4 @@ class Clock:
 
 
 _drift_ms: Final = 2
-"""The error of the wall clock in a trace. Both clocks are rounded to milliseconds, so 1 would not be a difference."""
+"""The largest error of the wall clock in a trace. Both clocks are rounded to milliseconds, so 1 would be too small."""

@@ -23,7 +23,7 @@ class Company:
         self._frames: list[Outgoing] = []
         self._replies: _Replies = []
         self.recorded = 0
-        """The newest record when the last waiting reply came."""
+        """The number of the newest record when the last waiting reply came."""
         self.leave_at: float | None = None
         """The time at which what waits must leave; None: nothing waits."""
 

@@ -43,7 +43,7 @@ class Connection(Protocol):
 
     @property
     def heard(self) -> float:
-        """The time of the last input; while reading is paused, now."""
+        """The time of the last input; while reading is paused, the present time."""
         ...
 
     @property

@@ -186,7 +186,8 @@ class ServerCore:
         self.upkeep.failed = True
 
     def appended(self, count: int, size: int, reason: str = "") -> None:
-        """Report how many of the turn's records the log has taken, with how many bytes, and why not all."""
+        """Report how many of the turn's records the log has taken, their bytes and, if not all were taken, the
+        reason."""
         if count:
             self.upkeep.logged(count, size, self.driver.now)
         self.marks.unwatched_bytes += size

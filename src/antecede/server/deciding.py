@@ -41,7 +41,7 @@ class Deciding:
         self._ask_at = 0.0
 
     def commanded(self, now: float) -> None:
-        """A command of the attempt in progress came, or is being carried out."""
+        """Note that a command of the attempt in progress came, or is being carried out."""
         self._commanded = self._since = now
 
     def idle(self, now: float) -> float | None:

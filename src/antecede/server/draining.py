@@ -20,7 +20,7 @@ def drain(machines: Mapping[str, AgentServer], keep: Keep) -> None:
     for name, machine in machines.items():
         for domain, peer, _ in machine.channel.links.ends:
             if peer not in machines:
-                raise TopologyError(f"domain {domain}: the data of server {peer} is missing, which {name} needs")
+                raise TopologyError(f"domain {domain}: {name} needs the data of server {peer}, which is missing")
             other = machines[peer].channel.consumers.get(domain)
             if other is None or name not in other.links:
                 raise TopologyError(f"domain {domain}: servers {name} and {peer} do not agree on its members")

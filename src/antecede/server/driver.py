@@ -66,11 +66,11 @@ class Driver:
         self.retries = Retries(machine.engine, machine.channel.check, log, lambda: bool(machine.channel.hidden))
         self.acknowledgements = Acknowledgements()
         self.stopping = False
-        """No new reactions begin."""
+        """Whether no new reactions begin."""
         self._halted = True
-        """No step is taken: the first record of this life is not durable yet, or the driver is ``broken``."""
+        """Whether no step is taken: the first record of this life is not durable yet, or the driver is ``broken``."""
         self.broken = False
-        """A step could not be completed: no more steps are taken, and the server must end."""
+        """Whether a step could not be completed: then no more steps are taken, and the server must end."""
         self.now = 0.0
         """The time of the last turn, or of the last input since."""
         self.trouble = ""
@@ -105,7 +105,7 @@ class Driver:
         """Steps since the last rest, and the time after which another step waits until there was a rest."""
         self._slow = self.hurries = False
         """Whether reactions of this run of turns are slow; whether those of the last run were. If so, records should be
-        committed before the reactions of a turn, so that what waits for them can leave earlier."""
+        committed before the reactions of a turn, so that output that waits for the records leaves earlier."""
         self.stepped = True
         """Whether the last turn took a step."""
         self.calm = True
@@ -327,8 +327,8 @@ class Driver:
         return admitted
 
     def appended(self, count: int, reason: str = "") -> None:
-        """Report how many of the turn's records the log has taken, and why not all. Until the rest has space, no step
-        is taken and nothing is read."""
+        """Report how many of the turn's records the log has taken and, if not all, the reason. Until the rest has
+        space, no step is taken and nothing is read."""
         records = self._records
         if count == len(records) and not self.trouble:
             records.clear()
@@ -443,7 +443,7 @@ _full_seconds: Final = 0.1
 _calm_seconds: Final = 0.00005
 """After this time without a step the server is idle: input need not wait for more."""
 _steps_together: Final = 4
-"""Steps of one run of turns; other work of the process needs its turn too."""
+"""The most steps of one run of turns; other work of the process needs its turn too."""
 _early_seconds: Final = 0.001
 """An alarm that is early by no more than this counts as on time: timers of event loops are not more precise."""
 _unhurried_seconds: Final = 0.01

@@ -64,7 +64,7 @@ class Entry:
         it."""
 
     def opened(self, connection: Connection, now: float) -> "Incoming":
-        """A connection came in."""
+        """Take a connection that came in."""
         incoming = Incoming(self, connection, now)
         self.connections[incoming] = None
         connection.expect_a_reader(True)
@@ -73,12 +73,12 @@ class Entry:
         return incoming
 
     def cannot_accept(self, reason: str) -> None:
-        """No connection can be accepted for a while."""
+        """Note that no connection can be accepted for a while."""
         self.log.warning("accept-failed", reason=reason, connections=len(self.connections))
 
     def handshake_failed(self, remote: str, reason: str) -> None:
-        """The TLS handshake with a connection failed: the other end has no certificate that we accept, or none of
-        ours is accepted there."""
+        """Note that the TLS handshake with a connection failed: the other end has no certificate that we accept, or
+        none of ours is accepted there."""
         self.guard.refused_stranger(remote, "", Refusal("tls", reason), None)
 
     def watch(self, now: float) -> None:
@@ -109,12 +109,12 @@ class Incoming:
         self._since = now
         self._known: Receiver | None = None
         self._asked = False
-        """An operator's request was answered."""
+        """Whether an operator's request was answered."""
         self._long = False
         self._patience = limits.hello_seconds_max
         """How long it may stay without being a server or a client."""
         self._refused = False
-        """The refusal was sent and logged."""
+        """Whether the refusal was sent and logged."""
         self._teacher = ""
         """The server that is ahead of this one, and sends the topology in force next."""
         self._proof: Answering | None = None
@@ -342,4 +342,4 @@ class Incoming:
 
 
 _unlogged = ("too-many-strangers", STOPPING)
-"""Codes of closed connections that are not logged one by one: the first is logged as a count from time to time."""
+"""Codes of closed connections that are not logged one by one. The strangers are logged as a count from time to time."""

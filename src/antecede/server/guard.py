@@ -60,7 +60,7 @@ class Guard:
         return None
 
     def leave(self, who: Who) -> None:
-        """A counted connection ended."""
+        """Remove a connection that ended from the count."""
         place = (who.role, who.name)
         self._connections[place] -= 1
         if self._connections[place] <= 0:

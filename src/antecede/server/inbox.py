@@ -53,13 +53,13 @@ class Inbox:
         """Whether a handler runs."""
 
     def begin(self) -> None:
-        """A new connection: what was not reported as done comes again."""
+        """Begin a new connection: letters that were not reported as done come again."""
         self._letters.clear()
         self._reported.clear()
         self._outdated = True
 
     def delivered(self, letters: list[Letter]) -> None:
-        """Letters arrived. Answers are taken at once if nothing is before them."""
+        """Take letters that arrived. Answers are handled at once if no letter is before them."""
         if not self._letters and self._current is None:
             answers = 0
             while answers < len(letters) and letters[answers].answers:
@@ -91,11 +91,11 @@ class Inbox:
         return None if self._current is None or self.running else self._try_at
 
     def handled(self) -> None:
-        """The handler has returned."""
+        """Note that the handler has returned."""
         self.dead("")
 
     def failed(self, reason: str, now: float) -> None:
-        """The handler failed: it is tried again, or its letter is dead."""
+        """Note that the handler failed: it is tried again, or its letter is dead."""
         self._tries += 1
         if is_last_try(self._tries):
             self.dead(reason)

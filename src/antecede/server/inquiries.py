@@ -1,4 +1,4 @@
-"""Questions to other servers about a change of the topology: a connection on which only hellos are exchanged.
+"""Questions to other servers about a change of the topology, each on a connection on which only hellos are exchanged.
 
 Such a hello names no links. It is answered with a hello, too, and then the connection is closed. The same answer goes
 to a server that is refused because it has not made a change yet: it learns that the change was made. See
@@ -50,14 +50,14 @@ class Inquiries:
         return fresh
 
     def ended(self, name: str) -> bool:
-        """A server was dialed, with success or without. Return whether it was dialed for a question."""
+        """Note that a server was dialed, with success or without. Return whether it was dialed for a question."""
         asked = name in self._dialed
         self._dialed.discard(name)
         return asked
 
     def answered(self, hello: wire.ServerHello) -> None:
-        """Take the answer to a question: if this server is new, and the other one does not know it, it is not part of
-        the system yet."""
+        """Take the answer to a question: if this server is new, and the other one does not know it, this server is not
+        part of the system yet."""
         organisation = self._machine.organisation
         if not hello.known and organisation.is_new(self._machine.channel):
             if not organisation.outside:

@@ -177,7 +177,7 @@ class Left(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="it
 
 class Listed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=14):
     """The lists of several destinations in this record. In the items that follow, one name of the form ``NUL number``
-    stands for a whole list. It is only in the bytes of a record, never among the items of a step."""
+    stands for a whole list. This item is only in the bytes of a record, never among the items of a step."""
 
     lists: list[tuple[str, ...]]
 
@@ -315,12 +315,12 @@ Done = Reacted | Handled
 Applied = Forgot | Buried | BuriedMany | Left | Ruled | Organising
 """The items that are inputs of a step as they are."""
 LOG_FORMAT: Final = 3
-"""The rules that are in force in a new log."""
+"""The format whose rules are in force in a new log."""
 FORMAT_OLDEST: Final = 2
-"""The rules of the log formats 1 and 2 are the same."""
+"""The oldest format whose rules are known; those of the log format 1 are the same."""
 FORMAT_WITH_LISTS: Final = 3
-"""From here on a list of destinations is in a train, and in a record, once; and reactions that requested nothing are
-one item (:class:`Handled`)."""
+"""The first format in which a train, or a record, has each list of destinations once, and in which reactions that
+requested nothing are one item (:class:`Handled`)."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Item]).decode

@@ -8,8 +8,8 @@ exchange frames. So
 * a frame never comes from a server with a newer topology: all its senders and destinations are known;
 * several changes that were missed are one lesson: nothing of this server was different in any of them.
 
-**Who is believed.** A server that was taken over could invent changes. If others believed it, they would never again
-connect to the servers that must take part in every change. So a server learns only from the **first server of its
+**Who is believed.** A server that an attacker controls could invent changes. If others believed it, they would never
+again connect to the servers that must take part in every change. So a server learns only from the **first server of its
 topology in force**: that one takes part in every change of this topology, so it knows whether there was one. If any
 other server is ahead, this server asks the first one (:mod:`antecede.server.inquiries`), even if the two share no
 domain. The first server may be another one after a change; then the rest is learned from that one. The coordinator of a
@@ -101,7 +101,7 @@ def teaches(machine: AgentServer, hello: wire.ServerHello) -> bool:
 
 
 def learns(machine: AgentServer, hello: wire.ServerHello) -> bool:
-    """Return whether this server is behind the sender of a hello, which can teach it."""
+    """Return whether this server is behind the sender of a hello, and that sender can teach it."""
     organisation, file = machine.organisation, machine.plan.file
     if hello.version < wire.LESSONS or hello.change <= organisation.change or file is None or organisation.removed:
         return False

@@ -1,8 +1,9 @@
 """Lessons between two servers: the one that is ahead sends the topology in force, the other one records it.
 
 See :mod:`antecede.server.learning` for the rules. A lesson comes after both hellos, on the same connection, whichever
-end has dialed. Then the server that has learned closes the connection, and both connect again. If it does not believe
-the lesson, it says why, and stays apart. If it does not believe the other server, it asks one that it believes.
+end has dialed. Then the server that has learned closes the connection, and both connect again. If it refuses the
+lesson, it sends the reason, and does not connect. If it does not believe the other server, it asks one that it
+believes.
 """
 
 from collections.abc import Callable

@@ -129,4 +129,5 @@ class Marks:
 _letter_bytes = 600
 """The memory of a letter besides its body."""
 _rough_max = 9
-"""Number of checks without a count: one second, because some letters reach a mailbox long after they were logged."""
+"""The most checks in a row without a count; they take one second. It must not be longer, because some letters reach a
+mailbox long after they were logged."""

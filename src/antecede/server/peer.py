@@ -1,7 +1,7 @@
 """One other server, and the output on the connection to it.
 
-Frames that may leave together share a write. While the connection is full, first copies wait, up to a bound, and
-resends are dropped: their link sends them again.
+Frames that may leave at the same time share a write. While the connection is full, frames that are sent for the first
+time wait, up to a bound, and resends are dropped: their link sends them again.
 """
 
 from typing import Any
@@ -47,7 +47,7 @@ class Peer:
         self.ready = False
         """Whether both hellos were sent."""
         self.deferred: list[Outgoing] = []
-        """First copies that wait for space on the connection."""
+        """Frames that are sent for the first time, and wait for space on the connection."""
         self.newest: dict[str, int] = {}
         """Domain → the largest frame number written to this connection; a larger one is not a resend."""
         self.version = wire.VERSION_OLDEST

@@ -29,7 +29,7 @@ class Dialed:
         self._refused = False
         self._learning = False
         self._change = -1
-        """The change that our hello has named."""
+        """The number of the change that our hello has named."""
         peer.dialed = connection
         peer.who = None
         keyring = peering.guard.keyring

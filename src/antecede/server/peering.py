@@ -2,11 +2,11 @@
 
 With an access file both ends first prove their identity (:mod:`antecede.access.proof`); before that no link is read or
 changed. Then each sends a hello with version, topology epoch, names, token, and the state of each shared link. A hello
-says which frames were accepted, and the peer then forgets them; so it leaves only when all its content is
-durable. A server that may not connect (another topology, another token, a link that stopped because data was lost) gets
-the reason and is disconnected; ``refusals`` keeps the last reason per peer.
+says which frames were accepted, and the peer then forgets them; so a hello leaves only when all its content is durable.
+A server that may not connect (another topology, another token, a link that stopped because data was lost) gets the
+reason and is disconnected; ``refusals`` keeps the last reason per peer.
 
-While there is no connection, nothing is kept for it: every frame is in its link until it is acknowledged, and the next
+While a peer is not connected, nothing is kept for it: every frame is in its link until it is acknowledged, and the next
 hello makes the link send it again. For the output on a connection see :mod:`antecede.server.peer`.
 
 This class does no I/O and has no clock. ``dials`` returns the peers to dial now; the adapter reports the result with
@@ -381,7 +381,7 @@ class Peering:
             self.refusals[peer.name] = reason
 
     def refuse(self, name: str, connection: Connection, refusal: Refusal) -> None:
-        """Close a server's connection, with a reason, which is kept unless another connection of it is open."""
+        """Close a server's connection, with a reason. It is kept unless the server has another connection."""
         reason = refusal.reason
         if refusal.code == CHANGING:
             connection.close(reason, code=CODE)
@@ -447,4 +447,4 @@ class Peering:
 
 
 _tries_unlogged: Final = 4
-"""Failed dials that are not logged: within about a second peers that start together have found each other."""
+"""How many failed dials are not logged: peers that start at the same time find each other within about a second."""

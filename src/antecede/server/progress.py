@@ -58,8 +58,8 @@ class Progress:
         self._free = list(range(self._slots - 1, _plain, -1))
         self._agents: dict[int, str] = {}
         self.number = 0
-        """Changes with each batch that begins or continues; a watchdog that sees the same number and the same letter
-        twice sees the same call."""
+        """A number that changes with each batch that begins or continues; a watchdog that sees the same number and the
+        same letter twice sees the same call."""
         self._running = -1
         """The slot of the batch that has the event loop; -1: none has."""
         self._letters: dict[int, str] = {}
@@ -69,7 +69,8 @@ class Progress:
         """The last plain call."""
         self._name = slice(0, 0)
         self._name_bytes = 0
-        """The place and the length of that call's letter name: the next name of the same length is written there."""
+        """Where the name of that call's letter is, and its length: the next name of the same length is written
+        there."""
         self._plain_runs = _nothing
         """The head's mark for a plain call: nothing if that call cannot be named."""
         memory[0:_head_bytes] = _head.pack(_magic, life, 0, boot.encode()[:_boot_bytes])
@@ -85,8 +86,8 @@ class Progress:
     # Plain handlers.
 
     def call(self, agent: str, letter: str) -> None:
-        """Plain handlers of this agent are called next, the first one for this letter. They have the event loop until
-        ``off``."""
+        """Note that plain handlers of this agent are called next, the first one for this letter. They have the event
+        loop until ``off``."""
         self.number += 1
         if agent != self._agent:
             self._name_agent(agent)
@@ -95,7 +96,7 @@ class Progress:
         self._running = _plain
 
     def then(self, letter: str) -> None:
-        """The next plain handler of the same agent is called for this letter."""
+        """Note that the next plain handler of the same agent is called for this letter."""
         self._letter = letter
         name = letter.encode()
         if len(name) == self._name_bytes:
@@ -131,7 +132,7 @@ class Progress:
         return slot
 
     def at(self, slot: int, letter: str) -> None:
-        """The handler of this letter is called next."""
+        """Note that the handler of this letter is called next."""
         self.number += 1
         if slot < 0:
             return
@@ -161,19 +162,19 @@ class Progress:
         return text, text + len(name)
 
     def on(self, slot: int) -> None:
-        """This batch has the event loop from now on."""
+        """Note that this batch has the event loop from now on."""
         self.number += 1
         if slot >= 0:
             self._memory[_running_place] = _running.pack(slot + 1)
         self._running = slot
 
     def off(self) -> None:
-        """No batch has the event loop."""
+        """Note that no batch has the event loop."""
         self._running = -1
         self._memory[_running_place] = _nothing
 
     def end(self, slot: int) -> None:
-        """A batch has ended."""
+        """Note that a batch has ended."""
         if slot >= 0:
             start = _head_bytes + slot * _slot_bytes
             self._memory[start : start + 4] = _nothing
@@ -182,7 +183,7 @@ class Progress:
             self._free.append(slot)
 
     def clear(self) -> None:
-        """The life ends for another reason than its calls: none of them counts."""
+        """Note that the life ends for another reason than its calls, so that none of them counts."""
         self._memory[0:_head_bytes] = bytes(_head_bytes)
 
     def _more(self) -> None:

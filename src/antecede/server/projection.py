@@ -109,7 +109,7 @@ class Projection:
         """For some lists of destinations, how many of them are on this server."""
         self._organise(topology, homes or {})
         self._read: dict[str, list[str]] = {}
-        """Letters of clients whose rows exist, although they were not reported as handled yet."""
+        """For each client, the letters whose rows exist already, although it has not reported them as handled."""
         self._letters: dict[str, _Known] = {}
         """Letters that reached this server and were not handled yet, by id; the oldest first."""
 
@@ -254,7 +254,7 @@ class Projection:
                 self._read.setdefault(client, []).extend(begun.letters)
 
     def _was_read(self, client: str, letter: str) -> bool:
-        """Return whether the row of a letter that is handled now exists already, and forget that."""
+        """Return whether the row of a letter that is handled now exists already; if so, forget the letter."""
         read = self._read.get(client, ())
         if letter not in read:
             return False

@@ -41,7 +41,7 @@ class Ticket:
         self.kind = kind
         self.ask = ask
         self.context = context
-        """The span that all of them were sent in, as a W3C trace context; empty: none."""
+        """The span in which all these publishes were sent, as a W3C trace context; empty: none."""
         self.begun: list[tuple[int, str]] = []
         """The letters that the client had begun to handle: for each, the position of the first publish after that."""
         self.bodies: list[bytes] = []
@@ -210,7 +210,7 @@ class Publishing(Generic[T]):
         return ticket
 
     def check_room(self, count: int) -> None:
-        """Raise an error if this many cannot be published together now."""
+        """Raise an error if this many notifications cannot be published at once now."""
         if self.closed is not None:
             raise again(self.closed)
         if count > limits.publish_many_max:
@@ -288,7 +288,7 @@ class Publishing(Generic[T]):
         return ticket
 
     def begins(self, letter: str) -> None:
-        """The client begins to handle a letter: what it publishes from now on comes after it."""
+        """Note that the client begins to handle a letter: its publishes from now on come after the letter."""
         ticket, self._begun = self.numbering.open, letter
         if ticket is not None:
             begun, place = ticket.begun, len(ticket.bodies)

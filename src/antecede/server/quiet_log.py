@@ -1,8 +1,8 @@
 """The log of a server, within bounds: whatever strangers, clients or peers do, it grows slowly.
 
-Every kind of event has its own budget of lines, so that a flood of one does not hide another. A line that exceeds it is
-counted and not written; the next line about that kind of event, or a summary, has the number. A text in a line is cut,
-since some texts come from other processes.
+Every kind of event has its own budget of lines, so that a flood of one does not hide another. A line above the budget
+is counted and not written; the next line about that kind of event, or a summary, contains the count. A text in a line
+is cut, since some texts come from other processes.
 """
 
 from collections.abc import Callable

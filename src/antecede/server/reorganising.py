@@ -41,7 +41,7 @@ Done = Callable[[Any, AntecedeError | None], None]
 
 
 class Adapter:
-    """The work for a change that only the adapter of a server can do. This class does nothing."""
+    """The work for a change that only the adapter of a server can do. The methods of this class do nothing."""
 
     def prepare(self, file: TopologyFile, came: list[Belongings]) -> None:
         """Import the classes of the agents that will live here, and read the states in ``came``; raise an error if that
@@ -57,7 +57,7 @@ class Adapter:
         return {}
 
     def offload(self, work: Callable[[], None], then: Callable[[AntecedeError | None], None]) -> None:
-        """Do some work that may take long, then call ``then`` with its error."""
+        """Do some work that may take long, then call ``then`` with its error, or None."""
         try:
             work()
         except AntecedeError as error:
@@ -299,4 +299,4 @@ _looks = ("change-look", "change-classes", "change-history", "change-lesson")
 _unbound = (*_looks, "change-learn")
 """Commands that belong to no attempt."""
 _looks_unasked = 1
-"""Looks of a new server without a question: in the first second its peers may still start."""
+"""How many looks of a new server come before its first question: in the first second its peers may still start."""

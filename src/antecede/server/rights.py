@@ -47,11 +47,11 @@ class Rights:
     def forget(self) -> None:
         """Forget all decisions, because the access file was replaced."""
         self._granted: set[tuple[str, ...]] = set()
-        """Destinations to which it may send."""
+        """Destinations to which the session may send."""
         self._decided: dict[tuple[tuple[str, ...], str], Refusal | None] = {}
         """Other decisions about publishes: refused ones, calls and subscriptions."""
         self._remembered = 0
-        """The addresses in all these decisions."""
+        """The number of addresses in all these decisions."""
         self._senders: dict[str, bool] = {}
         self._rate = self._authoriser.rate(self.who)
 

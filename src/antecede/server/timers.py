@@ -44,7 +44,7 @@ class Timers:
         return [(agent, letter) for _, agent, letter in fired]
 
     def take_out(self, agent: str) -> list[tuple[int, Letter]]:
-        """Remove the timers of an agent; return for each the wall clock and the letter."""
+        """Remove the timers of an agent; return for each the server time at which it fires, and its letter."""
         numbers = tuple(number for number, timer in self.waiting.items() if timer[1] == agent)
         times = [self.waiting[number][0] for number in numbers]
         taken = [(when, letter) for when, (_, letter) in zip(times, self.fire(numbers), strict=True)]

@@ -17,8 +17,8 @@ CutItem = Truncated | Acknowledged
 
 
 def truncated(cuts: Iterable[msgspec.Struct], wall_ms: int) -> list[Truncated]:
-    """Return the items for what the store removed. ``cuts``: each an :class:`antecede.store.walk.Cut`, which has the
-    same fields except the clock."""
+    """Return the items for the torn writes that the store removed. ``cuts``: each an :class:`antecede.store.walk.Cut`,
+    which has the same fields except the clock."""
     return [Truncated(**msgspec.structs.asdict(cut), wall_ms=wall_ms) for cut in cuts]
 
 

@@ -50,8 +50,8 @@ class Upkeep:
         log: Log,
         covers: int = 0,
     ) -> None:
-        """``watch``: watches the connections, about once per second. ``covers``: the records in the log that no
-        snapshot covers."""
+        """``watch``: watches the connections, about once per second. ``covers``: the number of records in the log that
+        no snapshot covers."""
         self._machine = machine
         self._store = store
         self._driver = driver
@@ -66,7 +66,7 @@ class Upkeep:
         self.snapshot_bytes = limits.snapshot_log_bytes
         """The number of bytes in the log after which a snapshot is due."""
         self.logged_records = covers
-        """The records since the last snapshot."""
+        """The number of records since the last snapshot."""
         self.direct = False
         """Whether no other process can build snapshots."""
         self._covered = (0, 0)
@@ -83,7 +83,7 @@ class Upkeep:
         self._no_witness_before = 0.0
 
     def logged(self, count: int, size: int, now: float) -> None:
-        """This many records with this many bytes were appended to the log."""
+        """Note that this many records with this many bytes were appended to the log."""
         self.logged_records += count
         self.logged_bytes += size
         self._wrote_at = now
@@ -122,12 +122,12 @@ class Upkeep:
         return Snapshot(self._machine.snapshot(), self._store.last)
 
     def kept(self) -> None:
-        """The snapshot is on the disk."""
+        """Note that the snapshot is on the disk."""
         self._keeping = False
         self.failures = 0
 
     def not_kept(self, reason: str, now: float) -> None:
-        """The snapshot could not be written: try again later."""
+        """Note that the snapshot could not be written: try again later."""
         self._log.error("snapshot-failed", reason=reason, again_seconds=limits.snapshot_retry_seconds)
         self._keeping = False
         self.failures += 1

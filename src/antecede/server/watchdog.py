@@ -1,8 +1,8 @@
 """The watchdog's rule: what to do about a handler that does not return.
 
 A plain handler, or a step of an ``async`` one, has the event loop: while it runs, nothing else of the server does. The
-watchdog looks from another thread. It sees which call runs, and a number that changes with each batch of calls. The
-same call with the same number again is still running.
+watchdog looks from another thread. It sees which call runs, and a number that changes with each batch of calls. If the
+watchdog sees the same call with the same number again, the call is still running.
 
 A call that runs too long is logged with its stack: after ``reaction_slow_seconds``, then each time its age has doubled.
 After its limit the process must end, since a thread cannot be stopped from outside. The letter is named in shared

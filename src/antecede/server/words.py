@@ -96,7 +96,7 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
     client: str
     number: int
     unhurried: bool = False
-    """Whether an answer will follow that says the same."""
+    """Whether the answer to a call will follow, which shows that the call was accepted."""
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False):
