@@ -46,7 +46,7 @@ def bench_verify(
 ) -> dict[str, Any]:
     """Write a trace of ``messages`` messages, judge it for FIFO and causal order several times, and return the figures.
 
-    ``say`` gets the name of each phase; ``step`` gets the number of runs that are done, and of all runs.
+    ``say`` gets the name of each phase; ``step`` gets the number of runs that are done, and the number of all runs.
     """
     total, done = (1 + rounds) * (1 + chunks + dataframe), count(1)
 
@@ -126,8 +126,8 @@ class _Watch:
 
 
 def _timed(work: Callable[[], Any], watch: _Watch | None = None) -> tuple[float, float]:
-    """Return how long some work takes, and the CPU time of this process and all below it meanwhile, without that of the
-    watch."""
+    """Return how long some work takes, and the CPU time that this process and its descendants use meanwhile, without
+    that of the watch."""
 
     def used() -> float:
         return _tree_seconds(os.getpid()) - (watch.seconds if watch is not None else 0.0)
@@ -201,7 +201,7 @@ def _tree(root: int) -> Iterator[tuple[int, list[str]]]:
 
 
 def _tree_seconds(root: int) -> float:
-    """CPU time, with that of ended children."""
+    """Return the CPU time of a process and its descendants, with that of children that have ended."""
     ticks = sum(int(field) for _, fields in _tree(root) for field in fields[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
 

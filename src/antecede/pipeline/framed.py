@@ -43,8 +43,8 @@ def framed(table: Any, local_max: int = limits.frame_rows_local_max, lasting: bo
     """Return the trace in a table; ``layout`` lists what its stages carry.
 
     A Spark DataFrame of more than ``local_max`` rows is judged by Spark tasks, everything else in this process. If the
-    tasks run on this machine, stages hand each other files, unless a DataFrame made from the trace has to be
-    ``lasting``.
+    tasks run on this machine, stages pass each other files, unless a DataFrame made from the trace must last longer
+    than the trace (``lasting``).
     """
     figures = bool(layout.get("figures"))
     if not is_spark(table):

@@ -126,7 +126,7 @@ class Counted(msgspec.Struct, tag="counted"):
 
 
 class LatePlaces(msgspec.Struct):
-    """Late deliveries and the first deliveries that overtook them: the places of the delivery and of both sends."""
+    """Late deliveries: the place of each, of its send, and of the send of the first message that overtook it."""
 
     process: Longs
     index: Longs
@@ -135,7 +135,7 @@ class LatePlaces(msgspec.Struct):
     over_process: Longs
     over_index: Longs
     order: str = ""
-    """The order by which they are late, where rows of several orders travel together."""
+    """The order by which these deliveries are late, if a part has deliveries of several orders."""
 
     def at(self, row: int) -> "LatePlaces":
         """Return one of the late deliveries."""
@@ -173,20 +173,20 @@ class Judged(msgspec.Struct):
     causal_late: int = 0
     causal_undecided: int = 0
     first: LatePlaces | None = None
-    """The late delivery by causal order that is least in index and process, alone."""
+    """One delivery that is late by causal order: the one with the least index, then the least process."""
     pairwise: bool = True
     cycle: Places | None = None
-    """The sends of messages that no total order can have."""
+    """The sends of messages in a circle, because of which there is no total order."""
     crown: Places | None = None
-    """The sends of messages that no synchronous order can have."""
+    """The sends of messages in a circle, because of which there is no synchronous order."""
     clocks: Clocked = msgspec.field(default_factory=Clocked)
     lamport: Lamported = msgspec.field(default_factory=Lamported)
     late_blobs: int = 0
-    """Blobs of late deliveries in the other parts."""
+    """The number of blobs of late deliveries in the other parts."""
 
 
 class Waits(msgspec.Struct, tag="waits"):
-    """A piece, and those arrivals of its messages after which the delivery may have followed at once, with the
+    """A piece, and those arrivals of its messages after which the delivery may have followed at once, with these
     deliveries."""
 
     piece: Piece

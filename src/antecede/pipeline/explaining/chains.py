@@ -1,8 +1,8 @@
 """Overtaking chains and circles on assembled lines: the search of :mod:`antecede.trace.chain`, on arrays.
 
-The search is the same for every message: T_h[r] is computed from T_(h−1)[r], each send is examined once, and nothing
-after the late delivery is examined. All sends of a round are examined together. The task returns the places (process
-and index) of the few events that explain something.
+The search is the same: T_h[r], which that module defines, is computed from T_(h−1)[r], each send is examined once, and
+nothing after the late delivery is examined. All sends of a round are examined in one step. The task returns the places
+(process and index) of the few events that explain something.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ Place = tuple[int, int]
 
 
 class Sought(msgspec.Struct, frozen=True):
-    """The deliveries to explain: the first late ones, or all of one message, given by its places."""
+    """The deliveries to explain: the first late ones, or all late ones of one message, which is given by its places."""
 
     order: str
     first: int
@@ -34,7 +34,7 @@ class Sought(msgspec.Struct, frozen=True):
 
 
 def explained(lines: Lines, sought: Sought) -> bytes:
-    """Return explanations by places."""
+    """Return the explanations, in which each event is given by its place."""
     if sought.order in ("fifo", "causal"):
         return _overtakings(lines, certain(lines), sought)
     lines = certain(lines, sequences=True)

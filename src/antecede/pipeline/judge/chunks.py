@@ -60,7 +60,7 @@ class Grain(msgspec.Struct, frozen=True):
     chunk_units: int = 8
     """Number of units of a chunk of tier 0."""
     halo_units: int = 1
-    """Largest number of units of its halo."""
+    """Largest number of units of the halo of such a chunk."""
     segments: int = 1 << 18
     lanes_max: int | None = None
 

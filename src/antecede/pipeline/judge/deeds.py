@@ -29,8 +29,8 @@ Bytes = NDArray[np.uint8]
 
 
 _generations = 64
-"""Number of ancestors that are searched for in all instances at once: twice the nesting depth of calls in our own
-servers."""
+"""Number of generations of ancestors that are searched for in all instances at once: twice the nesting depth of calls
+in our own servers."""
 
 
 class Bench(msgspec.Struct, frozen=True):
@@ -62,8 +62,8 @@ class Deeds:
     """Assembled lines with their instances, as arrays.
 
     ``instance`` has the instance of each event, -1 if there is none. A message that no instance sends gets an
-    additional instance, numbered after all others. Each instance has its process ``place``, its ``first`` and ``last``
-    events, its ``cell`` or -1, and its ``name``. Each name has the name of its ``parent``. Each cell has its
+    additional instance, numbered after all others. Each instance has its process (``place``), its ``first`` and
+    ``last`` events, its ``cell`` or -1, and its ``name``. Each name has the name of its ``parent``. Each cell has its
     ``operation``, its rivals (the cells that conflict with it), and the rivals of its requests.
     """
 

@@ -101,8 +101,8 @@ def spark_for(
 
 
 def _tasks(master: str | None) -> int:
-    """Return the least number of splits of text files, as long as splits are large enough: two per core, or enough to
-    keep a large cluster busy."""
+    """Return how many splits text files should have at least, if the splits are still large enough: two per core, or
+    enough to keep a large cluster busy."""
     if master is not None and not master.startswith("local"):
         return _cluster_tasks
     cores = re.fullmatch(r"local\[(\d+)\]", master or "")

@@ -96,7 +96,8 @@ def certain(lines: Lines, sequences: bool = False) -> Lines:
 
 
 class Circular(Exception):
-    """Some deliveries come before their send, by way of other messages: the cycles must be removed first."""
+    """Raised if some deliveries come before their sends, by way of other messages: these cycles must be removed
+    first."""
 
 
 def causal_late(
@@ -112,7 +113,7 @@ def causal_late(
 
 def causal_overtakers(lines: Lines, late: Longs, lanes_max: int | None = None, segments: int = 1 << 18) -> Longs:
     """Return, for each of these late deliveries, the first earlier delivery at its process of a message that was sent
-    causally after its own."""
+    causally after the late message."""
     if len(late) == 1:
         return np.array([_causal_overtaker(lines, int(late[0]), segments)], np.int64)
     answers = np.full(len(late), -1, np.int64)
@@ -143,7 +144,7 @@ def causal_overtakers(lines: Lines, late: Longs, lanes_max: int | None = None, s
 
 
 def _causal_overtaker(lines: Lines, late: int, segments: int) -> int:
-    """Return what overtook one late delivery, by a walk without vectors that ends at the answer."""
+    """Return the delivery that overtook one late delivery. This walk needs no vectors, and ends at the answer."""
     asker = int(lines.process_at(np.array([late]))[0])
     reached = np.full(lines.processes, np.iinfo(np.int64).max, np.int64)
     reached[lines.source[late]] = lines.argument[late]

@@ -175,9 +175,9 @@ class Verdict(msgspec.Struct):
 
     late: Longs
     over: Longs
-    """The delivery that came too early; -1 if it was not searched for."""
+    """For each late delivery, the delivery that came too early; -1 if it was not searched for."""
     rule: Bytes
-    """0 if it was not searched for; 3 is agreement."""
+    """For each late delivery, the number of the rule in ``RULES``; 0 if it was not searched for."""
 
 
 RULES = ("", "instance", "conflict", "agreement")
@@ -257,7 +257,7 @@ def _pairs_of_cells(deeds: Deeds) -> Longs:
 
 
 def _settle(deeds: Deeds, pairs: Longs, before: Longs) -> None:
-    """Write the earlier request of each pair to ``before``, at the late request, unless it precedes the late one."""
+    """Write the second request of each pair to ``before``, at the first one, unless the second precedes the first."""
     sends = deeds.lines.send_of(pairs.reshape(-1)).reshape(-1, 2)
     start = 0
     while start < len(pairs):

@@ -7,8 +7,8 @@ user's own cache, otherwise (no home, a read-only home) one in the temporary dir
 prepared.
 
 The workers of a session need a new kernel all at the same moment. One of them compiles it while the others wait, and
-then they read it from the cache. numba alone would compile it in each of them, and forget what one of two processes
-that write at the same moment has added to the cache.
+then they read it from the cache. numba alone would compile it in each of them, and if two processes wrote at the same
+moment, it would lose what one of them has added to the cache.
 """
 
 import fcntl

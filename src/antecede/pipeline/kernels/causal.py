@@ -14,9 +14,10 @@ trace is walked once for each block of lanes, and a block judges the messages of
 outside the block.
 
 **Overtaking messages.** V_q[p] only grows. So the delivery that first raises it above s is the first delivery at q of a
-message that was sent causally after m. The questions of one (q, p) are sorted by s, and one more walk answers all of
-them. A single question needs no vectors: ``reached[x]`` is the first position of process x that follows send(m). A
-message that x sends there or later carries that knowledge, and the walk can stop at the answer.
+message that was sent causally after m. A *question* asks for this delivery. The questions of one (q, p) are sorted by
+s, and one more walk answers all of them. A single question needs no vectors: ``reached[x]`` is the first position of
+process x that follows send(m). A message that x sends there or later carries that knowledge, and the walk can stop at
+the answer.
 
 **Chunks.** A part of a trace can be judged alone, with zero vectors at its beginning. A delivery of m is late because
 of a chain of messages from send(m) to an earlier delivery at the process of deliver(m). In happened-before, the whole
@@ -153,7 +154,7 @@ def _answer(
 @compiled
 def overtaker_of(lines: Flat, segments: Segments, count: int, asker: int, reached: Longs) -> int:
     """Follow the events after one send along some segments. Return the first delivery at ``asker`` of a message sent
-    causally after it, or -1.
+    causally after that send, or -1.
 
     ``reached`` is kept from call to call: for each process the first position that follows the send. At the beginning
     it is the position of the send in its own line, and beyond the end of all other lines.

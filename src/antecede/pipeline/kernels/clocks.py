@@ -23,7 +23,7 @@ class Recorded(NamedTuple):
     at: Longs
     """The flat positions that have a clock, ascending."""
     first: Longs
-    """For each of them, where its entries begin."""
+    """For each of these clocks, where its entries begin."""
     name: Ints
     entry: Longs
     own: Longs

@@ -6,8 +6,8 @@ p. The number of an event's unit is the number of cuts that do not contain the e
 
 Every cut has a greatest consistent cut below it (consistent cuts are a lattice: Mattern, *Virtual time and global
 states of distributed systems*). To find it, lower the bound of the receiver to each delivery that is in the cut while
-its send is not, until nothing changes. Only the message itself is needed for each delivery. So buckets of messages can
-be asked separately, and the lowest bound wins.
+its send is not, until nothing changes. For each delivery only its own message is needed. So buckets of messages can be
+asked separately, and the lowest bound wins.
 """
 
 import numpy as np

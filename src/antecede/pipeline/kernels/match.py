@@ -59,7 +59,7 @@ class Links(NamedTuple):
     """The result for each row, to be filled in."""
 
     reason: Bytes
-    """Already contains ``LEFT_OUT``."""
+    """The verdict on each row; rows that were left out before have ``LEFT_OUT`` already."""
     send_row: Longs
     """For each valid delivery the row of its send."""
     awaited: Ints

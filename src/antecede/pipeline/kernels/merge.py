@@ -17,7 +17,7 @@ Longs = NDArray[np.int64]
 
 @compiled
 def message_at(offsets: Longs, source: Ints, argument: Ints, with_sends: bool, at: int) -> int:
-    """Return the message of an event that is a delivery, or a send and ``with_sends``; otherwise -1."""
+    """Return the message of a delivery or, if ``with_sends`` is set, of a send; -1 for other events."""
     sender = source[at]
     if sender >= 0:
         message: int = offsets[sender] + argument[at]
@@ -45,8 +45,8 @@ def following(
 def merge(
     offsets: Longs, source: Ints, argument: Ints, with_sends: bool, occurs: Ints, at_head: Ints, cursors: Longs
 ) -> bool:
-    """Release all messages that can be released. Return whether these are all. ``cursors`` end where each sequence is
-    stuck.
+    """Release all messages that can be released. Return whether no message is left. ``cursors`` end where each sequence
+    is stuck.
 
     ``occurs`` must be zero everywhere, and ``at_head`` must be -1 everywhere.
     """

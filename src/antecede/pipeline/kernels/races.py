@@ -6,8 +6,8 @@ each block. The first walk stores, for each delivery at q, how far the past of i
 each delivery, the deliveries before it, by sender: ``head`` is the last delivery at a process from the sender of a
 lane, ``before`` is the previous delivery from the same sender. Both are positions + 1, so 0 means none.
 
-The pairs with the smallest slack are in a heap with the largest on top. Each pair is one row: untimed, slack, process,
-position of the second delivery, position of the first.
+The pairs with the smallest slack are in a heap, with the largest slack on top. Each pair is one row: untimed, slack,
+process, position of the second delivery, position of the first.
 """
 
 from typing import NamedTuple

@@ -18,8 +18,8 @@ Longs = NDArray[np.int64]
 
 
 class Ends(NamedTuple):
-    """For each region, where its sends and deliveries end among those of all regions. There is one more region, which
-    is empty and the first one."""
+    """For each region, where its sends and deliveries end among those of all regions. The arrays begin with one more
+    region, which is empty."""
 
     sends: Longs
     deliveries: Longs
@@ -65,7 +65,7 @@ def find_regions(offsets: Longs, events: int, rows: Rows, links: Links, region: 
 
 @compiled
 def sort_regions(rows: Rows, links: Links, region: Ints, place: Ints, ends: Ends, out: Sorted) -> None:
-    """Write the sends and deliveries of each region, in the order given within each."""
+    """Write the sends and deliveries by region; within a region they keep their order."""
     sends, deliveries = ends.sends.copy(), ends.deliveries.copy()
     for i in range(len(region)):
         found = region[i]

@@ -83,10 +83,10 @@ def code_rows(given: Given, kind: Bytes, code: Bytes) -> bool:
 def sort_rows(
     given: Given, code: Bytes, mixed: Words, bucket: Shorts, ends: Longs, to_ends: Longs, out: Narrow
 ) -> None:
-    """Sort rows by bucket, in the order given within each.
+    """Sort rows by bucket; within a bucket they keep their order.
 
-    ``ends`` gets for each bucket where its rows end, ``to_ends`` where its destinations end; there is one more bucket,
-    which is empty and the first one. ``bucket`` is room for the buckets of the rows.
+    ``ends`` gets for each bucket where its rows end, ``to_ends`` where its destinations end; both begin with one more
+    bucket, which is empty. ``bucket`` is working space: one number for each row.
     """
     buckets = np.uint64(len(ends) - 1)
     for i in range(len(code)):

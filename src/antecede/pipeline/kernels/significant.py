@@ -361,8 +361,9 @@ def is_request(at: int, source: Ints, instances: Instances) -> bool:
 
 @compiled
 def unsettled(others: Longs, other: int, lines: Flat, instances: Instances, copies: Copies, out: Longs) -> int:
-    """Find the requests among ``others``, which an object received before the one at ``other``, that another object
-    with a later name received after it. Write the positions of both at that object to ``out``. Return their number.
+    """An object received the requests at ``others`` before the one at ``other``. Find those of them that another
+    object, with a later name, received after it. Write the positions of both requests at that object to ``out``. Return
+    the number of such pairs.
 
     ``out`` must have room for all of ``others`` at each copy of the request at ``other``.
     """

@@ -168,8 +168,8 @@ def measured(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) 
 
 
 def _arrivals(rows: Rows, names: int) -> tuple[Longs, Longs, Waits]:
-    """Return the number of arrivals per process, the number of direct ones, and the arrivals that may be direct, with
-    the places of their deliveries."""
+    """Return the number of arrivals per process, the number of direct ones (the delivery followed at once), and the
+    arrivals that may be direct, with the places of their deliveries."""
     order = rows.delivers[np.argsort(rows.copy_keys(rows.delivers))]
     at, there = lookup(rows.copy_keys(order), rows.copy_keys(rows.arrives))
     delivery = order[at] if len(order) else at
@@ -271,7 +271,7 @@ def _add_routed(rows: Rows, found: dict[str, Any], message: Longs, size: Longs, 
 
 
 def _hops(rows: Rows) -> dict[str, Any]:
-    """Return the numbers of packets, copies and forwarded messages, and the largest number of hops before one, if
+    """Return the numbers of packets, copies and rows of routers, and the largest number of hops before a router, if
     known."""
     message, *_ = _routers(rows)
     sent_to = np.zeros(len(rows.send_of), bool)

@@ -1,9 +1,9 @@
 """The second half of measuring: sums by sender, quantiles of delays, and figures from the lines.
 
 **Exact quantiles without collecting all values.** Each part sorts its delays and reports a sample of them, evenly
-spaced. With s of n values, a value's rank in the part is known to within n/s; so its rank among all values has a bound
-too. This gives an interval that must contain the quantile. Each part then reports the number of its values below the
-interval, and its values inside.
+spaced. If the sample has s of n values, a value's rank in the part is known to within n/s; so its rank among all values
+has a bound too. This gives an interval that must contain the quantile. Each part then reports the number of its values
+below the interval, and its values inside.
 """
 
 from collections.abc import Iterable, Sequence

@@ -41,7 +41,7 @@ class Asked(NamedTuple):
     other: Ints
     weight: Floats
     degree: Floats
-    """The messages of all pairs of a server."""
+    """For each server, the messages of all its pairs."""
     first: Ints
     """Multicasts are sets ``member[first[g]:first[g + 1]]`` with their ``source``, ``times[g]`` messages each."""
     member: Ints
@@ -63,7 +63,7 @@ class Asked(NamedTuple):
 
 @compiled
 def ordered(parent: Ints, order: Ints, depth: Ints) -> int:
-    """Write the servers with each after its parent, and their depths; return how many were reached from the root."""
+    """Write the servers, each after its parent, and their depths; return how many were reached from the root."""
     n = len(parent)
     head = np.full(n, -1, np.int32)
     following = np.full(n, -1, np.int32)

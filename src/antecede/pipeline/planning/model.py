@@ -10,7 +10,7 @@
 ``--model paper`` is the assumption of Laumay et al. (§6.2): α = 0, β = 1, σ = s², for every order.
 
 The constants are committed as measured, and never tuned: a hop costs as much as 1,640 bytes of stamp, so the honest
-answer is often to stay flat. ``antecede bench hop`` measures α and β again.
+answer is often one flat domain. ``antecede bench hop`` measures α and β again.
 """
 
 from collections.abc import Sequence

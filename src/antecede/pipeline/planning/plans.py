@@ -6,8 +6,8 @@
   nothing: every two servers that exchange messages share a domain.
 * **buses and groups of stars** of all sizes, from the servers in a sequence in which those with the most common traffic
   are close.
-* **communities**: Leiden's, by the constant Potts model at several resolutions, each a domain; the member with most
-  traffic to other communities is its router in a backbone.
+* **communities**: found by Leiden's algorithm, with the constant Potts model at several resolutions. Each is a domain,
+  and its member with most traffic to other communities is its router in a backbone.
 
 igraph finds blocks and communities, if it is installed; without igraph a search begins with the other plans.
 """
@@ -113,7 +113,7 @@ def _with_backbone(parts: Sequence[tuple[list[int], int]]) -> Domains:
 
 
 def best_star(problem: Problem) -> Domains:
-    """Return the star whose hub sends and receives most; its messages take one hop."""
+    """Return the star whose hub is the server that sends and receives most; the hub's messages take one hop."""
     asked = problem.asked
     busy = asked.degree.copy()
     for group in range(len(asked.source)):

@@ -43,11 +43,11 @@ class Bounds(msgspec.Struct, frozen=True):
     """Hard bounds; ``None`` means no bound."""
 
     max_domain: int | None = None
-    """Servers of one domain."""
+    """The most servers in one domain."""
     max_share: float | None = None
-    """The share of all messages that one router forwards."""
+    """The largest share of all messages that one router forwards."""
     max_hops: int | None = None
-    """Hops between any two servers."""
+    """The most hops between any two servers."""
 
     def check(self) -> None:
         """Refuse bounds that no plan can satisfy."""

@@ -222,7 +222,7 @@ def route(parent: Sequence[int], block: Sequence[int], depth: Sequence[int], sou
 
 
 def _front(parts: Sequence[_Part]) -> list[dict[str, Any]]:
-    """Return the Pareto front of one tree; of several, the chosen plan."""
+    """Return the Pareto front, if there is one tree; if there are several, only the chosen plan."""
     if len(parts) == 1:
         return [_told(parts[0], one) for one in parts[0].outcome.front]
     figures = _summed([part.outcome.best.figures for part in parts])

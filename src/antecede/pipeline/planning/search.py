@@ -20,13 +20,13 @@ from antecede.pipeline.planning import annealing, kernel, plans
 from antecede.pipeline.planning.problem import Bounds, Figures, Plan, Problem
 
 Tell = Callable[[int, int], None]
-"""Called after each task with the number of finished tasks, and of all tasks."""
+"""Called after each task with the number of finished tasks, and the number of all tasks."""
 
 _hot, _warm, _cold = 0.15, 0.04, 0.0004
 """Temperatures, in relative cost: at the start, when a search continues from a good plan, and at the end of both."""
 
 _guesses_searched = 3
-"""Simple shapes as start plans: the best of all sizes."""
+"""How many simple shapes become start plans: the best of all sizes."""
 
 _many_servers = 64
 """Above this size, few long searches find more than many short ones."""

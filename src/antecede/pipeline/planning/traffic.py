@@ -21,7 +21,7 @@ from antecede.trace.matched import Matched
 from antecede.trace.schema import DELIVER, SEND
 
 Home = Callable[[str], str]
-"""The server of a process."""
+"""Returns the server of a process."""
 
 
 class Traffic(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, runtime_checkable
 
 Counter = Callable[[], tuple[int, int] | None]
-"""Returns the number of finished tasks and of all tasks; None if they are unknown."""
+"""Returns the number of finished tasks and the number of all tasks; None if they are unknown."""
 
 
 @runtime_checkable

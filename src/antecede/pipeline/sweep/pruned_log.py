@@ -38,7 +38,7 @@ def _set_size(mask: int, members: int) -> int:
 
 @inner
 def _replace(logs: Logs, process: int, to: int, members: int, copy_slots: Ints) -> int:
-    """Steps S2 and S3: extract each destination's constraints; the message that is being sent replaces them."""
+    """Apply S2 and S3: extract each destination's constraints; the message that is being sent replaces them."""
     room = logs.constraint_time.shape[1]
     for k in range(members):
         length = logs.length[process, k]
@@ -129,7 +129,7 @@ def _constraints_size(logs: Logs, slot: int, copy: int) -> int:
 
 @inner
 def _merge(logs: Logs, process: int, k: int, times: Ints, masks: Masks, first: int, end: int) -> int:
-    """Steps R5, R6 and R9 for one sender: merge the entries from ``first`` to ``end`` into the log of a process."""
+    """Apply R5, R6 and R9 for one sender: merge the entries from ``first`` to ``end`` into the log of a process."""
     room = logs.time.shape[2]
     length = logs.length[process, k]
     own_time, own_mask = logs.time[process, k], logs.mask[process, k]

@@ -21,7 +21,7 @@ from antecede.simulator.run import Setup
 from antecede.simulator.workloads import SHAPES, Spontaneous
 
 PROCESSES_MAX = 64
-"""A set of destinations is one number of 64 bits."""
+"""The most processes of a run, because a set of destinations is one number of 64 bits."""
 
 
 class Schedule(NamedTuple):
