@@ -91,15 +91,17 @@ class Order(ABC):
     controls: ClassVar[tuple[str, ...]] = ()
     """The kinds of its control packets."""
     selective: ClassVar[bool] = False
-    """``check`` can judge a packet without accepting it, so a program may choose among deliverable messages."""
+    """Whether ``check`` can judge a packet without accepting it, so that a program may choose among deliverable
+    messages."""
     accepts_own: ClassVar[bool] = False
     """Whether the order accepts every packet from its member to itself at once, even if the message must wait. Such a
     packet need not be encoded, since everything that must survive is part of the order's state."""
     relays: ClassVar[bool] = False
-    """Copies may come from a member that did not send the message, and pass through members that are not
+    """Whether copies may come from a member that did not send the message, and pass through members that are not
     destinations."""
     recognises_repeats: bool = True
-    """The order itself answers ``DUPLICATE`` to a packet that arrives again; otherwise it relies on the link below."""
+    """Whether the order itself answers ``DUPLICATE`` to a packet that arrives again. If not, it relies on the link
+    below."""
     options: ClassVar[Mapping[str, Option]] = {}
     stamp_version: ClassVar[int] = 1
 

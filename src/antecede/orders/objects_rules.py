@@ -85,7 +85,7 @@ class Rules:
         return label.type == COMMIT or (label.type == RESPONSE and not label.several)
 
     def before(self, earlier: Waiting, later: Waiting) -> bool:
-        """Return whether the first of two messages that have arrived must be delivered before the second."""
+        """Return whether ``earlier`` must be delivered before ``later``; both messages have arrived."""
         one, other = earlier.label, later.label
         same = one.instance == other.instance != ""
         if not same and (other.type != REQUEST or not self.relation.conflict(one.operation, other.operation)):
@@ -101,7 +101,7 @@ class Rules:
         )
 
     def precedes(self, earlier: Waiting, later: Waiting) -> bool:
-        """Return whether the first significantly precedes the second, by their vectors (RV ≤ V)."""
+        """Return whether ``earlier`` significantly precedes ``later``, by their vectors (RV ≤ V)."""
         times = later.times
         if earlier.stamp.clock > times.get(earlier.source, 0):
             return False

@@ -49,7 +49,7 @@ def entries_of(vector: Vector) -> Entries:
 
 
 def join(vector: Vector, other: Iterable[tuple[int, tuple[int, int]]]) -> None:
-    """Raise a vector to the maximum of both, entry by entry."""
+    """Raise each entry of ``vector`` to the maximum of both vectors."""
     for member, event in other:
         if vector.get(member, (0, 0)) < event:
             vector[member] = event

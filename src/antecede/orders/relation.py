@@ -20,7 +20,7 @@ class Relation:
 
     def __init__(self, pairs: Iterable[tuple[str, str]] = (), *, everything: bool = False) -> None:
         self.everything = everything
-        """Any two operations conflict, whatever their names."""
+        """Whether any two operations conflict, whatever their names."""
         self._rivals: dict[str, set[str]] = {}
         for one, other in pairs:
             self._rivals.setdefault(one, set()).add(other)
