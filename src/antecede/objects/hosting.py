@@ -90,7 +90,7 @@ def hosting(objects: Mapping[str, type[Object]]) -> type[Object]:
 
 
 def state_in(kind: type[Object], name: str, whole: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of one object, from the state of all of a server."""
+    """Return the attributes of one object, from the state of all objects of a server."""
     return State(name, kind, forms_of(kind), UNTYPED).read(whole[name])
 
 

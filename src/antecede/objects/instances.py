@@ -140,7 +140,7 @@ class Root(msgspec.Struct):
     size: int = 0
     """The bytes of its arguments."""
     parts: list["Root"] = []
-    """The roots that share it: it calls for all of them."""
+    """The roots that share this one: it makes the calls of all of them."""
     alone: bool = False
     """Whether it must not share a root with others, because a shared root has failed."""
 

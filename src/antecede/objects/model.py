@@ -160,7 +160,7 @@ def unconfirmed_operations(kind: type[Object]) -> set[str]:
 
 
 def lacking(kind: type[Object], name: str) -> str:
-    """Return the message that a class has no such operation, with the operations that it has."""
+    """Return the error message for an operation that a class does not have; it lists those that the class has."""
     # Names of objects may have dots, and the requested name may be any text.
     hosted = max((host for host in kind._hosts if name.startswith(f"{host}.")), key=len, default=None)
     if hosted is not None:

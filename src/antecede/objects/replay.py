@@ -344,7 +344,7 @@ class Intentions:
         self.live.commit()
 
     def _performed(self, key: Any, begun: Sequence[Instance]) -> dict[str, Outcome]:
-        """Make the changes of instances: those that were computed last under this key, or computed now."""
+        """Make the changes of instances: the last computed ones, if they have this key; otherwise compute them now."""
         if self._last is not None and self._last[0] == key:
             _, outcomes, changes = self._last
             self.live.redo(changes)

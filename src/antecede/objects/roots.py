@@ -225,7 +225,7 @@ class Roots:
             self._waiting[name] = deque(sorted(self._waiting[name], key=_age))
 
     def keep(self, root: Root) -> None:
-        """Remove the deadline of a root: it ends when it is computed."""
+        """Remove the deadline of a root, which then ends only when it has been computed."""
         for one in (root, *root.parts):
             one.deadline = None
             self._numbers.discard(_age(one))
@@ -290,7 +290,7 @@ def _age(root: Root) -> int:
 
 
 class Wounds:
-    """The wounds that one object has asked for."""
+    """The tries that one object has asked to make way, and for which instances."""
 
     def __init__(self) -> None:
         self._asked: set[str] = set()

@@ -92,7 +92,8 @@ class Site(Order):
         return root.name, self._finished()
 
     def _sharing(self) -> tuple[Any, ...]:
-        """Return the arguments of :class:`Roots` for shared requests: how to unite roots, and how many of them."""
+        """Return the arguments of :class:`Roots` for shared requests: how to unite roots, and how many may be
+        united."""
         return ()
 
     def _called(self, root: Root) -> str:

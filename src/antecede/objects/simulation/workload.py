@@ -168,7 +168,7 @@ class Ended(msgspec.Struct):
     events: list[Event]
     answers: dict[str, Answered]
     lasting: dict[str, tuple[str, Plan]]
-    """The roots that committed: their object, and their plan."""
+    """The roots that committed, each with its object and its plan."""
     cells: dict[str, dict[str, int]]
     """The final state of each object."""
     problems: list[str]
