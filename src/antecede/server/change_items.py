@@ -59,7 +59,7 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     coordinator: str
     """The server whose log decides."""
     leaving: list[str]
-    """Agents and clients that leave this server: everything of them is set aside from here on."""
+    """Agents and clients that leave this server: from here on, everything that belongs to them is set aside."""
     clock_ms: int
     attempt: str = ""
     """The command that makes the change. A change that was abandoned and one that is tried afterwards have the same
@@ -118,4 +118,4 @@ class Learned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
     topology: str
     since: dict[str, int]
     history: list[Epoch]
-    """The topologies so far, oldest first; those that this server knows already are in it, too."""
+    """The topologies so far, oldest first, also those that this server knows already."""

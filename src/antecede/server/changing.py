@@ -93,8 +93,8 @@ _Result = TypeVar("_Result")
 _Part = Generator[list[Command] | Wait, list[dict[str, object] | None], _Result]
 """A part of the sequence of commands, and its result."""
 Steps = _Part[Outcome]
-"""Yields commands, and is sent their answers; None: the server did not answer. A wait is sent an empty list. If a
-command fails, its error is thrown into the generator, which then abandons the change, unless it is decided. The error
+"""Yields commands, and is sent their answers; None: the server did not answer. After a wait, an empty list is sent. If
+a command fails, its error is thrown into the generator, which then abandons the change, unless it is decided. The error
 for a server that is busy for too long is :class:`BusyServerError`."""
 
 

@@ -271,7 +271,7 @@ class Driver:
         return Turn(list(records), [] if self.stopping else reactions)
 
     def _stays_open(self, reactions: list[React]) -> bool:
-        """Return whether the step goes on while reactions run; add those that it has made due."""
+        """Return whether the step goes on while reactions run; add to ``reactions`` those that it has made due."""
         # Objects act at the end of a step. After slow reactions, what waits for the record should leave before them.
         apart = self.machine.calls.site is not None or self.hurries or self.stopping
         if apart or self._steps >= _steps_together or not self.retries.idle():

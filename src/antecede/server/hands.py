@@ -38,8 +38,8 @@ class Hands:
             self._moved[address] = now
 
     def given_up(self, now: float, connected: Container[str]) -> list[str]:
-        """Let the letters of clients that did nothing for too long expire. Return the clients that are still connected:
-        their mailboxes hold too much."""
+        """Let the letters of clients that did nothing for too long expire. Return those of them that are still
+        connected: their mailboxes hold too much."""
         stalled: list[str] = []
         quotas = self._quotas
         for address, since in list(self._moved.items()):

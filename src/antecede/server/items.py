@@ -122,7 +122,7 @@ class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_
         return PublishedMany(self.client, self.number + count, self.to, self.type, rest, self.context, begun)
 
     def letters(self, prefix: str, first: int, source: str, to: tuple[str, ...]) -> list[Letter]:
-        """Return its letters; their ids are the prefix and numbers from ``first`` on."""
+        """Return its letters; each id is the prefix and a number, from ``first`` on."""
         kind, context = self.type, self.context
         return [
             Letter(f"{prefix}{number}", source, to, kind, body, context=context)
@@ -193,7 +193,8 @@ class Resumed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
     were durable: from here on letters get numbers that none of those letters had."""
 
     def numbers_after(self, last: int) -> int:
-        """Return the number before that of the next letter; ``last``: the number of the last letter in the log."""
+        """Return the number after which the next letters are numbered; ``last``: the number of the last letter in the
+        log."""
         return (last // LIFE_NUMBERS + 1) * LIFE_NUMBERS
 
 
@@ -204,7 +205,8 @@ class Ruled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
 
 
 class BuriedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=18):
-    """An operator removed several dead letters, after replaying them or for good; or there were too many."""
+    """An operator removed several dead letters, after replaying them or for good; or the server dropped them, because
+    there were too many."""
 
     keys: list[str]
 

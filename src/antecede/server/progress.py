@@ -69,7 +69,7 @@ class Progress:
         """The last plain call."""
         self._name = slice(0, 0)
         self._name_bytes = 0
-        """Where the name of that call's letter is, and its length: the next name of the same length is written
+        """The place of the name of that call's letter, and its length. The next name, if it is as long, is written
         there."""
         self._plain_runs = _nothing
         """The head's mark for a plain call: nothing if that call cannot be named."""

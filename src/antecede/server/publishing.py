@@ -221,7 +221,7 @@ class Publishing(Generic[T]):
 
     def put_many(self, to: str | Iterable[str], groups: list[tuple[str, str, list[bytes]]]) -> list[T]:
         """Publish groups of notifications, each with its type, its context and its bodies; return their batches. If one
-        of them cannot be sent, none is."""
+        notification cannot be sent, none is."""
         target, targets = _targets(to)
         for kind, _, bodies in groups:
             fault = envelope_fault(targets, kind) or body_fault(max(map(len, bodies)))

@@ -24,11 +24,11 @@ class Commit(Enum):
     """The time to commit the log, after a run of turns."""
 
     HERE = "here"
-    """Here and now: something waits for it, and nothing else is going on."""
+    """Here and now: something waits for the records, and nothing else is going on."""
     SOON = "soon"
     """By the commit thread, with what else arrives."""
     LATER = "later"
-    """Not now: nothing waits for it. A later record, or the deadline, lets it be committed."""
+    """Not now: nothing waits for the records. They are committed with a later record, or at the deadline."""
 
 
 HERE: Final = Commit.HERE

@@ -54,7 +54,7 @@ class Replay(msgspec.Struct, frozen=True, gc=False):
     key: str
     to: tuple[str, ...]
     client: str
-    """The client name under which it is sent; it gets its number when it is processed."""
+    """The client name under which the letter is sent. Its number is chosen when this request is processed."""
 
 
 class ReplayMany(msgspec.Struct, frozen=True, gc=False):
@@ -62,7 +62,7 @@ class ReplayMany(msgspec.Struct, frozen=True, gc=False):
 
     letters: tuple[Replay, ...]
     bytes: int
-    """The length of all their notifications."""
+    """The bytes of all their notifications."""
 
 
 class Drop(msgspec.Struct, frozen=True, gc=False):
