@@ -361,7 +361,7 @@ class Engine:
                 self.quotas.emptied(agent)
 
     def _expire_held(self, agent: str, reactions: tuple[Reaction, ...]) -> list[Letter]:
-        """Set held letters aside, because their mailbox is above its quota. A reaction of the agent that is in progress
+        """Set held letters aside, because their mailbox is above its quota. If the agent is reacting, its reaction
         continues."""
         letters = []
         for reaction in reactions:

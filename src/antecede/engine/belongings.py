@@ -69,7 +69,7 @@ def take_out(engine: Engine, address: str) -> Belongings:
 
 def put_in(engine: Engine, belongings: Belongings) -> None:
     """Add everything of an agent or client to an engine. The engine has nothing of it yet, except perhaps letters that
-    came earlier; these are put behind the others."""
+    came earlier; these are put behind the letters that are added."""
     address = belongings.address
     came = engine.clear(address)
     if belongings.state is not None:

@@ -107,7 +107,7 @@ class Context(msgspec.Struct, eq=False):
         self._put(_outbound((to,), notification))
 
     def multicast(self, to: Iterable[str], notification: Notification) -> None:
-        """Send one message to several agents; it is one event, and total orders see it as one."""
+        """Send one message to several agents; it is one event, and total orders treat it as one message."""
         targets = tuple(sorted(set(to)))
         if targets:
             self._put(_outbound(targets, notification))

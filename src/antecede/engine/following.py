@@ -128,7 +128,7 @@ class Following:
 
     def _sift(self, agent: str, letters: list[Letter], held: list[Letter]) -> list[Letter]:
         """Return the letters that need not be held, in their sequence. Each is compared only with dead and held letters
-        that came before it: it cannot follow from others."""
+        that came before it: it cannot follow from later ones."""
         self._barriers.pop(agent, None)
         barrier = _Barrier({}, set())
         free: set[str] = set()

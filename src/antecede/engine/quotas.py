@@ -303,4 +303,4 @@ def _too_old(quota: Quota) -> str:
 ALL_FULL: Final = "expired: the mailboxes of all clients together are full"
 _seen_ms: Final = 1_000
 _slice: Final = 16
-"""If the clients' letters take too much memory, one letter in sixteen expires at a time."""
+"""One letter in sixteen expires at a time, if the clients' letters take too much memory."""
