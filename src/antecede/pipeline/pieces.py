@@ -24,7 +24,7 @@ REGION_EVENTS = 1 << 23
 
 
 class Places(msgspec.Struct):
-    """Events by their places."""
+    """Events, given by their places (process and index)."""
 
     process: Ints
     index: Longs

@@ -42,7 +42,7 @@ def _walked(lines: Lines) -> Walk:
 
 
 def cut_cycles(lines: Lines) -> Longs:
-    """Remove the deliveries that lie on a cycle with their send from the lines. Return their flat positions."""
+    """Remove from the lines the deliveries that lie on a cycle with their sends. Return their flat positions."""
     walk = _walked(lines)
     if not walk.stuck:
         return np.zeros(0, np.int64)

@@ -42,7 +42,7 @@ def units(bounds: Longs, process: Ints, index: Longs) -> Ints:
 
 @compiled
 def lower(bounds: Longs, process: Ints, index: Longs, source: Ints, sent: Longs) -> bool:
-    """Lower all cuts to the greatest cuts below them that are consistent for these deliveries. Return whether one
+    """Lower all cuts to the greatest cuts below them that are consistent for these deliveries. Return whether a cut
     moved."""
     moved = False
     moving = True

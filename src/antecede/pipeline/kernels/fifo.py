@@ -40,8 +40,8 @@ def fifo_overtakers(
 ) -> None:
     """Find, for each late delivery of one line, the first delivery of a later message of its sender.
 
-    Only a delivery whose message is newer than all before it can overtake; the first of these with a newer message than
-    the late one has overtaken it. They are kept per sender, in their order.
+    Only a delivery whose message is newer than all before it is a candidate; the first candidate whose message is newer
+    than the late one has overtaken it. Candidates are kept per sender, in their order.
     """
     room = np.zeros(senders + 1, np.int64)
     for at in range(start, end):

@@ -120,7 +120,8 @@ def owners(offsets: Longs) -> Ints:
 
 @compiled
 def deliveries_of(offsets: Longs, source: Ints, argument: Ints) -> tuple[Longs, Longs]:
-    """Return the deliveries of each send, process by process: where they begin in the second array, and that array."""
+    """Return two arrays: for each send, where its deliveries begin in the second one; and all deliveries, process by
+    process."""
     events = len(source)
     first = np.zeros(events + 1, np.int64)
     for at in range(events):

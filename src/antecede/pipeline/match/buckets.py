@@ -62,7 +62,7 @@ class Numbering(msgspec.Struct, frozen=True):
     narrow: int = 2**64 - 1
 
     def together(self) -> tuple[Longs, Ints]:
-        """The numbers of all splits one after the other, and for each split where its numbers begin."""
+        """Return for each split where its numbers begin, and the numbers of all splits, one after the other."""
         first = np.zeros(max(self.splits, default=-1) + 1, np.int64)
         tables = []
         total = 0

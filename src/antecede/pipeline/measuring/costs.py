@@ -105,7 +105,7 @@ class Rows:
         return hops[np.sort(first)]
 
     def _copies(self) -> tuple[Longs, Longs]:
-        """Return the copies, as the rows of their sends and their destinations."""
+        """Return for each copy the row of its send, and its destination."""
         known = self.bucket.to.known.astype(bool)
         pairs = []
         if "to" in self.bucket.table.schema.names:

@@ -121,8 +121,8 @@ def _spaced(count: int) -> Longs:
 def interval(parts: Sequence[tuple[int, Longs, Longs]], rank: int) -> tuple[int, int]:
     """Return two values, both included, between which the value of this rank among all lies.
 
-    A part is its number of values, and the ranks and values of its sample, which contains its least and its largest
-    value.
+    Each part is given as its number of values, and the ranks and values of its sample, which contains the least and the
+    largest value of the part.
     """
     told = np.unique(np.concatenate([values for _, _, values in parts]))
     at_least = np.zeros(len(told), np.int64)
@@ -141,7 +141,7 @@ def interval(parts: Sequence[tuple[int, Longs, Longs]], rank: int) -> tuple[int,
 
 
 def inside(packed: Iterable[bytes], bounds: Sequence[tuple[int, int]]) -> bytes:
-    """Return for each interval the number of delays of a part below it, and those inside, ascending."""
+    """Return for each interval how many delays of a part are below it, and the delays inside it, ascending."""
     (delay,) = _columns(packed, ("delay",))
     ascending = np.sort(delay)
     said: dict[str, Any] = {}

@@ -96,8 +96,8 @@ def move(
 ) -> bool:
     """Change a plan a little, in place; return False if the choice made no sense and nothing changed.
 
-    ``near`` lists for each server those with which it exchanges messages, most first: half of the choices are among
-    them.
+    ``near`` lists for each server those with which it exchanges messages, the busiest first: half of the choices are
+    among them.
     """
     n = len(parent)
     kind = random(state)

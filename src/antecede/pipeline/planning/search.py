@@ -23,7 +23,7 @@ Tell = Callable[[int, int], None]
 """Called after each task with the number of finished tasks, and the number of all tasks."""
 
 _hot, _warm, _cold = 0.15, 0.04, 0.0004
-"""Temperatures, in relative cost: at the start, when a search continues from a good plan, and at the end of both."""
+"""Temperatures, in relative cost: at the start; at the start of a search from a good plan; at the end of either."""
 
 _guesses_searched = 3
 """How many simple shapes become start plans: the best of all sizes."""
