@@ -389,7 +389,7 @@ class Link:
 
 
 class SavedLink(msgspec.Struct, frozen=True):
-    """The durable state of one end of a connection, for those who compare both ends."""
+    """The durable state of one end of a connection, for code that compares both ends."""
 
     incarnation: int
     peer: int

@@ -126,7 +126,7 @@ class PeerAck(Part, frozen=True, array_like=True, gc=False, tag=3):
 
 
 class ClientHello(Part, frozen=True, array_like=True, gc=False, tag=4):
-    """A client's first part. The client's name is durable, unless it is temporary: it always stands for the same
+    """A client's first part. Unless it is temporary, the client's name is durable: it always stands for the same
     mailbox."""
 
     version: int
@@ -194,7 +194,7 @@ class Done(Part, frozen=True, array_like=True, gc=False, tag=10):
 
     letters: Annotated[list[str], Meta(max_length=limits.done_letters_max)]
     dead: str = ""
-    """Unless empty: the reason why it could not handle the last of them."""
+    """Unless empty: the reason why the client could not handle the last of these letters."""
 
 
 class Listen(Part, frozen=True, array_like=True, gc=False, tag=16):
