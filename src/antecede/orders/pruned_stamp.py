@@ -63,20 +63,20 @@ class Control(msgspec.Struct, eq=False, gc=False):
         return f"Control(time={self.time}, log={self.log})"
 
     def dependents(self) -> int:
-        """Entries of the log."""
+        """Return the number of entries of the log."""
         if self._dependents < 0:
             self._dependents = sum(map(len, self.log)) >> 1
         return self._dependents
 
     def paper_bytes(self) -> int:
-        """Four bytes per entry and two per destination."""
+        """Return the size as the paper counts it: four bytes per entry and two per destination."""
         if self._paper_bytes < 0:
             destinations = sum([mask.bit_count() for log in self.log for mask in log[1::2]])
             self._paper_bytes = 4 * self.dependents() + 2 * destinations
         return self._paper_bytes
 
     def size(self) -> int:
-        """The bytes that ``write`` will write."""
+        """Return the number of bytes that ``write`` will write."""
         if self._size < 0:
             members, time = len(self.log), self.time
             size = number_size(time) + 2 * _map_size(members)
@@ -280,7 +280,7 @@ def write_constraints(control: Control, constraints: tuple[int, ...], out: Write
 
 
 def constraints_size(control: Control, constraints: tuple[int, ...]) -> int:
-    """The bytes that ``write_constraints`` will write."""
+    """Return the number of bytes that ``write_constraints`` will write."""
     count = len(constraints) >> 1
     size = number_size(count) + 2 * count
     previous = 0
@@ -297,7 +297,8 @@ def constraints_size(control: Control, constraints: tuple[int, ...]) -> int:
 
 
 def read_constraints(control: Control, data: Reader) -> tuple[int, ...]:
-    """Read the constraints: numbers of senders, ascending, all of which are in the log of the control block."""
+    """Read the constraints (k, τ, k′, τ′, …), ascending in k; the log of the control block has entries of each sender
+    k."""
     constraints: list[int] = []
     k = 0
     for position in range(data.count(data.members, "constraints")):
