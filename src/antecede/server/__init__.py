@@ -210,7 +210,7 @@ class AgentServer:
         self.channel.begin_life(life)
 
     def alarm_ms(self) -> int | None:
-        """The server time at which the next timer is due."""
+        """The server time of the next timer, or of the next deadline of a call."""
         timer = self.timers.alarms[0][0] if self.timers.alarms else None
         call = None if self.calls.site is None else self.calls.alarm_ms()
         return timer if call is None else call if timer is None else min(timer, call)

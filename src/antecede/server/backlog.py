@@ -16,7 +16,7 @@ class Backlog(msgspec.Struct, frozen=True):
     dead: int
     """Dead letters. They have a separate bound."""
     letter_bytes: int
-    """The memory of letters in mailboxes and of timers."""
+    """The memory of letters in mailboxes, held ones included, and of timers."""
     frames: int
     """Frames that their receivers have not acknowledged."""
     frame_bytes: int

@@ -48,4 +48,4 @@ def _size_of(given: Any) -> int:
 
 
 _copy_bytes: Final = limits.step_bytes_max // limits.step_letters_max
-"""The size that a copy of a letter counts besides its body."""
+"""The bytes that are counted for a copy of a letter besides its body."""

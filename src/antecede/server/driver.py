@@ -102,7 +102,7 @@ class Driver:
         self.awake = False
         """Whether a turn was asked for, or is about to be."""
         self._steps, self._until = 0, 0.0
-        """Steps since the last rest, and the time after which another step waits until there was a rest."""
+        """The number of steps since the last rest, and the time after which another step must wait for a rest."""
         self._slow = self.hurries = False
         """Whether reactions of this run of turns are slow; whether those of the last run were. If so, records should be
         committed before the reactions of a turn, so that output that waits for the records leaves earlier."""
@@ -368,8 +368,8 @@ class Driver:
         return commit
 
     def _commit(self, now: float) -> Commit:
-        """Return when to commit. A record that lets nothing leave need not be durable at once: it shares the sync of
-        the next one that does, or of the acknowledgement of its frames."""
+        """Return when to commit. A record for which no output waits need not be durable at once: it shares the sync of
+        the next record with such output, or of the acknowledgement of its frames."""
         gate = self.gate
         if not gate.waiting:
             if gate.last == gate.durable:

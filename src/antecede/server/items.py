@@ -146,7 +146,7 @@ class Began(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
     server: str
     epoch: str
     incarnation: int = 0
-    """In the log of a restored server the incarnation under which it was begun; 0: that of the data directory."""
+    """In the log of a restored server the incarnation under which the log was begun; 0: that of the data directory."""
 
 
 class Enacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=10):
@@ -315,7 +315,7 @@ Item = (
 Done = Reacted | Handled
 """The outcome of letters that an agent or a client has handled."""
 Applied = Forgot | Buried | BuriedMany | Left | Ruled | Organising
-"""The items that are inputs of a step as they are."""
+"""The items of a record that are also inputs of a step, in the same form."""
 LOG_FORMAT: Final = 3
 """The format whose rules are in force in a new log."""
 FORMAT_OLDEST: Final = 2

@@ -67,8 +67,8 @@ class Peering:
         self.refusals: dict[str, str] = {}
         """Peer → why it was last refused, or refused us."""
         self.decide: Callable[[wire.ServerHello], bool] = lambda hello: False
-        """Called with the hello of an authenticated server. Returns True if it decides a change of the topology; then
-        that server should connect again afterwards."""
+        """Called with the hello of an authenticated server. Returns True if the hello decides a change of the topology;
+        then that server should connect again afterwards."""
         self.inquiries = Inquiries(self, machine, log)
         self.lessons = Lessons(self, machine, log)
         self._dialing: set[str] = set()

@@ -174,7 +174,7 @@ class Publishing(Generic[T]):
         send: Callable[[T, bool], None],
         flush_soon: Callable[[], None],
     ) -> None:
-        """``ticket``: makes one. ``settled``: called for each ticket that is accepted, or fails with an error.
+        """``ticket``: makes a ticket. ``settled``: called for each ticket that is accepted, or fails with an error.
         ``send``: sends a ticket; its second argument says that nothing else is published at this moment.
         ``flush_soon``: called when a batch was begun; ``flush`` must follow."""
         self.numbering: Numbering[T] = Numbering(settled)

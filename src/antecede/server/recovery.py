@@ -124,7 +124,7 @@ def _begun(machine: AgentServer, first: bytes, rest: Iterator[bytes], epoch: str
 
 
 def _check_topology(machine: AgentServer, given: TopologyFile | None, epoch: str) -> None:
-    """Refuse a topology file that is not the one in force."""
+    """Refuse a removed server, and a topology file other than those that the text of this module allows."""
     organisation = machine.organisation
     if organisation.removed:
         raise TopologyError(

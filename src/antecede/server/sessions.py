@@ -180,7 +180,8 @@ class Sessions:
         self._driver.feed(Left(client))
 
     def drop(self, address: str, reason: str, most: int | None = None) -> int:
-        """Delete the first letters of a client's mailbox for good, by default all. Return how many."""
+        """Delete the first letters of a client's mailbox for good, by default all. Return the number of deleted
+        letters."""
         letters = len(list(islice(self._machine.engine.mailboxes.get(address, ()), most)))
         if letters:
             self._driver.feed(Drop(address, letters, reason))

@@ -39,8 +39,8 @@ class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     away: list[tuple[int, Position]]
     """This server's own letters that will return: number, letter."""
     waiting: list[tuple[int, bool, Position]]
-    """Letters that wait for letters in ``away``: the last number to wait for, whether it stays on this server,
-    letter."""
+    """Letters that wait for letters in ``away``: the number of the last one to wait for, whether the letter stays on
+    this server, letter."""
     mailboxes: dict[str, list[Position]]
     states: dict[str, bytes]
     born: dict[str, str]
