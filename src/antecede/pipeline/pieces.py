@@ -20,7 +20,7 @@ Bytes = NDArray[np.uint8]
 
 
 REGION_EVENTS = 1 << 23
-"""The number of events of the lines that are processed together: 64 MiB of ``source`` and ``argument``."""
+"""The number of events of the lines that are processed at a time: 64 MiB of ``source`` and ``argument``."""
 
 
 class Places(msgspec.Struct):

@@ -154,7 +154,7 @@ def _tally(packed: Iterable[bytes], cuts: Cuts, grain: Grain) -> bytes:
 
 
 def dealt(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
-    """Yield for each task the rows of one bucket that it reads; index 0 is where the task's part of each line
+    """Yield for each task the rows that it reads from one bucket; index 0 is where the task's part of each line
     begins."""
     piece = piece_in(packed)
     if piece is None:

@@ -86,7 +86,7 @@ def cuts_of(parts: Parts, buckets: Sequence[int], lengths: Longs, wanted: int) -
 
 
 def _lowered(packed: Iterable[bytes], bounds: bytes) -> bytes:
-    """Return the bounds that the deliveries of one bucket lower."""
+    """Return the bounds that must be lower because of the deliveries of one bucket, with their new values."""
     given = unpack(bounds)["bounds"]
     piece = piece_in(packed)
     if piece is None:

@@ -79,7 +79,7 @@ def doubled(rows: NDArray[Any], axis: int = 0) -> NDArray[Any]:
 
 @compiled
 def take(slots: Slots, deliveries: int) -> int:
-    """Take a free slot, for a message with ``deliveries`` deliveries, and return it; there must be one."""
+    """Take a free slot, for a message with ``deliveries`` deliveries, and return its number; a slot must be free."""
     slots.left[0] -= 1
     slot: int = slots.free[slots.left[0]]
     slots.owed[slot] = deliveries

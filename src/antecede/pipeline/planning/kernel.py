@@ -56,7 +56,7 @@ class Asked(NamedTuple):
     """The servers ``together[together_first[g]:together_first[g + 1]]`` must share a domain."""
     together: Ints
     apart: Ints
-    """Pairs of servers that must not share a domain, one after the other."""
+    """Pairs of servers that must not share a domain; the array has one pair after the other."""
     leaves: Ints
     """Servers that must not be routers."""
 

@@ -27,7 +27,7 @@ _gap_seconds = 0.1
 """The mean time between two sends of one server."""
 
 _bytes_replayed_max = 2.0e7
-"""The bytes of all stamps of a replay, at most; this number takes some seconds."""
+"""The most bytes of all stamps of a replay; processing them takes some seconds."""
 
 _sample_min = 500
 

@@ -306,7 +306,7 @@ def _decoded(column: Any) -> Any:
 
 
 def _list_parts(column: Any) -> tuple[Any, Any]:
-    """Return offsets from 0 and the values of a list column, without values behind nulls."""
+    """Return the offsets of a list column, which begin with 0, and its values, without those behind nulls."""
     if column.null_count and _hides_something(column):
         column = column.fill_null([])
     if pa.types.is_large_list(column.type):

@@ -1,9 +1,8 @@
 """Input as splits: pieces of files that tasks can read independently, in which each row has its own number.
 
-A Parquet file is split at its row groups. A plain JSON Lines file can be split at any byte: a split begins after the
-first end of line that follows its start (the first split begins at its start), and it ends with the line that contains
-its end. A gzip stream is not split. Lines are numbered within a split. The number of a line in its file is known only
-when the lines of the earlier splits are counted.
+A Parquet file is split at its row groups. A plain JSON Lines file can be split at any byte: a line belongs to the split
+that contains its first byte. A gzip stream is not split. Lines are numbered within a split. The number of a line in its
+file is known only when the lines of the earlier splits are counted.
 
 An input is a path on the machine that reads it (so, on a cluster, a path that every worker has), or an address that
 Arrow's file systems know (``s3://``, ``gs://``, ``hdfs://``, ``file://``). Splits name their files by absolute paths,
@@ -346,7 +345,7 @@ class _Readable(io.RawIOBase):
 
 
 def _range(stream: Any, split: Split) -> Iterator[jsonl.Item]:
-    """Yield the items of the lines that begin after the first end of line in [start - 1, end)."""
+    """Yield the items of the lines whose first byte is in [start, end)."""
     bound = limits.trace_line_bytes_max
     position = split.start
     if split.start:
