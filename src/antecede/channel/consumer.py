@@ -323,7 +323,8 @@ class MessageConsumer:
     # Reset.
 
     def unsettled(self) -> tuple[tuple[tuple[str, ...], bytes], ...]:
-        """Return trains sent here that a member has not acknowledged, or that have not left yet."""
+        """Return (members, train) for trains of this server that a member has not acknowledged, or that have not left
+        yet."""
         trains: list[tuple[tuple[str, ...], bytes]] = []
         detours: set[str] = set()
         for peer, link in self.links.items():
@@ -399,7 +400,7 @@ class MessageConsumer:
         return SavedConsumer(self.sent, self.order.snapshot(), self.own.snapshot(), links, self.generation, lives)
 
     def load(self, saved: SavedConsumer, now: float) -> None:
-        """Load the state from ``dump`` into a new consumer. Packets to itself that waited wait again."""
+        """Load the state from ``dump`` into a new consumer. Packets of this member to itself that waited wait again."""
         self.sent, self.generation = saved.sent, saved.generation
         self.order.restore(saved.order)
         for peer, link in saved.links.items():

@@ -60,4 +60,4 @@ class Senders:
 _nothing: frozenset[str] = frozenset()
 _name_chars = 64
 _senders_max = 65_536
-"""Senders that are remembered for each peer; if there are more, all are forgotten and found again."""
+"""How many senders are remembered for each peer; if there are more, all are forgotten and found again."""
