@@ -62,8 +62,8 @@ def _any_address(to: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class TooEarly(BaseException):
-    """A handler asked for the id of its reaction before its letter was durable: it runs again later. Handlers that
-    catch errors do not catch this."""
+    """Raised in a handler that asks for the id of its reaction before its letter is durable: the handler runs again
+    later. Handlers that catch errors do not catch this."""
 
 
 class Context(msgspec.Struct, eq=False):
