@@ -164,7 +164,7 @@ class Entries(dict[Any, Any]):
         self._added.clear()
 
     def changed(self) -> list[tuple[Any, Any, Any, Any, Any]]:
-        """Return the entries that differ from before: key, value before and after, and both as bytes."""
+        """Return the entries that differ from before: key, value before and after, and both values as bytes."""
         form = self._form
         found: dict[Any, tuple[Any, Any, Any, Any, Any]] = {}
         for key, (before, encoded) in self._touched.items():
