@@ -153,7 +153,8 @@ class Order(ABC):
         return [packet.message for packet in self.held_packets() if packet.message is not None]
 
     def unposted(self) -> list[tuple[Message, int]]:
-        """Return (message, target) for each copy that was sent here and has not left yet."""
+        """Return (message, target) for each copy that the application of this member has sent and that has not left
+        yet."""
         return []
 
     def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:

@@ -330,7 +330,8 @@ def _list_size(mask: int) -> int:
 
 
 def _write_set(mask: int, members: int, out: Writer) -> None:
-    """Write 0 and a bit map, or the count plus one and the members' steps, whichever is shorter; if equal, the list."""
+    """Write 0 and a bit map, or the count plus one and the members' steps, whichever is shorter; if both are equally
+    long, the list."""
     if _list_size(mask) > 1 + _map_size(members):
         out.number(0)
         out.raw(mask.to_bytes(_map_size(members), "little"))
