@@ -263,7 +263,7 @@ def _answer(
 
 @compiled
 def forbidden(late: int, earlier: int, instances: Instances) -> int:
-    """Return the rule that forbids to deliver ``earlier`` before ``late`` at an object, given that the message of
+    """Return the rule that forbids delivering ``earlier`` before ``late`` at an object, given that the message of
     ``late`` precedes the other one; 0: no rule does."""
     received_as, cell = instances.received_as, instances.cell
     one, other = instances.of[late], instances.of[earlier]
