@@ -181,7 +181,7 @@ class ServerCore:
         self.peering.stop(reason)
 
     def fail(self, reason: str) -> None:
-        """No step can be taken any more, or no record will become durable: the server must end."""
+        """Note that no step can be taken any more, or that no record will become durable: the server must end."""
         self.failure = reason
         self.upkeep.failed = True
 

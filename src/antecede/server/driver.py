@@ -165,7 +165,7 @@ class Driver:
         self._wake()
 
     def when_durable(self, call: Callable[[], None]) -> None:
-        """Call when everything recorded so far is durable, in sequence with everything else that leaves."""
+        """Make this call when everything recorded so far is durable, in sequence with everything else that leaves."""
         if self._open:
             self._when_sealed.append(call)
         elif self.gate.call(call):
@@ -183,7 +183,7 @@ class Driver:
         deliver(letters)
 
     def when_taken(self, call: Callable[[], None]) -> None:
-        """Call after the step that takes the last of the inputs that are queued now."""
+        """Make this call after the step that takes the last of the inputs that are queued now."""
         self._when_taken.append((self.taken + len(self.inputs), call))
         self.poke()
 

@@ -47,8 +47,8 @@ class Gate:
         self.waiting.append((self.last, outgoing, replies, None))
 
     def call(self, call: Callable[[], None]) -> bool:
-        """Call when everything recorded so far is durable, in sequence with everything that waits for that. Return
-        whether something may leave now."""
+        """Make this call when everything recorded so far is durable, in sequence with everything that waits for that.
+        Return whether something may leave now."""
         self.waiting.append((self.last, [], [], call))
         self.calls += 1
         return self.waiting[0][0] <= self.durable

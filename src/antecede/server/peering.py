@@ -405,7 +405,7 @@ class Peering:
 
     def lost_dialed(self, peer: Peer, connection: Connection, reason: str, now: float) -> None:
         """A connection that we dialed ended: dial again, later if the peer refused us. The pauses grow until a
-        connection is open for frames: while a change is staged, or a lesson cannot be recorded, none is."""
+        connection is open for frames. While a change is staged, or a lesson cannot be recorded, no connection is."""
         self.lost(peer, connection, reason, now)
         if peer.name in self.refusals:
             peer.backoff.grow_to(1.0)

@@ -230,8 +230,8 @@ class Sessions:
         context: str,
         begun: Sequence[tuple[int, str]] = (),
     ) -> None:
-        """A client sends one or several notifications of one type to the same destinations. ``begun``: the letters that
-        it had begun to handle, each with the position of the first publish after that."""
+        """Take one or several notifications of one type that a client sends to the same destinations. ``begun``: the
+        letters that the client had begun to handle, each with the position of the first publish after that."""
         if not self.is_current(session):
             return
         # What cannot be sent is refused by the machine, which knows whether it is this publish's turn.
