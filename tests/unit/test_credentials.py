@@ -1,8 +1,10 @@
 """The folders of credentials: what is created, rotated and read again, and what is refused."""
 
 import asyncio
+import errno
 import logging
 import os
+import re
 import shutil
 import socket
 from pathlib import Path
@@ -39,7 +41,9 @@ def _servers(topology: Path) -> dict[str, Identity]:
     return read_access(topology.parent / "access.toml").servers
 
 
-def test_a_server_signs_with_its_old_key_until_that_is_revoked(topology: Path) -> None:
+def test_a_server_signs_with_its_old_key_until_that_is_revoked(
+    topology: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = _made(topology, "create") / "servers" / "s1"
     old = Credentials(folder).signer
     _made(topology, "rotate", "s1")
@@ -49,6 +53,8 @@ def test_a_server_signs_with_its_old_key_until_that_is_revoked(topology: Path) -
     assert new.signer is not None
     assert new.signer.public != old.public
     assert keyring.sign(b"content") == old.sign(b"content")
+    refused = failed(capsys, "credentials", "rotate", str(topology), "s1")
+    assert "server s1 has 2 valid keys already: revoke the old one first" in refused
     _made(topology, "revoke", "s1", "--old")
     assert keyring.sign(b"content") == new.signer.sign(b"content")
 
@@ -113,6 +119,41 @@ def test_an_interrupted_command_can_be_repeated(topology: Path, monkeypatch: pyt
             Credentials(folder / "servers" / "s1").contexts()
             (topology.parent / "access.toml").unlink()
     assert writes > 10
+
+
+def test_a_full_disk_stops_a_rotation_at_any_file(
+    topology: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The server can start with what is there, and a repeated rotation keeps the key that is valid."""
+    folder = _made(topology, "create", "--client", "alice") / "servers" / "s1"
+    old = Credentials(folder).signer
+    assert old is not None
+    real, refused = os.fsync, 0
+    for written in range(20):
+        space = [written]
+
+        def fsync(file: int, space: list[int] = space) -> None:
+            space[0] -= 1
+            if space[0] < 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            real(file)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        capsys.readouterr()
+        code = run(["credentials", "rotate", str(topology), "s1"])
+        monkeypatch.setattr(os, "fsync", real)
+        if code == 0:
+            break
+        refused += 1
+        assert code == 2
+        assert re.fullmatch(rf"antecede: {topology.parent}/\S+: No space left on device\n", capsys.readouterr().err)
+        assert not list(folder.glob(".*")), "nothing half-written stays"
+        keyring = Credentials(folder).keyring(lambda: _servers(topology))
+        assert keyring.sign(b"content") == old.sign(b"content")
+    assert refused > 4
+    new = Credentials(folder)
+    assert [key.public for key in _servers(topology)["s1"].keys] == [old.public, new.signer and new.signer.public]
+    assert new.keyring(lambda: _servers(topology)).sign(b"content") == old.sign(b"content")
 
 
 def test_what_exists_stays(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:

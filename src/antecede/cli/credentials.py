@@ -210,11 +210,19 @@ class _Issue:
         self._finish(wanted)
 
     def rotate(self, name: str, days: float) -> None:
+        from antecede.access.model import SERVER
         from antecede.live.editing import find
         from antecede.live.issuing import Authority
         from antecede.live.keys import CERTIFICATE
 
         identity = find(self._text.access, name)
+        valid = [key for key in identity.keys if key.expires is None or key.expires > time()]
+        if identity.role == SERVER and len(valid) > 1:
+            # Its folder keeps one earlier key, so clients that know only the oldest one could not connect.
+            raise UsageError(
+                f"{identity.label} has {len(valid)} valid keys already: revoke the old one first: "
+                f"antecede credentials revoke {self._file.name} {name} --old"
+            )
         uri = next((one for one in identity.certificates if one.startswith("spiffe://")), "")
         tls = (self._place(identity.role, identity.name) / CERTIFICATE).exists()
         place = self._folder / "authority"
@@ -254,7 +262,8 @@ class _Issue:
             hosts = (name, self._file.servers[name].host) if role == SERVER and name in self._file.servers else ()
             certificate = authority.issue(key, name, uri, hosts, days)
         folder = self._place(role, name)
-        write_folder(folder, role, name, key, certificate, None if authority is None else authority.pem)
+        pem = None if authority is None else authority.pem
+        write_folder(folder, role, name, key, certificate, pem, [one.public for one in keys])
         granted = Key(key.public, float(int(time() + days * 86_400)))
         issued = Identity(role, name, (*keys, granted), (uri,) if uri else ())
         return replace(issued, **dict.fromkeys(_actions.get(role, ()), ("*",)))

@@ -8,6 +8,8 @@ import json
 import os
 import shutil
 import stat
+from collections.abc import Collection
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -16,7 +18,16 @@ from typing import TYPE_CHECKING, Any
 from antecede.access.file import PERMISSIONS, TABLES
 from antecede.access.model import Identity, Key
 from antecede.errors import AccessError
-from antecede.live.keys import AUTHORITY, CERTIFICATE, CREDENTIAL, KEY, SERVERS, PrivateKey, require_cryptography
+from antecede.live.keys import (
+    AUTHORITY,
+    CERTIFICATE,
+    CREDENTIAL,
+    KEY,
+    SERVERS,
+    PrivateKey,
+    read_key,
+    require_cryptography,
+)
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate, CertificateBuilder
@@ -140,19 +151,38 @@ def _host(host: str) -> Any:
 
 
 def write_folder(
-    folder: Path, role: str, name: str, key: PrivateKey, certificate: bytes | None, authority: bytes | None
+    folder: Path,
+    role: str,
+    name: str,
+    key: PrivateKey,
+    certificate: bytes | None,
+    authority: bytes | None,
+    valid: Collection[str] = (),
 ) -> None:
-    """Write the credentials of one identity; a previous key is kept beside the new one."""
+    """Write the credentials of one identity. ``valid``: its public keys in the access file. If the key in the folder is
+    one of them, it is kept beside the new one; otherwise it is the key of a rotation that was interrupted."""
     folder.mkdir(parents=True, exist_ok=True)
     os.chmod(folder, 0o700)
-    for path in (folder / KEY, folder / CERTIFICATE):
-        if path.exists():
-            os.replace(path, path.with_name(f"previous-{path.name}"))
-    _write(folder / CREDENTIAL, f'role = "{role}"\nname = "{name}"\n'.encode())
-    _write(folder / KEY, _pem(key), 0o600)
+    _write(folder / f"new-{KEY}", _pem(key), 0o600)
+    files = {CREDENTIAL: f'role = "{role}"\nname = "{name}"\n'.encode()}
     if certificate is not None and authority is not None:
-        _write(folder / CERTIFICATE, certificate)
-        _write(folder / AUTHORITY, authority)
+        files |= {CERTIFICATE: certificate, AUTHORITY: authority}
+    for file, content in files.items():
+        _write(folder / f"new-{file}", content)
+    # From here on the disk needs no more space.
+    if _has_one_of(folder, valid):
+        for path in (folder / KEY, folder / CERTIFICATE):
+            if path.exists():
+                os.replace(path, path.with_name(f"previous-{path.name}"))
+    for file in (*files, KEY):
+        os.replace(folder / f"new-{file}", folder / file)
+
+
+def _has_one_of(folder: Path, valid: Collection[str]) -> bool:
+    with suppress(AccessError):
+        present = read_key(folder / KEY) if (folder / KEY).exists() else None
+        return present is not None and present.public in valid
+    return False
 
 
 def write_servers(folder: Path, servers: list[Identity]) -> None:
@@ -197,13 +227,21 @@ def _certificate_pem(certificate: "Certificate") -> bytes:
 
 
 def _write(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a file as a whole: a reader finds the previous content or the new one."""
+    """Write a file as a whole: a reader finds the previous content or the new one, also after a power cut."""
     temporary = path.with_name(f".{path.name}.new")
-    temporary.unlink(missing_ok=True)
-    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(file, "wb") as stream:
-        stream.write(data)
-    os.replace(temporary, path)
+    try:
+        temporary.unlink(missing_ok=True)
+        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(file, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(file)
+        os.replace(temporary, path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        # An error of a write does not name its file.
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def write_public(path: Path, data: bytes) -> None:

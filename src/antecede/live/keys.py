@@ -68,6 +68,18 @@ def require_cryptography() -> None:
         raise AccessError("credentials need the package cryptography: install antecede[security]") from None
 
 
+def read_key(path: Path) -> PrivateKey | None:
+    """Return the private key in a file; None if it is not an Ed25519 key."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        key = load_pem_private_key(_read(path).encode(), None)
+    except (ValueError, TypeError) as error:
+        raise AccessError(f"{path}: expected a private key in PEM, without a password: {error}") from None
+    return PrivateKey(key) if isinstance(key, Ed25519PrivateKey) else None
+
+
 class Credentials:
     """The credentials of one identity, read from its folder."""
 
@@ -75,7 +87,7 @@ class Credentials:
         require_cryptography()
         self.folder = Path(folder)
         self.role, self.name = self._named()
-        self.signer = self._signer()
+        self.signer = read_key(self.folder / KEY)
         self._newest = self.signer
         """The key in the folder, which a client uses when its own one is refused."""
         self._previous = self._earlier() if self.role == SERVER else ()
@@ -99,21 +111,10 @@ class Credentials:
             raise AccessError(f"{path}: name = {brief(name)}: expected a name")
         return role, name
 
-    def _signer(self, name: str = KEY) -> PrivateKey | None:
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-        path = self.folder / name
-        try:
-            key = load_pem_private_key(_read(path).encode(), None)
-        except (ValueError, TypeError) as error:
-            raise AccessError(f"{path}: expected a private key in PEM, without a password: {error}") from None
-        return PrivateKey(key) if isinstance(key, Ed25519PrivateKey) else None
-
     def _earlier(self) -> tuple[PrivateKey, ...]:
         """Return the key before the last rotation, if it is there: the access file says whether it is still valid."""
         with suppress(AccessError):
-            if (self.folder / PREVIOUS_KEY).exists() and (key := self._signer(PREVIOUS_KEY)) is not None:
+            if (self.folder / PREVIOUS_KEY).exists() and (key := read_key(self.folder / PREVIOUS_KEY)) is not None:
                 return (key,)
         return ()
 
