@@ -1,8 +1,9 @@
 """The conflicting instances of an object: cells of instances, and the conflicts of cells.
 
-Two instances of an object conflict iff their operations do so there and neither is an ancestor of the other: a caller
-waits for its callee, so they cannot exclude each other (Enokido, Higaki, Takizawa §2 on nested operations). For two
-*requests* only the operations count: a request is put in order before it is known whose descendant it starts.
+Two instances of an object conflict iff their operations conflict at that object and neither instance is an ancestor of
+the other: a caller waits for its callee, so neither may exclude the other (Enokido, Higaki, Takizawa §2 on nested
+operations). For two *requests* only the operations count: a request is put in order before the ancestors of the
+instance that it starts are known.
 
 Instances of one operation at one object share a **cell**, so that the knowledge about all of them can be kept together.
 An instance has a separate cell if it has an ancestor or descendant at its own object with which it would otherwise
@@ -36,7 +37,7 @@ class Cells:
         return NO_CELL if instance is None else self._numbers.get((instance.process, instance.name), NO_CELL)
 
     def conflict(self, one: Instance, other: Instance, requests: bool = False) -> bool:
-        """Return whether two instances of one object conflict; or their requests."""
+        """Return whether two instances of one object conflict; with ``requests``, whether their requests do."""
         cell = self.of(one)
         return cell != NO_CELL and self.of(other) in (self.request_rivals if requests else self.rivals)[cell]
 
@@ -52,7 +53,7 @@ class Cells:
         check_kin(len(kin), where)
         shared: dict[str, int] = {}
         members: list[tuple[str, str | None]] = []
-        """For each cell its operation, and its instance if it has only one."""
+        """For each cell its operation, and its instance if the cell has only one."""
         begin = len(self.rivals)
         for name, instance in own.items():
             if instance.operation is None:
@@ -82,5 +83,5 @@ def check_kin(count: int, where: str) -> None:
     if count > limits.kin_instances_max:
         raise UsageError(
             f"{where}: {count} instances have a conflicting ancestor or descendant at the same object: "
-            f"significant order can be judged up to {limits.kin_instances_max}"
+            f"significant order can be judged for at most {limits.kin_instances_max}"
         )

@@ -14,7 +14,7 @@ from a step with exactly one message less: walking back gives the counted number
 such order is computed once for all explanations; the search along a process stops at the first event after deliver(m).
 
 Among the shortest chains, the one that arrives first at q is chosen, and then likewise at each process on its way back.
-So there is one answer, for every sequence of the search.
+So the answer does not depend on the sequence in which sends are examined.
 """
 
 from array import array

@@ -1,9 +1,9 @@
 """Check whether the clocks recorded in a trace agree with its events.
 
-**Vector clocks.** Two rules, chosen by the trace. If the own entry is ``index`` + 1 on most rows that have a clock, the
-rule is ``exact``: every entry must be the index + 1 of the last event of that process in the event's past (the event
-included); a missing entry is 0. Otherwise the clocks count in another way and the rule is ``order``:
-V(e) < V(f) iff e → f. We test it one event f at a time, among the events that have a clock:
+**Vector clocks.** There are two rules, and the trace decides which one applies. If the own entry is ``index`` + 1 on
+most rows that have a clock, the rule is ``exact``: every entry must be the index + 1 of the last event of that process
+in the event's past (the event included); a missing entry is 0. Otherwise the clocks count in another way and the rule
+is ``order``: V(e) < V(f) iff e → f. We test it one event f at a time, among the events that have a clock:
 
 * V(f) is at least V(e), entry by entry, for every e → f;
 * for every process p, as many of p's events have an own entry of at most V(f)[p] as lie in f's past (f included).
@@ -14,7 +14,7 @@ among the events of p that are counted. These are the first events of p, and all
 if it fails.
 
 **Lamport clocks** must rise along each process and from send to deliver. An event disagrees if its clock is not larger
-than that of the previous row of its process that has one. A delivery also disagrees if its clock is not larger than
+than that of the previous row of its process that has a clock. A delivery also disagrees if its clock is not larger than
 that of its send.
 
 Rows that were set aside and ``hop`` rows are not checked.
@@ -142,7 +142,7 @@ def raise_to(clock: dict[str, int], other: dict[str, int]) -> None:
 
 
 def _join(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
-    """Return the larger entries of both. Neither is changed, because messages carry them."""
+    """Return the larger of the two values of each entry. Neither clock is changed, because messages carry both."""
     joined = dict(a)
     raise_to(joined, b)
     return joined

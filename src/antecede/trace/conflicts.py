@@ -65,7 +65,7 @@ def conflicts_in(document: Any, where: str) -> Conflicts:
         if pairs == ALL:
             continue
         if not isinstance(pairs, list):
-            raise UsageError(f"{where}: conflicts of {name!r} must be a list of pairs of operations, or all")
+            raise UsageError(f"{where}: conflicts of {name!r} must be a list of pairs of operations, or 'all'")
         table: dict[str, set[str]] = {}
         for pair in pairs:
             if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(one, str) for one in pair):

@@ -20,7 +20,7 @@ from antecede.trace.schema import ARRIVE, DELIVER, INT64_MAX, SEND, Event
 Pair = tuple[str, str]
 
 compared_max = 4_096
-"""The number of messages whose pairs are compared; if there are more, this many are drawn."""
+"""The largest number of messages whose pairs are compared; if a trace has more messages, this many are drawn."""
 
 
 def destinations(trace: Matched) -> dict[str, tuple[str, ...]]:
@@ -42,8 +42,8 @@ def payload_bytes(send: Event) -> int | None:
 
 
 def traffic(trace: Matched, unsaid: dict[str, tuple[str, ...]]) -> dict[Pair, tuple[int, int | None]]:
-    """Return copies and payload bytes from each process to each. Bytes are known only if every message of a pair has
-    them."""
+    """Return copies and payload bytes for each pair of sender and receiver. The bytes are known only if every message
+    of the pair records them."""
     messages: Counter[Pair] = Counter()
     weighed: Counter[Pair] = Counter()
     total: Counter[Pair] = Counter()
@@ -76,12 +76,13 @@ class Stamps(msgspec.Struct):
 def stamps(trace: Matched, hops: Iterable[Event], unsaid: dict[str, tuple[str, ...]]) -> Stamps:
     """Return the stamp sizes, per copy and over all hops.
 
-    The size of a copy's stamp is that of its first arrival, or else that of its delivery, or else the mean on its send.
-    For a message that routers forwarded, the sizes of all its packets are added and divided by the number of its
-    destinations: one packet to each destination and to each router on the way. If the send has a size, the sizes of
-    routers are those of packets that left there: the packet to a router h hops away is estimated as the mean of the
-    packets that left h − 1 hops away, which is exact for one destination. Otherwise, in the traces of servers, a router
-    has the size of the packet that it received. A message with an unknown packet is left out.
+    The size of a copy's stamp is that of its first arrival, or else that of its delivery, or else the mean that its
+    send row records. For a message that routers forwarded, the sizes of all its packets are added and divided by the
+    number of its destinations: one packet to each destination and to each router on the way. If the send row has a
+    size, each router's row has the size of the packet that left the router: the packet to a router h hops away is
+    estimated as the mean of the packets that left h − 1 hops away, which is exact for one destination. Otherwise, in
+    the traces of servers, a router's row has the size of the packet that it received. A message with a packet of
+    unknown size is left out.
     """
     arrived: dict[tuple[str, str], int] = {}
     for event in _events(trace, ARRIVE, DELIVER):
@@ -192,8 +193,8 @@ def hop_figures(
 ) -> tuple[float | None, int | None]:
     """Return packets per copy, and the largest number of hops to a destination, if routers wrote ``hop`` rows.
 
-    A message takes one packet to each of its destinations and to each router that forwarded it. A router with h hops
-    before it sent the message on its hop h + 1.
+    A message takes one packet to each of its destinations and to each router that forwarded it. A router that the
+    message reached after h hops forwarded it on hop h + 1.
     """
     passed = {message: rows for message, rows in _by_message(hops).items() if message in trace.sends}
     if not passed:
@@ -210,9 +211,9 @@ def hop_figures(
 
 
 def drawn(messages: int) -> list[int]:
-    """Return the ranks of the messages that are compared, ascending: all, or one from each of equal parts.
-
-    A rank counts sends by process name, then index. The draw is always the same for the same number of messages.
+    """Return the ranks of the messages that are compared, ascending: all of them, or one from each of ``compared_max``
+    equal parts. Ranks number the sends, sorted by process name, then by index. The draw is always the same for the same
+    number of messages.
     """
     if messages <= compared_max:
         return list(range(messages))
@@ -222,7 +223,7 @@ def drawn(messages: int) -> list[int]:
 
 
 def concurrency(trace: Matched) -> tuple[float | None, int]:
-    """Return the share of pairs of messages in which neither send happened before the other; and how many were
+    """Return the share of pairs of messages in which neither send happened before the other; and how many messages were
     compared."""
     sends = list(_events(trace, SEND))
     bits = {sends[rank].message or "": 1 << number for number, rank in enumerate(drawn(len(sends)))}
@@ -278,7 +279,8 @@ def sends_by_second(trace: Matched, first: int) -> dict[str, Counter[int]]:
 
 
 def hop_table(hops: Iterable[Event]) -> list[dict[str, Any]]:
-    """Return how many messages each router forwarded into each domain, by the hops before it, and their stamps."""
+    """Return how many messages each router forwarded into each domain after how many hops, and the bytes of their
+    stamps."""
     found: dict[tuple[str, str | None, int | None], list[int | None]] = {}
     for row in hops:
         found.setdefault((row.process, row.domain, row.hop), []).append(row.stamp_bytes)

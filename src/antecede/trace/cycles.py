@@ -1,10 +1,10 @@
-"""Deliveries on a cycle with their send, in a trace that cannot have happened in this way.
+"""Deliveries on a cycle with their send, in a trace that cannot have happened as it was recorded.
 
 Recorded traces can claim that an event happened before itself, by two deliveries that each come before the send of the
 other's message. A delivery is *on a cycle with its send* iff the send can be reached from it along processes and from
-sends to deliveries, that is, iff both are in one strongly connected component. All such deliveries lose their edge at
-once. The rest is a partial order: every cycle lies inside a component, none of the component's message edges are left,
-and the edges along processes alone form no cycle.
+sends to deliveries, that is, iff both are in one strongly connected component. All such deliveries lose their edge in
+one step. The rest is a partial order: every cycle lies inside a component, none of the component's message edges are
+left, and the edges along processes alone form no cycle.
 
 This includes a message that a process sent to itself between two events of a larger cycle: by the claim of the trace,
 its delivery also comes before its send.

@@ -1,15 +1,16 @@
 """The epochs of a trace: a system whose topology changed while it was recorded, and what it guaranteed when.
 
 Metadata list the epochs under ``epochs``, oldest first. An epoch has the number of the change that began it, and
-``since``: for each process the index of its first event in this epoch. A process that is missing there had no event in
-the epoch before, so its entry there counts again (0 in the first epoch). A process is an address: its index continues
-if a change moves it to another server. Each server lists its own processes; the lists of all files are united.
+``since``: for each process the index of its first event in this epoch. A process that is missing in ``since`` had no
+event in the previous epoch, so its entry of that epoch applies again (0 in the first epoch). A process is an address:
+its index continues if a change moves it to another server. Each server lists its own processes; the lists of all files
+are united.
 
 **The rule.** FIFO and causal order are judged where they were guaranteed. A late delivery of m is a violation if the
-order was guaranteed, on the route of m, in the epoch in which m was sent, in the epoch in which the message was sent
-that overtook it, and in all between. Otherwise it is counted as ``not_guaranteed``. So of two messages before and after
-a change the weaker of both guarantees holds, as ``docs/guide/change.md`` states. In a forest only the route of m
-matters: a chain that leaves it through some server returns through the same server.
+order was guaranteed, on the route of m, in the epoch in which m was sent, in the epoch in which the message that
+overtook m was sent, and in all epochs between. Otherwise it is counted as ``not_guaranteed``. So for two messages, one
+sent before a change and one after it, the weaker of the two guarantees holds, as ``docs/guide/change.md`` states. In a
+forest only the route of m matters: a chain that leaves it through some server returns through the same server.
 
 *Soundness*: every reported violation breaks a guarantee. *Completeness*: a delivery that several messages overtook is
 judged by the first of them only, so ``holds`` may be optimistic if the others were sent in other epochs.
@@ -48,7 +49,7 @@ class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
     """One epoch, as in the metadata."""
 
     change: int
-    """The number of the change that began it; 0: it is the first."""
+    """The number of the change that began this epoch; 0 for the first epoch."""
     guarantee: Guarantee
     """The guarantee between all processes: the weakest of all domains."""
     since: dict[str, int] = {}
@@ -75,7 +76,8 @@ class _Routes:
             raise TraceError(f"metadata: epochs: change {epoch.change}: {error}") from None
 
     def strength(self, source: str, target: str) -> int:
-        """Return the guarantee from one process to another. If the route is not known, it is the weakest of all."""
+        """Return the guarantee from one process to another. If the route is not known, this is the weakest guarantee of
+        all domains."""
         ends = self._home(source), self._home(target)
         known = self._known.get(ends)
         if known is None:
@@ -105,7 +107,8 @@ class Epochs:
         self._starts: dict[str, list[int]] = {}
 
     def limited(self, orders: Iterable[str]) -> set[str]:
-        """Return which of these orders some domain guaranteed in some epoch, and another one did not."""
+        """Return those of these orders that some domain guaranteed in some epoch, and some domain did not in some
+        epoch."""
         kept = {
             _strength[each]
             for one in self.listed
@@ -114,7 +117,7 @@ class Epochs:
         return {order for order in orders if order in JUDGED and min(kept) < _strength[order] <= max(kept)}
 
     def of(self, process: str, index: int) -> int:
-        """Return the position of the epoch of an event among those listed; -1: it was before the first."""
+        """Return the position of an event's epoch among the listed epochs; -1 if the event came before the first."""
         starts = self._starts.get(process)
         if starts is None:
             starts = self._starts[process] = [*accumulate((one.since.get(process, 0) for one in self.listed), max)]
@@ -187,7 +190,7 @@ def epochs_of(metadata: Iterable[Metadata]) -> Epochs | None:
 
 
 def united(lists: Iterable[Sequence[Epoch]]) -> Epochs | None:
-    """Return the epochs that several servers have listed."""
+    """Join the epochs that several servers have listed."""
     found: dict[int, Epoch] = {}
     since: dict[int, dict[str, int]] = {}
     for listed in lists:

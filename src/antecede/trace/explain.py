@@ -33,7 +33,7 @@ from antecede.trace.streaming import judge_large
 from antecede.trace.verdicts import ORDERS, Late, Verdict
 
 Homes = Mapping[str, Sequence[tuple[int, str]]]
-"""The events of a message: by process their indices and kinds, ascending."""
+"""The events of a message: for each process, their indices and kinds, ascending."""
 
 _of_messages = (SEND, ARRIVE, DELIVER)
 
@@ -46,7 +46,7 @@ class Asked(msgspec.Struct, frozen=True):
 
     order: str = "causal"
     message: str | None = None
-    """Explain all late deliveries of this message; None: the first of all."""
+    """Explain all late deliveries of this message; None: explain the first late deliveries of the trace."""
     first: int = 10
     conflicts: Conflicts | None = None
     """The table for significant order, instead of the trace's own."""
@@ -201,7 +201,8 @@ def circle_of(circle: list[str], homes: Mapping[str, Homes], sends: Mapping[str,
 
 
 def _witness(first: Homes, second: Homes) -> tuple[str, tuple[int, str], tuple[int, str]] | None:
-    """The first process, by name, in which one message has an event before an event of the other."""
+    """The first process, by name, in which the first message has an event before one of the second; and these
+    events."""
     for process in sorted(first.keys() & second.keys()):
         earliest = first[process][0]
         for event in second[process]:
@@ -224,7 +225,7 @@ def _shortened(circle: list[str], homes: Mapping[str, Homes]) -> list[str]:
 
 
 def _way_back(start: str, after: Mapping[str, list[str]], shorter_than: int) -> list[str] | None:
-    """Return the shortest path from a message back to itself, if it has fewer messages than that."""
+    """Return the shortest path from a message back to itself, if it has fewer than ``shorter_than`` messages."""
     came_from = {start: start}
     edge = [start]
     for _ in range(shorter_than - 1):

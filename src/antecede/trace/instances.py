@@ -10,7 +10,7 @@ filled in, so that a minimal trace can be judged too:
 * Its **operation** is the first that its rows name. Without an operation it is compatible with all.
 * It **aborted** iff it has a ``local`` row of type ``abort``: all its effects are undone, so nothing after it depends
   on it by conflict (§4.1: an object's vector includes only what commits).
-* Its **parent** is the first that a row of that name gives, in the order of processes and indices.
+* Its **parent** is the first one that a row with the same instance name gives, in the order of processes and indices.
 * The type of a delivery is its own ``type``, or else its send's. ``commit`` and ``abort`` end an instance; anything
   else except a ``request`` counts as a **response**. If neither row has a type, it is a request iff it is the first
   message that its instance received or sent, because an instance begins with its request (§3.2, R1).
@@ -55,7 +55,7 @@ class Instances:
         self.by_name: list[dict[str, Instance]] = [{} for _ in trace.lines]
         self._parents: dict[str, str] = {}
         self.judged = 0
-        """Deliveries that an instance received."""
+        """The number of deliveries that an instance received."""
         for process, line in enumerate(trace.lines):
             for position, event in enumerate(line):
                 if event.instance is not None and event.kind in (SEND, DELIVER, LOCAL):
@@ -94,8 +94,8 @@ class Instances:
     def received_as(self, process: int, position: int, event: Event) -> str | None:
         """Return the role of a delivery for an order: a request or a response; ``None`` if no order applies to it.
 
-        No order applies if no instance received it, if its instance aborted, or if it only ended its instance or
-        repeats its request.
+        No order applies if no instance received it, if its instance aborted, or if the delivery only ended its instance
+        or repeats the instance's request.
         """
         instance = self.of(process, event)
         if instance is None or instance.aborted:
@@ -108,7 +108,7 @@ class Instances:
         return event.type if event.type is not None else self.trace.sent(event.message or "").type
 
     def ancestors_among(self, name: str, names: Collection[str]) -> list[str]:
-        """Return which of some instances are ancestors of one; the chain of parents may be cyclic."""
+        """Return those of ``names`` that are ancestors of an instance; the chain of parents may be cyclic."""
         found: list[str] = []
         seen = {name}
         climbing = self._parents.get(name)

@@ -76,7 +76,7 @@ def _witness(stuck: list[list[str]]) -> list[str]:
 
 
 def agree_pairwise(sequences: Sequence[Sequence[str]]) -> bool:
-    """Return whether no two sequences, none of which repeats a message, have two messages in opposite orders."""
+    """Return whether no two sequences have two messages in opposite orders. No sequence may repeat a message."""
     homes: dict[str, list[tuple[int, int]]] = {}
     for process, line in enumerate(sequences):
         for position, message in enumerate(line):

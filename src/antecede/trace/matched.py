@@ -111,7 +111,7 @@ def match(events: Iterable[Event]) -> Matched:
 
 
 def of_lines(names: list[str], lines: list[list[Event]]) -> Matched:
-    """Find the sends of events that are by process and in order."""
+    """Find the sends of events that are already grouped by process and in order."""
     sends: dict[str | None, tuple[int, int]] = {
         event.message: (process, position)
         for process, line in enumerate(lines)

@@ -103,7 +103,7 @@ def delay_summary(ascending: Sequence[int]) -> dict[str, Any]:
 
 
 def seconds(nanoseconds: float) -> float:
-    """The unit of the report."""
+    """Convert to the unit of the report."""
     return nanoseconds / 1e9
 
 

@@ -9,13 +9,14 @@ messages whose send lies in its past**, as a bit mask in one integer:
 
 A delivery of m at q is **late** iff q earlier delivered a message m′ with send(m) → send(m′), that is, iff m's bit came
 to q in the set of an earlier delivery. (For a message that q sent to itself the bit is always in q's set, so the sets
-from deliveries are kept separate from q's own sends.) Under FIFO order it is late iff q earlier delivered a later
-message of the same sender. *Needless delay* is defined at :func:`needless_delays`.
+from deliveries are kept separate from q's own sends.) Under FIFO order the delivery is late iff q earlier delivered a
+later message of the same sender. *Needless delay* is defined at :func:`needless_delays`.
 
 Rows whose position an import assumed prove nothing: all orders are judged on what is certain without them
-(:mod:`antecede.trace.assumed`), and deliveries that are late only as placed are counted as *undecided*.
+(:mod:`antecede.trace.assumed`), and deliveries that are late only if the assumed positions are right are counted as
+*undecided*.
 
-This is quadratic in the number of messages, in bits: fast enough for traces of some ten thousand messages, and the
+The cost is quadratic in the number of messages, in bits: fast enough for traces of some ten thousand messages, and the
 reference for all other engines. :mod:`antecede.trace.streaming` gives the same verdicts on large traces.
 
 The given events must be well formed (:mod:`antecede.trace.quarantine` ensures this for traces from outside).

@@ -1,14 +1,14 @@
-"""How many orderings causal order would have enforced that significant order did not need.
+"""Count the orderings that causal order would have enforced although significant order did not need them.
 
 An *ordering* is a pair of messages m, m′ and a process that delivered both. Causal order enforces it, m first, iff m
 was sent in the past of m′. Significant order needs it iff m → m′ and the rule of significantly ordered delivery
-requires m first (rule 1 of :mod:`antecede.trace.significant`; rule 2 requires *some* order, which is not one that
-causal order would give). Every significant ordering is also causal (Enokido, Higaki, Takizawa §3.2, proposition), so
+requires m first (rule 1 of :mod:`antecede.trace.significant`; rule 2 does not count, because it requires *some* order
+of m and m′, not m first). Every significant ordering is also causal (Enokido, Higaki, Takizawa §3.2, proposition), so
 the rest was not needed.
 
 Pairs are counted among the messages that the figure of concurrency compares: all of them, or a sample. Sets of messages
-are bit masks, and each object is counted at once: with its deliveries sorted by instance and operation, the messages
-that a message must wait for are a union of a few masks.
+are bit masks, and each object is counted in one step: with its deliveries sorted by instance and operation, the
+messages that a message must wait for are a union of a few masks.
 """
 
 from collections.abc import Collection, Sequence

@@ -62,7 +62,7 @@ def opened_file(file: IO[bytes] | str, where: str) -> tuple[Any, Any, Any]:
 def read(file: IO[bytes], where: str, keep_raw: bool = True) -> tuple[Metadata | None, Iterator[Item]]:
     """The metadata of a Parquet file, if it has any, and its rows, numbered from 1.
 
-    A row has no text; ``keep_raw`` adds it as JSON.
+    A row has no text of its own; ``keep_raw`` adds one, as JSON.
     """
     pa, opened, schema = opened_file(file, where)
     twice = [name for name in COLUMNS if schema.names.count(name) > 1]
@@ -172,7 +172,7 @@ def _plain_events(pa: Any, batch: Any, folded: Collection[str]) -> list[Event] |
 
 
 def _names(pa: Any, column: Any) -> list[Any]:
-    """Texts that repeat, one copy of each."""
+    """Return the texts of a column in which texts repeat; equal texts share one copy."""
     _require(pa.types.is_string(column.type))
     encoded = column.dictionary_encode()
     names = [intern(name) for name in encoded.dictionary.to_pylist()]
@@ -210,7 +210,8 @@ def _lists(pa: Any, column: Any) -> list[tuple[str, ...] | None]:
 
 
 def _extras(pa: Any, column: Any) -> list[dict[str, Any] | None]:
-    """Columns that the schema does not name, folded into one; none of them may stand for one that it names."""
+    """Return the columns that the schema does not name, which are folded into one; none of them may stand for a named
+    column."""
     found: list[dict[str, Any] | None] = []
     for text in _texts(pa, column):
         extra = _folded_decoder.decode(text) if text is not None else None

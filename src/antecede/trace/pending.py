@@ -5,13 +5,13 @@ matter any more. So each process keeps the set of *pending* messages, sent and n
 are in its past through deliveries. **A delivery of m at q is late iff m is in q's set.** Otherwise m and the messages
 that it carries are added to q's set: the sender's set and its own earlier sends.
 
-A set is the bits of one integer. A bit is used again after its message has been delivered everywhere. Before that it is
-removed from all sets at once, whenever half of the bits are of this kind.
+A set is the bits of one integer. A bit becomes free when its message has been delivered everywhere. Before free bits
+are used again, they are removed from all sets in one sweep, whenever half of the bits are free.
 
 **The walk** determines how many messages are pending. If one process receives everything, such as an archive, few are
 pending when that process leads, as it does in :meth:`Matched.in_causal_order`. Otherwise few are pending in the order
-of Lamport's clock: each event as soon as everything before it has happened. If both give too many (a vector would be
-smaller), this module gives no answer.
+of Lamport's clock: each event as soon as everything before it has happened. If both walks give too many (a vector would
+be smaller), this module gives no answer.
 """
 
 from itertools import accumulate
@@ -20,7 +20,7 @@ from antecede.trace.matched import Matched
 from antecede.trace.schema import SEND, Event
 
 _senders_min = 64
-"""Below this number of senders a vector is small."""
+"""With fewer senders than this, a vector is small enough."""
 
 _sweep_min = 1_024
 """The smallest number of unused bits that start a sweep, which examines all sets."""
@@ -48,8 +48,8 @@ def late_deliveries(trace: Matched) -> list[Event] | None:
 
 
 def _numbered(trace: Matched) -> tuple[list[_Step], list[int], list[int]]:
-    """Return the deliveries and their sends in causal order, the last clock of each process, and the deliveries of each
-    message. The number of a message is that of its send among all events."""
+    """Return the deliveries and their sends in causal order, the last clock of each process, and how many deliveries
+    each message has. A message has the number of its send among all events."""
     first = list(accumulate(map(len, trace.lines), initial=0))
     awaited = [0] * first[-1]
     clocks = [0] * len(trace.lines)

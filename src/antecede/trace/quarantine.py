@@ -21,7 +21,7 @@ The reasons are tested one after the other, each on the rows that are left, so a
 ====================== ==============================================================================================
 
 ``index_gap`` sets nothing aside: it counts, over all processes, the indices from 0 to the largest that no row has,
-whether set aside or not. Rows without a known place (no process, no index) fill none.
+whether set aside or not. Rows without a known place (no process, no index) fill no index.
 
 Rows of kind ``hop`` use the numbering of their server, separate from a process that may have the same name. Besides
 their place, nothing about them is checked.
@@ -56,13 +56,13 @@ REASONS = (
     "cycle",
     "index_gap",
 )
-"""In the order in which they are tested and reported."""
+"""The reasons, in the order in which they are tested and reported."""
 
 DELIVERIES = ("duplicate_delivery", "orphan_delivery", "not_addressed", "before_send", "cycle")
-"""The reasons of deliveries only."""
+"""The reasons that only deliveries can have."""
 
 SILENT_SHOWN = 5
-"""The number of silent names in a report."""
+"""The largest number of silent names that a report lists."""
 
 UNREAD = REASONS[:4]
 """The reasons of rows that cannot be read as events: each is found in the row itself."""
@@ -106,7 +106,7 @@ def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
 
 
 def _places(events: list[Event], reasons: dict[int, str]) -> dict[tuple[bool, str], dict[int, int]]:
-    """Return for each process, and for each server's hops, which event is first at which index."""
+    """Return for each process, and for each server's hops, the first event at each index."""
     places: dict[tuple[bool, str], dict[int, int]] = {}
     contested: dict[int, list[int]] = {}
     for number, event in enumerate(events):

@@ -6,9 +6,9 @@ and that were sent by some p before V[p]. Of the messages of one sender only the
 all pairs are requested.
 
 **Counting without examining each pair.** A process that never sends, such as an archive, is in no other process's past,
-so every message that it delivered before is a candidate. There the races are counted by comparing two whole vectors:
-what m′ reaches, and the first send of each sender that q delivered. Single races are examined, newest first, only while
-one can still be among those that are shown.
+so every message that it delivered before is a candidate. For such a process the races are counted by comparing two
+whole vectors: what m′ reaches, and the first send of each sender that q delivered. Single races are examined, newest
+first, only while one can still be among those that are shown.
 
 :mod:`antecede.trace.races` defines a race and its slack.
 """
@@ -63,7 +63,7 @@ class Found(msgspec.Struct):
     pairs: int = 0
     untimed: int = 0
     late: int = 0
-    """Deliveries that broke causal order, which are not races any more."""
+    """The number of deliveries that broke causal order, which are not races any more."""
     races: list[Race] = []
     """The races with the smallest slack, ascending."""
     resolution: int | None = None
@@ -100,7 +100,7 @@ class _Receiver:
         """For each lane, the position after the earliest send whose message was delivered here; the largest possible
         value if there is none."""
         self.of: dict[int, list[int]] = {}
-        """For each lane, the numbers of the deliveries from there; that of the last delivery is at the end."""
+        """For each lane, the numbers of the deliveries of its messages; that of the last delivery is at the end."""
         self.positions: list[int] = []
         self.lanes: list[int] = []
         """For each delivery, the lane of its sender."""
@@ -150,7 +150,8 @@ class _Receiver:
                 yield number
 
     def last(self, begin: int, reach: Sequence[int], since: int) -> Iterator[int]:
-        """Yield the last of these for each sender, until no later one can have a time as late as ``since``."""
+        """Yield for each sender the last of the deliveries of :meth:`every`, until no further one can have a time as
+        late as ``since``."""
         for lane in reversed(self.of):
             own = self.of[lane]
             if self.positions[own[-1]] < begin or self._latest[own[-1]] < since:
@@ -188,7 +189,7 @@ class _Pass:
         self._kept = _Kept(found, wanted)
         timed = {event.time is not None for line in trace.lines for event in line if event.kind == DELIVER}
         self._counts = not wanted.every and wanted.within is None and len(timed) == 1
-        """Whether races may be counted without examining each: either all have a slack or none has."""
+        """Whether races may be counted without examining each: only if all have a slack, or none has."""
         self._timed = True in timed
 
     def run(self) -> Found:

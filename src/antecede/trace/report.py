@@ -34,8 +34,8 @@ Path_ = str | os.PathLike[str]
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Pause Python's garbage collector: millions of tuples are made here, none of them in a cycle, and it would examine
-    all."""
+    """Pause Python's garbage collector: millions of tuples are made here, none of them in a cycle, and the collector
+    would examine them all."""
     paused = gc.isenabled()
     gc.disable()
     try:

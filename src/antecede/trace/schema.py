@@ -9,16 +9,16 @@ Types are strict in every file format: ``true`` is not an integer, ``1.0`` is no
 and an integer beyond 64 bits is not valid. Where the format leaves a choice, we decided:
 
 * A wrong type in a column that every verdict needs (:data:`NEEDED`) sets the row aside. In any other named column only
-  the value is dropped: it counts as null and is counted. Significant order needs some more columns
+  the value is dropped: it is treated as null, and such values are counted. Significant order needs some more columns
   (:data:`NEEDED_BY_INSTANCES`).
-* A column name in other case (``Process``) is that column, unless the row has another one of that name.
+* A name in other case (``Process``) stands for the column, unless two names of the row would be the same column.
 * ``null`` means absent, in every column (Parquet has no other absence). A required column that is null is a
   ``missing_field``.
-* Every column named here is checked on every row, even if its kind does not use it.
+* Every column named here is checked on every row, even if the row's kind does not use it.
 * A negative ``index`` is a ``wrong_type``: indices count from 0.
 * A row of unknown kind needs no ``message``.
-* Columns not named here are kept in ``extra`` and ignored. Two rows that differ only there, or in the texts for people
-  (``notification``, ``label``), are the same.
+* Columns not named here are kept in ``extra`` and ignored. Two rows that differ only in these columns, or in the texts
+  for people (``notification``, ``label``), are the same.
 
 This module knows rows and metadata; it must not know files.
 """
@@ -144,7 +144,7 @@ class Mended(Event, frozen=True, omit_defaults=True, gc=False):
     """An event without its values of a wrong type; only for the reader, which counts them."""
 
     nulled: tuple[tuple[str, str], ...] = ()
-    """Columns, each with its error."""
+    """The columns whose value was dropped, each with its error."""
 
 
 class Nulled:
@@ -155,7 +155,7 @@ class Nulled:
         self._used = used
         self.counts: Counter[str] = Counter()
         self.first: dict[str, tuple[int, str]] = {}
-        """By column, the number of the first row, and its error."""
+        """By column, the number of the first row with such a value, and its error."""
 
     def take(self, number: int, said: "Event | Fault") -> "Event | Fault":
         """Return a row in its final form."""

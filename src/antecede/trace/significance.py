@@ -43,7 +43,7 @@ class _Running(msgspec.Struct):
     base: int
     known: int = 0
     received: int = 0
-    """The knowledge from requests and responses to it only."""
+    """Only the knowledge from requests and responses to this instance."""
 
 
 class Brought(msgspec.Struct):
@@ -78,7 +78,7 @@ class Significance:
         self._carried: dict[str, int] = {}
 
     def carried(self, message: str) -> int:
-        """Return what a message carries that was sent and is not yet delivered everywhere."""
+        """Return what a message carries. It must have been sent, and not yet been delivered everywhere."""
         return self._carried.get(message, 0)
 
     def take(self, process: int, position: int, event: Event) -> Brought | None:

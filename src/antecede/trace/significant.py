@@ -4,20 +4,20 @@ With m → m′ as in :mod:`antecede.trace.significance`, the rule of *significa
 Takizawa §3.3, SO) is judged as follows. A delivery of m at an object q is **late** iff q earlier delivered m′ and
 
 * **instance** (SO 1-1): m → m′, and one instance receives both; or
-* **conflict** (SO 1-2): m → m′, m′ is a request, and the instances that receive them conflict, or both are requests
-  and their operations do; or
-* **agreement** (SO 2, C1): neither of these, both are requests whose instances conflict in q and in another object,
-  which delivered m before m′, and not m′ → m.
+* **conflict** (SO 1-2): m → m′, m′ is a request, and the instances that receive them conflict, or both are requests and
+  their operations conflict; or
+* **agreement** (SO 2, C1): neither of these holds; both are requests, whose instances conflict in q and in another
+  object; that object delivered m before m′; and not m′ → m.
 
 Where the printed rule cannot be right, or is not precise, we interpret it as follows:
 
 * (1-2) is printed for "m1 or m2 is a request". A *response* m′ would then wait for a request m that cannot be computed
   while the instance that waits for m′ is running: a deadlock, which the rule is proven not to have. So a response waits
   for no request. Nor does an instance conflict with its ancestors, which wait for it, unless both messages are
-  requests: a request is put in order before it is known whose descendant it starts.
+  requests: a request is put in order before the ancestors of the instance that it starts are known.
 * (2) orders unrelated requests the same way everywhere, but does not say which way is right. If two objects disagree,
-  we call the delivery late at the object whose name comes later. It applies "otherwise", that is, unless (1) orders the
-  two. The operation of a request is determined at each object, because its name may differ there.
+  we call the delivery late at the object whose name comes later. Rule (2) applies "otherwise", that is, unless (1)
+  orders the two. The operation of a request is determined at each object, because its name may differ there.
 * The rule is about requests and responses (C1–C3). Commits and aborts wait for nothing. Messages received by an
   instance that aborted have changed nothing (§2), so they are not late and make nothing late.
 
@@ -25,8 +25,8 @@ Responses to different instances may come in any order (§3.3, T2), and so may a
 no instance receives is not judged. :mod:`antecede.trace.cells` defines which instances conflict.
 
 Deliveries that are late by (1) are found in one walk: a delivery of m is late iff m is in the knowledge of earlier
-deliveries to its instance, or of requests of conflicting instances to its object. If the overtaking message is
-requested, a second walk examines the pairs, with the bits of those messages only.
+deliveries to its instance, or of requests of conflicting instances to its object. If the caller also wants the
+overtaking messages, a second walk examines the pairs, with the bits of those messages only.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -52,7 +52,7 @@ class Significant(msgspec.Struct):
     """The verdict on significant order."""
 
     late: list[Late]
-    """Ascending, each with the rule that it breaks."""
+    """The late deliveries, ascending, each with the rule that it breaks."""
     unlisted: list[str]
     """Operations of the trace that the conflict table does not name, sorted by name."""
 
@@ -157,8 +157,8 @@ def _crossed(cells: Cells, late: set[Place]) -> dict[Place, str]:
     Each object is compared with the objects of a later name. The object's deliveries are walked backwards. For each
     other object and each pair of cells (one here, one there), the walk keeps the earliest delivery at the other object
     among the requests seen so far. If the other object delivered a conflicting request after that delivery, the request
-    is late there. If m′ → m, the other object was right to deliver m′ first, and m′ is late *here* by (1). So requests
-    that are late here are not among those met; they are examined one by one.
+    is late there. If m′ → m, the other object was right to deliver m′ first, and m′ is late *here* by (1). So the walk
+    leaves out requests that are late here; they are examined one by one.
     """
     trace = cells.trace
     copies: dict[str, list[_Request]] = {}

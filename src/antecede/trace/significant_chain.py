@@ -6,8 +6,9 @@ with the sending one and precedes it. xk was delivered at m's object before m, a
 from m, one message per round:
 
 * each instance that sent or received a message of the last round offers its later sends;
-* its end offers the sends of instances of conflicting operations that began later. For each operation of an object only
-  the earliest end so far matters, and for each instance only the earliest moment, so a send is offered few times.
+* the end of such an instance offers the sends of instances of conflicting operations that began later. For each
+  operation of an object only the earliest end so far matters, and for each instance only the earliest moment, so a send
+  is offered few times.
 
 Nothing after the late delivery, in any causal order of all events, can be on a chain. The first chain in the order of
 sends, then of deliveries, is kept, so both engines give the same answer.
@@ -32,7 +33,7 @@ class Numbers(Protocol):
 
 
 class Acts(msgspec.Struct):
-    """The actions of instances, as arrays. Ranges use offsets: those of instance i start at ``sends_from[i]``."""
+    """The actions of instances, as arrays. Ranges use offsets: the sends of instance i start at ``sends_from[i]``."""
 
     instance: Numbers
     """The instance of each event, or -1."""
@@ -42,7 +43,7 @@ class Acts(msgspec.Struct):
     last: Numbers
     aborted: Numbers
     cell: Numbers
-    """For each instance its operation at its object, or -1."""
+    """For each instance the number of its operation at its object, or -1."""
     sends_from: Numbers
     sends: Numbers
     """The sends of each instance, ascending."""
@@ -51,7 +52,7 @@ class Acts(msgspec.Struct):
     """The instances of each cell, by their first events."""
     rivals_from: Numbers
     rivals: Numbers
-    """The cells that conflict with each."""
+    """The cells that conflict with each cell."""
     copies: Callable[[int], Sequence[int]]
     """The deliveries of a send, ascending."""
 
@@ -72,8 +73,8 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def shortest(acts: Acts, late: int, send: int, early: Callable[[int], bool], receiver: range) -> Found:
-    """Return the shortest chain from a send to a delivery in ``receiver`` before ``late`` that ``early`` calls too
-    early."""
+    """Return the shortest chain from a send to a delivery in ``receiver`` before ``late`` for which ``early`` returns
+    true."""
     came: dict[int, Step] = {send: Step(send, NOBODY, False)}
     reached: dict[int, int] = {}
     ended: dict[int, int] = {}
@@ -125,7 +126,7 @@ def _follow(acts: Acts, event: int, reached: dict[int, int], ended: dict[int, in
 
 
 def _back(acts: Acts, came: dict[int, Step], send: int) -> list[Step]:
-    """The steps to a send, first to last; an event names the send of its message."""
+    """The steps from the first message of a chain to this send, first to last."""
     sent_as = {copy: message for message in came for copy in acts.copies(message)}
     steps = []
     step = came[send]

@@ -26,7 +26,7 @@ _wanted = f"files ending in {', '.join(_endings)}, nor a server's data directory
 _metadata_name = "antecede.json"
 _metadata_ending = ".meta.json"
 _metadata_bytes_max = 64 * 1024 * 1024
-"""Epochs list the processes of a system that were active in each of them."""
+"""The bound is large, because the metadata list the active processes of every epoch."""
 
 
 class SetAside(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ class Loaded:
         self.placed: list[Fault] = []
         """The rows that are not events but have a place in a process."""
         self.set_aside: list[SetAside] = []
-        """All rows that are not events, with their text, if it should be kept."""
+        """All rows that are not events, with their text; empty unless texts are kept."""
         self._keep_raw = keep_raw
         self._file_of = array("l")
         self._line_of = array("q")

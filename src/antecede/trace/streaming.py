@@ -1,19 +1,20 @@
 """The oracle's verdicts on large traces: one pass in causal order, with a vector for each process.
 
-Let V_q be process q's vector: for each sender p, how many of p's events q has learned of through deliveries, also for q
-itself. A message carries the vector of its sender, in which the sender's own entry is the position of the send. A
-delivery takes the maximum. **A delivery of m, sent by p, at q is late iff V_q already covers send(m)** just before it:
-this is the definition in :mod:`antecede.trace.oracle`.
+Let V_q be process q's vector: for each sender p, how many of p's events q has learned of through deliveries; q itself
+also has an entry. A message carries the vector of its sender, in which the sender's own entry is the position of the
+send. A delivery takes the maximum. **A delivery of m, sent by p, at q is late iff V_q already covers send(m)** just
+before the delivery: this is the definition in :mod:`antecede.trace.oracle`.
 
 A send changes no vector, so messages share that of their sender. A late delivery adds nothing new, so its maximum is
 skipped. A carried vector is dropped with the message's last delivery, a process's vector with its last event. The walk
-(:mod:`antecede.trace.matched`) determines how many exist at once.
+(:mod:`antecede.trace.matched`) determines how many vectors exist at the same time.
 
 With many processes there are faster ways to the same answer: sets of pending messages, if these are few
 (:mod:`antecede.trace.pending`), and vectors as arrays, if numpy is installed (:mod:`antecede.trace.lanes`).
 
 **Overtakers** are searched afterwards, only for the messages that were late: a second pass carries sets of those
-messages only, as the oracle does with all. The first delivery that brings a message's bit to q is the answer.
+messages only, as the oracle does with all. The overtaker of a message is the first delivery that brings the message's
+bit to q.
 """
 
 from bisect import bisect_right
@@ -33,7 +34,7 @@ from antecede.trace.schema import DELIVER, SEND, Event
 from antecede.trace.verdicts import Late, Verdict
 
 _asked_at_once = 8_192
-"""Late messages whose overtakers are searched in one pass: one bit each, in every carried set."""
+"""The number of late messages whose overtakers are searched in one pass: each needs a bit in every carried set."""
 
 _arrays_min = 64
 """Below this number of processes a packed integer is as fast as an array."""

@@ -16,7 +16,7 @@ from antecede.trace.schema import DELIVER, SEND
 from antecede.trace.sources import events_in, trace_files
 
 _rows_looked_at = 2_000
-"""A file without texts for people in its first rows has none."""
+"""The number of first rows that are examined: a file without texts for people there counts as a file without any."""
 _of_server = re.compile(r"(.+)\.[0-9a-f]{6}\.([tc]?\d+)")
 """The id of a server's letter: server, incarnation, number."""
 _id_chars_max = 16
@@ -116,7 +116,7 @@ def _rows(path: str, wanted: set[str]) -> Iterator[tuple[str, _Texts]]:
 
 
 def _rows_of_parquet(path: str, wanted: set[str]) -> Iterator[tuple[str, _Texts]]:
-    """Read only these columns, and only those row groups of which they are not empty."""
+    """Read only the columns with texts, and only the row groups in which they are not empty."""
     from importlib import import_module
 
     pa, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")

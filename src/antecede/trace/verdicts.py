@@ -38,7 +38,8 @@ class Late(msgspec.Struct, frozen=True, order=True):
     send_index: int
     overtaken_by: str = ""
     """The first message delivered at ``to`` whose send came after this one's: for causal order, causally after; for
-    FIFO order, later at the same sender; for significant order, significantly after, or earlier elsewhere."""
+    FIFO order, later at the same sender; for significant order, significantly after, or delivered after it at another
+    object."""
     rule: str = ""
     """The rule that it breaks, if an order has several."""
 

@@ -55,7 +55,7 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
             self._discard()
             raise
         self.beside = None if is_parquet else metadata
-        """Write the metadata beside a file of lines, when it is closed."""
+        """The metadata to be written beside a file of lines when it is closed."""
         self.events = 0
         """The number of events written."""
 

@@ -67,7 +67,7 @@ def _said(event: Event, late: Late | None) -> str:
 
 
 def _word(name: str) -> str:
-    """Return a name without white space, commas and braces, and different for different names."""
+    """Return a name without white space, commas and braces; different names stay different."""
     plain = "".join(char if _plain(char) else "".join(f"%{byte:02X}" for byte in _bytes(char)) for char in name)
     return plain or "%"
 

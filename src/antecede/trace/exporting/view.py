@@ -30,7 +30,7 @@ class Placed(msgspec.Struct, frozen=True):
 
     process: int
     position: int
-    """Its place in its process."""
+    """The place of the event in its process."""
     event: Event
     time: int
     """Nanoseconds, recorded or logical."""
@@ -101,7 +101,7 @@ class View:
 
 
 def label_of(event: Event) -> str:
-    """Return the text for people that a row has, or an empty text."""
+    """Return the label of a row, which is written for people, or an empty text."""
     label = getattr(event, "label", None) or (event.extra or {}).get("label")
     return one_line(label) if isinstance(label, str) else ""
 

@@ -105,7 +105,8 @@ class Flows:
         return Woven(lines)
 
     def _threads(self) -> dict[tuple[Any, Any], str]:
-        """Return the name of each thread with a flow event. Browsers have many processes and threads of one name."""
+        """Return a unique name for each thread with a flow event: in browsers many processes and threads share a
+        name."""
         names = {(event.pid, event.tid): self._thread(event.pid, event.tid) for _, event in self._found}
         used = Counter(names.values())
         return {(pid, tid): name if used[name] == 1 else f"{name} ({pid}/{tid})" for (pid, tid), name in names.items()}

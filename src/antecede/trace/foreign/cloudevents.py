@@ -2,10 +2,10 @@
 
 An event has an ``id``, a ``source`` and, with that extension, the id of the event that caused it. A source is a process
 of the trace, and each event is a moment of its source. The moments of a source are in the order of their times, or in
-the order of the file if one of them has no time. If the cause has another source, a message led from there to here. Its
-send is the cause itself. The time of its delivery is not recorded; it is certain only that the delivery came before the
-effect. So the delivery is a row directly before the effect, marked ``assumed``, and an event with several effects in
-one source was delivered before the first.
+the order of the file if one of them has no time. If the cause has another source, a message went from that source to
+the source of the effect. Its send is the cause itself. The time of its delivery is not recorded; it is certain only
+that the delivery came before the effect. So the delivery is a row directly before the effect, marked ``assumed``, and
+an event with several effects in one source was delivered before the first of them.
 
 Several documents make one trace: one event per line, or a list of events (a batch). Source and id together identify an
 event; one that comes again is counted and skipped. A cause whose id several other sources have used is ambiguous, and
@@ -104,4 +104,5 @@ class CloudEvents:
 
 
 _kept = {"type": "event_type", "subject": "subject", "correlationid": "correlation"}
-"""Attributes that become columns; ``type`` is a column of traces with another meaning."""
+"""Attributes that become columns. ``type`` is renamed, because a trace has a column of that name with another
+meaning."""

@@ -25,7 +25,7 @@ class Row(msgspec.Struct, gc=False):
 
     process: str
     place: int
-    """The key that orders it within its process."""
+    """The key that orders the event within its process."""
     file: str
     line: int
     kind: str
@@ -39,7 +39,7 @@ class Row(msgspec.Struct, gc=False):
 
     @property
     def source(self) -> str:
-        """Its place in the log."""
+        """The place of the event in the log."""
         return f"{self.file}:{self.line}"
 
 

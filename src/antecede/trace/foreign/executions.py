@@ -27,7 +27,8 @@ class Delimiter:
         self._named = "trace" in self._compiled.groupindex
 
     def parted(self, lines: Iterable[Line]) -> Iterator[tuple[str | None, Iterator[Line]]]:
-        """Yield the lines of each execution, with its name if it has one; they must be read one after the other."""
+        """Yield the lines of each execution, with its name if it has one; the executions must be read one after the
+        other."""
         place: tuple[int, str | None] = 0, None
 
         def execution(line: Line) -> tuple[int, str | None] | None:
@@ -109,7 +110,7 @@ class Logs:
                     log = self._executions.setdefault(_unused(name, used), ClockedLog())
                 self._entries += len(said.clock)
                 if not log.add(said):
-                    file.unreadable(said.line, f"{said.host[:40]!r} has another event {said.clock[said.host]}")
+                    file.unreadable(said.line, f"{said.host[:40]!r} already has an event {said.clock[said.host]}")
                     continue
                 self.events += 1
                 if self.events > limits.foreign_events_max or self._entries > limits.foreign_clock_entries_max:

@@ -32,7 +32,7 @@ _torn = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
 class Unreadable:
-    """The number of unreadable items, and the places of the first."""
+    """The number of unreadable items, and the places of the first few."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -4,14 +4,15 @@ Such a log carries the id of a message at both ends. So, unlike clocks and spans
 late. Each record becomes at most one event:
 
 * a **send** or a **delivery**, if its kind matches ``--send`` or ``--deliver`` and it names a process and a message;
-* a **local** event, if it names a process and is neither; or if it lacks the id of its message, which is counted;
+* a **local** event, if it names a process and is neither a send nor a delivery, or lacks the id of its message (which
+  is counted);
 * no event, if it names no process, has no place in the requested order of events, or is left out by ``--others skip``.
   Such records are counted by reason, and the first places are kept.
 
 **Index.** The events of a process are in the order of the files and their lines (``file``), of their times (``time``),
 or of a number that they carry. Among equal times or numbers the order of the files decides; such events are counted.
-This order is *assumed*, unless the events are in one file whose lines are in the requested order: a log may have been
-exported with the newest line first.
+The order of such events is *assumed*, unless they are in one file whose lines are in the requested order: a log may
+have been exported with the newest line first.
 
 This module reads and reports. It does not judge: ``verify`` does.
 """
@@ -78,7 +79,7 @@ class Mapped:
         """The paths in the first records, for advice."""
 
     def read(self, file: ForeignFile, form: str, guard: Guard, most: int | None = None) -> None:
-        """Read the records of one file, or the first of them."""
+        """Read the records of one file; with ``most``, only the first of them."""
         with guard.on(file.name, 0):
             named = self.plan.in_name(file.name)
         for record in islice(records_of(file, form, self.plan, guard), most):
@@ -147,7 +148,8 @@ class Mapped:
         return f"--index time: {values['time'].text} is not a time; give --time FORM"
 
     def _more(self, fields: dict[str, Any], found: str) -> tuple[dict[str, str] | None, dict[str, Any] | None]:
-        """Return the further columns of the trace, which are texts, and those with a name that the user chose."""
+        """Return the values of the schema's other text columns, and those of columns with a name that the user
+        chose."""
         texts: dict[str, str] = {}
         extra: dict[str, Any] = {}
         for name, value in self.plan.values[found].items():

@@ -8,11 +8,11 @@ column of a trace, the place of its value in the record:
 * a **template** such as ``{topic}-{partition}-{offset}``: text with paths in braces, for ids made of several fields. If
   one of the fields is missing, the value is missing.
 
-A name may begin with ``send.`` or ``deliver.``: then it applies to those records only, if the two use different fields
-(``deliver.process=dst``). If each process has its own log, the name of the process may be only in the path of the file:
-a regular expression extracts it, and the groups of the expression become fields of all records. Two regular expressions
-on the value of ``kind`` decide which records are sends and which are deliveries. A mapping can be saved as a TOML file.
-This module does not know records or traces.
+If sends and deliveries use different fields, the name of a column may begin with ``send.`` or ``deliver.``: then it
+applies to those records only (``deliver.process=dst``). If each process has its own log, the name of the process may
+occur only in the path of the file: a regular expression extracts it, and the groups of the expression become fields of
+all records. Two regular expressions on the value of ``kind`` decide which records are sends and which are deliveries. A
+mapping can be saved as a TOML file. This module does not know records or traces.
 """
 
 import re
@@ -237,7 +237,8 @@ class Plan:
         return {group: text for group, text in found.groupdict().items() if text is not None}
 
     def kind_of(self, said: str) -> tuple[str, dict[str, str]]:
-        """Return ``send.``, ``deliver.`` or an empty text for the kind of a record, and the named groups."""
+        """Return ``send.``, ``deliver.`` or an empty text for the kind of a record, and the named groups of the
+        expression that matched."""
         for prefix, pattern in (("send.", self.send), ("deliver.", self.deliver)):
             # The value of a field must match as a whole; in a line of text, a match anywhere is enough.
             found = pattern.fullmatch(said) if self.kind else pattern.search(said)

@@ -6,8 +6,8 @@ name more groups (``timestamp``, ``date``, …), which are kept. The presets mat
 
 **Choosing.** Every preset reads the beginning of a file. The one that leaves the fewest lines unexplained is chosen; of
 several, the one whose first error comes last; of those, the earlier in the table. A log with two lines per event, read
-one line off, leaves its first line unexplained. So even the two mirrored formats are distinguished, also in a log that
-lost its end.
+with a shift of one line, leaves its first line unexplained. So even the two mirrored formats are distinguished, also in
+a log that lost its end.
 
 A pattern given by a user may be in the syntax of JavaScript, as in ShiViz's own pages: ``(?<host>…)``. Its speed is the
 responsibility of its author.
@@ -35,7 +35,7 @@ PRESETS: Final[dict[str, str]] = {
     "event-first": rf"^(?P<event>.*)\n(?P<host>\S+) {_clock}[ \t]*$",
     "one-line": rf"^(?P<host>\S+) {_clock}[ \t]+(?P<event>\S.*)$",
 }
-"""By name, the more specific first."""
+"""The presets by name, the more specific ones first."""
 
 GOVECTOR: Final = ("govector-time", "govector")
 """The formats that GoVector itself writes."""

@@ -14,7 +14,7 @@ jaeger    ``data`` → traces → ``spans``, or one trace                  ``pro
 ========= ============================================================ =================== =====================
 
 With ``instances`` the process of the trace is an instance (``service@instance``) if the record names it, by address,
-pod, instance id or host: each has its own clock.
+pod, instance id or host, because each instance has its own clock.
 """
 
 from collections.abc import Callable, Iterator

@@ -4,9 +4,9 @@ A span records its start. A message is delivered where its span begins. The time
 came after its cause began and before the span began. There are two cases:
 
 **A client's or producer's span** is the record of one send, which took place between the span's start and its end. If
-no other event that sends or receives lies in that interval, all positions in it are equivalent: the send is the start
-of the span, and certain. (Starts and durations are both rounded, so a span may end two ticks later than recorded. A
-tick is the largest power of ten that divides all times of the service.)
+no other event that sends or receives lies in that interval, all positions in it are equivalent: the send is placed at
+the start of the span, and this position is certain. (Starts and durations are both rounded, so a span may end two ticks
+later than recorded. A tick is the largest power of ten that divides all times of the service.)
 
 **Otherwise the position is assumed**: as late as the record allows. All starts of spans are put into one sequence that
 keeps the order of each service, puts every cause before its effect, and otherwise follows the clocks. The send is put
@@ -145,7 +145,7 @@ def _sequence(
     numbers: dict[int, int] = {}
     ready: list[tuple[int, int, int]] = []
     waiting: dict[int, list[tuple[int, int, int]]] = {}
-    """By a cause that was not taken yet, the offered spans that wait for it."""
+    """For each cause that is not in the sequence yet, the offered spans that wait for it."""
 
     def open_next(line: int) -> None:
         spans, begin = lines[line], opened[line]

@@ -5,13 +5,13 @@ optionally a parent, the span for which it works. In the trace a service is a pr
 event.
 
 * A span's *cause* is the client's half, if both sides of a call share one id (Zipkin), else its parent. If a parent has
-  two halves, the one in the span's own service counts, else the server's.
+  two halves, the half in the span's own service counts, or else the server's half.
 * The cause and the span are connected by **a message** iff they are in different services, or are the calling and the
   receiving half of a call. A span's further *links* (OpenTelemetry, Jaeger's *follows from*) count as causes, too. The
   message is delivered where the span starts.
-* Within a service, spans are ordered by its wall clock; at equal times a parent comes before its child. Clocks of
-  different services decide nothing; they are only *compared*: ``early_messages`` counts messages received before they
-  were sent by the clocks, ``early_children`` counts spans that begin before their parent, in any service.
+* Within a service, spans are ordered by the service's wall clock; at equal times a parent comes before its child.
+  Clocks of different services decide nothing; they are only *compared*: ``early_messages`` counts messages received
+  before they were sent by the clocks, ``early_children`` counts spans that begin before their parent, in any service.
 
 :mod:`antecede.trace.foreign.span_sends` finds **where a message was sent**. A service is not a sequential process:
 threads and replicas share its name. Events that its clock does not order are marked ``assumed``, and prove nothing.

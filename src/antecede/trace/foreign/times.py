@@ -1,4 +1,4 @@
-"""Times as logs write them, as nanoseconds since 1970: numbers in some unit, or dates.
+"""Convert times as logs write them, numbers in some unit or dates, to nanoseconds since 1970.
 
 A number without a unit gets the unit in which it is a time of the present: 1,700,000,000 is in seconds,
 1,700,000,000,000 in milliseconds, and so on. A date is in ISO 8601 or a similar form: a space instead of the T, slashes

@@ -66,8 +66,8 @@ class ClockedLog:
     def _newly_known(
         self, host: str, moment: Moment, known: dict[str, int], owns: dict[str, list[int]]
     ) -> dict[str, int]:
-        """Return, for each other host of which this event knows more than its own host did, how many events it
-        knows."""
+        """Return, for each other host of which this event knows more than its own host knew before, how many events of
+        that host it knows."""
         new = {}
         assert moment.clock is not None
         for other, entry in moment.clock.items():
@@ -85,8 +85,9 @@ class ClockedLog:
 def _mark_contradictions(woven: Woven) -> None:
     """Mark the events whose clock lacks something that the clock of an event in their past has.
 
-    If a delivery of m at h is late, an earlier delivery brought send(m) into h's past; and h's clock there did not say
-    so, since m would not have been new otherwise. So that event is marked, and m is undecided.
+    If a delivery of m at h is late, an earlier delivery brought send(m) into h's past; and h's clock at that delivery
+    did not include send(m), since otherwise m would not have been new. So the event of that delivery is marked, and m
+    is undecided.
     """
     floors: dict[str, dict[str, int]] = {host: {} for host in woven.lines}
     carried: dict[str, dict[str, int]] = {}

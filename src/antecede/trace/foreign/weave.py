@@ -7,9 +7,9 @@ first send, else the local row. So everything that it received comes before the 
 comes at or after it, in agreement with the recorded vector clock of the moment.
 
 **Clocks.** ``verify`` compares recorded vectors with indices if the own entry is ``index`` + 1 on most rows, and
-otherwise by their order. Moments with several rows push indices past the clocks. If this leaves *most* rows equal and
-some not, the vectors would be compared by the wrong rule. Every process then begins with one more local row, so that
-own entries and ``index`` + 1 differ on all the rows where they were equal.
+otherwise by their order. Moments with several rows make the indices grow faster than the own entries. If this leaves
+*most* rows equal and some not, the vectors would be compared by the wrong rule. Every process then begins with one more
+local row, so that own entries and ``index`` + 1 differ on all the rows where they were equal.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ class Recorded(Protocol):
 
 
 class Noted(msgspec.Struct, frozen=True, gc=False):
-    """Recorded data that is columns already."""
+    """Recorded data that is already in the form of columns."""
 
     said: dict[str, Any]
 
@@ -101,7 +101,7 @@ class Woven:
 
     @property
     def messages(self) -> int:
-        """The number of messages that connect them."""
+        """The number of messages that connect the moments."""
         return sum(len(moment.gives) for line in self.lines.values() for moment in line)
 
     def assumed(self) -> dict[str, int]:
@@ -126,7 +126,8 @@ class Woven:
                     index += 1
 
     def impossible(self) -> tuple[int, int]:
-        """Return how many deliveries verify will set aside: before their own send, and on a cycle with their send."""
+        """Return how many deliveries ``verify`` will set aside: those before their own send, and those on a cycle with
+        it."""
         sent = self._sent()
         early: set[str] = set()
         for number, line in enumerate(self.lines.values()):
