@@ -2,7 +2,7 @@
 
 They own sockets, the log's commit thread, clocks and tasks, and no rule of the protocol. *Persist, then send, then
 acknowledge* is the driver's gate (:mod:`antecede.server.gate`). The driver also decides what happens when the disk is
-full, or when too much waits. This package carries it out.
+full, or when too much waits. This package carries out its decisions.
 
 ``server`` and ``process`` run one server; ``tcp`` carries frames; ``client`` is the bus for programs that are not
 agents. Another transport must offer the same as ``tcp``: a :class:`~antecede.server.connections.Connection` that calls
@@ -10,8 +10,9 @@ a :class:`~antecede.server.connections.Receiver`. The code above assumes only th
 at most once, until the connection ends; data written to a connection that ended may or may not have arrived.
 
 **The data directory** names its server in its first record, and its log contains the topology in force. A server
-refuses the directory of another server, and a topology file that was never in force and changes something for it. With
-a file that was in force earlier, it uses the topology in force (:mod:`antecede.server.recovery`).
+refuses the directory of another server, and a topology file that was never in force and changes something for this
+server. If the file was in force earlier, the server uses the topology that is in force now
+(:mod:`antecede.server.recovery`).
 """
 
 from antecede.live.server import ServerRuntime

@@ -76,7 +76,7 @@ def readable(topology: TopologyFile, server: str, came: list[Belongings], given:
 
 def check_beginnings(agents: Mapping[str, type[Agent]]) -> None:
     """Refuse an agent of the topology without handlers, or with a field without a default. (An agent that another agent
-    creates gets its values there.)"""
+    creates gets its values from that agent.)"""
     for name, kind in agents.items():
         if not handlers_of(kind):
             raise AgentError(f"agent {name}: {kind.__qualname__} has no handlers, expected methods on_…")
@@ -102,8 +102,8 @@ def agents_of(topology: TopologyFile, server: str, given: Classes | None = None)
 
 
 def _host(topology: TopologyFile, orders: dict[str, OrderSpec], given: Mapping[str, type[Object]] | None) -> None:
-    """Let the servers of the objects' domain host them. All its servers need the classes: even a server that only calls
-    must know the conflicts."""
+    """Let the servers of the objects' domain host the objects. All servers of the domain need the classes: even a
+    server that only calls must know the conflicts."""
     domain = next(one for one in topology.domains if set(topology.objects[0].servers) <= set(one.servers))
     kinds = dict(given or {})
     if topology.module is not None and not all(one.name in kinds for one in topology.objects):

@@ -1,6 +1,7 @@
 """The file of the audit log: two files of bounded size, of which the current one is appended to.
 
-A file that cannot be written does not stop the server: the server logs it once, and tries again with the next line.
+A file that cannot be written does not stop the server: the server logs the error once, and tries again with the next
+line.
 """
 
 import errno
@@ -12,7 +13,8 @@ from antecede.live.logs import ServerLog
 
 
 class AuditFile:
-    """Appends lines to ``FILE``; when it is full, it becomes ``FILE.1``, and replaces the previous one."""
+    """Appends lines to ``FILE``; when the file is full, it is renamed to ``FILE.1``, and replaces the previous
+    ``FILE.1``."""
 
     def __init__(self, path: str | Path, log: ServerLog, bytes_max: int = limits.audit_bytes_max) -> None:
         self._path = Path(path)

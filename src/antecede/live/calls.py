@@ -2,7 +2,7 @@
 
 It is mapped into memory and never synced, so naming a call costs no I/O. Its space is allocated before it is used: a
 mapped file without space on the disk would end the process. Without such a file (no data directory, no space, another
-kind of file system) the server works, and an unclean end counts no tries.
+kind of file system) the server works, but after an unclean end no try is counted.
 """
 
 import mmap
@@ -36,7 +36,7 @@ class CallsFile:
             return ENDED_WELL
 
     def begin(self, life: int) -> Progress:
-        """Name the calls of this life from now on. The calls of the last one must be in the log."""
+        """Name the calls of this life from now on. The calls of the last life must already be in the log."""
         memory: Memory | None = None
         if self._path is not None:
             with suppress(OSError):
@@ -60,7 +60,7 @@ class CallsFile:
             return None
 
     def close(self) -> None:
-        """The life ends for another reason than its calls: none of them counts."""
+        """Record that this life ends for another reason than its calls: none of the calls counts as a try."""
         if self._progress is not None:
             self._progress.clear()
         if self._file >= 0:

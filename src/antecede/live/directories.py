@@ -2,8 +2,8 @@
 
 Each directory is opened as a server would open it, and its machine is brought to the end of its log. The machines
 answer the commands of a change (:mod:`antecede.server.changing`) directly, and exchange what is in transit in memory
-(:mod:`antecede.server.draining`). Every record is durable before anything depends on it. So this may be killed at any
-point: run it again, and the change is continued or begun again.
+(:mod:`antecede.server.draining`). Every record is durable before anything depends on it. So the command may be killed
+at any point: run it again, and the change is continued or begun again.
 """
 
 import os
@@ -39,7 +39,8 @@ class _Stopped:
     def __init__(
         self, name: str, directory: str, store: Store | None, found: Recovered, files: Sequence[TopologyFile]
     ) -> None:
-        """``store``: None if nothing may be written. ``files``: topologies that a log without one may have."""
+        """``store``: None if nothing may be written. ``files``: the topologies to choose from if the log contains
+        none."""
         self.name = name
         self.directory = directory
         self.store = store
@@ -88,8 +89,8 @@ class _Stopped:
 
 
 def differing(folder: str, new: TopologyFile) -> TopologyFile | None:
-    """Return the topology in force in the data directories of a folder, if it is known and is not this one; nothing is
-    changed. A change that was begun and not finished counts, too."""
+    """Return the topology in force in the data directories of a folder, if it is known and differs from ``new``;
+    nothing is changed. A change that was begun and not finished counts, too."""
     for name in _names_in(folder):
         directory = f"{folder}/{name}"
         found = judged_in(directory).recovered
@@ -119,7 +120,7 @@ def histories(folder: str, old: TopologyFile | None = None) -> dict[str, tuple[d
 
 def finish(folder: str, clock_ms: int, old: TopologyFile | None = None, resolve: str = "") -> Outcome:
     """Finish a change that was begun if its coordinator has decided to make it; otherwise abandon it. ``resolve``: the
-    decision if its coordinator is lost."""
+    decision to use if the coordinator is lost."""
     machines = [one.machine for one in _all_in(folder, old)]
     newest = max(machines, key=lambda machine: machine.organisation.change, default=None)
     if newest is None or newest.plan.file is None:

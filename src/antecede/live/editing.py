@@ -54,7 +54,7 @@ class AccessText:
 
 
 def find(access: Access, name: str) -> Identity:
-    """Return the identity of that name; ``ROLE/NAME`` if several have it."""
+    """Return the identity with this name; if several have it, the name must be given as ``ROLE/NAME``."""
     role, _, plain = name.rpartition("/")
     found = [
         access.identities(one)[plain]

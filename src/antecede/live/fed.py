@@ -35,7 +35,7 @@ class Fed:
 
 
 class Connections:
-    """All connections of a server, until both directions have ended."""
+    """All connections of a server, each until both of its directions have ended."""
 
     def __init__(self, runtime: "ServerRuntime") -> None:
         self._runtime = runtime

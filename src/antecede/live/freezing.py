@@ -1,4 +1,4 @@
-"""The files of a server as they were at the cut of a backup, although the log goes on: as hard links.
+"""Hard links that keep the files of a server as they were at the cut of a backup, although the log goes on.
 
 A file that is deleted or replaced under its name stays readable under its link. The segment that is being written
 grows, but what was durable at the cut does not change. The links are in a folder of the data directory, which is
@@ -24,7 +24,7 @@ class FrozenFiles:
     """The files of one moment; see :class:`antecede.server.backups.Frozen`."""
 
     def __init__(self, directory: str, store: Store) -> None:
-        """Call this in the thread of the server: no snapshot is taken meanwhile."""
+        """Call this in the thread of the server, so that no snapshot is taken meanwhile."""
         self._folder = f"{directory}/{LINKS}"
         self.position = store.durable
         self.files: dict[str, int] = {}

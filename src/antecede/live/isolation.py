@@ -41,7 +41,7 @@ from antecede.live.worker import main
 main(int(sys.argv[2]))
 """
 """The worker's start. It gives way to the server from the beginning, because its imports take much time. Where Linux
-divides the time among sessions, that is a setting of the session."""
+divides the time among sessions, the priority is a setting of the session."""
 
 
 class WorkerError(AgentError):
@@ -67,7 +67,7 @@ class Isolated:
         self._process: subprocess.Popen[bytes] | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._loaded = False
-        """Whether the worker has the agent in its saved state."""
+        """Whether the worker has loaded the agent with its saved state."""
         self._news = b""
         """A topology that the worker must learn before its next batch."""
 

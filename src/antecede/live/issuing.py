@@ -36,7 +36,7 @@ FOLDERS = TABLES
 """The folder of each role has the name of its table in an access file."""
 _authority_days = 3_650
 _early = timedelta(minutes=5)
-"""A certificate is valid a little earlier than its issue, because clocks differ."""
+"""A certificate is valid from this long before its issue, because clocks differ."""
 
 
 def new_key() -> PrivateKey:

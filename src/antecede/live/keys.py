@@ -89,7 +89,7 @@ class Credentials:
         self.role, self.name = self._named()
         self.signer = read_key(self.folder / KEY)
         self._newest = self.signer
-        """The key in the folder, which a client uses when its own one is refused."""
+        """The key in the folder, which a client uses when its present key is refused."""
         self._previous = self._earlier() if self.role == SERVER else ()
         self.tls = (self.folder / CERTIFICATE).exists()
         """Whether connections use TLS: the folder has a certificate."""
@@ -195,7 +195,7 @@ class Credentials:
             self._servers, self._newest = newer._servers, newer.signer
 
     def renew(self) -> bool:
-        """Read the folder again, and use its key; return whether the key or the servers to trust are others now."""
+        """Read the folder again, and use its key; return whether the key or the servers to trust are different now."""
         before = self._marks()
         self.read_again()
         self.signer = self._newest

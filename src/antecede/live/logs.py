@@ -22,15 +22,15 @@ class ServerLog:
         self._server = server
 
     def info(self, event: str, **fields: Any) -> None:
-        """Something that an operator may want to know."""
+        """Log something that an operator may want to know."""
         logger.info(event, extra={"server": self._server, "fields": fields})
 
     def warning(self, event: str, *, raised: BaseException | None = None, **fields: Any) -> None:
-        """Something that an operator should look at; ``raised``: with its traceback."""
+        """Log something that an operator should look at; ``raised``: an exception, logged with its traceback."""
         logger.warning(event, exc_info=raised, extra={"server": self._server, "fields": fields})
 
     def error(self, event: str, **fields: Any) -> None:
-        """Something that keeps the server from doing its work."""
+        """Log something that keeps the server from doing its work."""
         logger.error(event, extra={"server": self._server, "fields": fields})
 
 

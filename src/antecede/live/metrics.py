@@ -1,13 +1,13 @@
 """A server's figures for Prometheus, its health for load balancers, its liveness for restarts, and whether it has
 started: ``GET /metrics``, ``GET /health``, ``GET /live``, ``GET /ready``.
 
-The server counts nothing only for this page, except that reactions are timed only while the page is served. Everything
-else is read from the server's state on request. The package ``prometheus-client`` (extra ``metrics``) writes the text;
-a server without the page does not import it.
+Only one figure exists just for this page: reactions are timed while the page is served. Everything else is read from
+the server's state on request. The package ``prometheus-client`` (extra ``metrics``) writes the text; a server without
+the page does not import it.
 
-The page has its own port. It is off by default, and on the loopback interface by default. It shows the state of a
-server, never the content of a message, and accepts no commands. With an access file it asks who calls. There is one
-request per connection, of a few kilobytes and a few seconds.
+The page has its own port. It is off by default; a port without a host is on the loopback interface. It shows the state
+of a server, never the content of a message, and accepts no commands. With an access file it checks who calls. There is
+one request per connection, of at most a few kilobytes and a few seconds.
 
 A separate thread serves it, with its own event loop, so that ``/live`` and ``/ready`` are answered while the server's
 event loop is blocked. The other two pages read the server's state in the server's event loop.
@@ -130,8 +130,8 @@ HEALTHS = ("ok", "overloaded", "link stopped", "in trouble", "stopping")
 _traffic = (
     ("messages_sent", "Messages of the domain's order that were sent here.", "messages_sent"),
     ("messages_delivered", "Messages of the domain's order that were delivered here.", "messages_delivered"),
-    ("letters_sent", "Letters in those that were sent.", "letters_sent"),
-    ("letters_delivered", "Letters in those that were delivered.", "letters_delivered"),
+    ("letters_sent", "Letters in the messages that were sent.", "letters_sent"),
+    ("letters_delivered", "Letters in the messages that were delivered.", "letters_delivered"),
     ("packets_held", "Packets that had to wait.", "held"),
     ("stamp_bytes", "Bytes of the stamps of all packets that left.", "stamp_bytes"),
 )
@@ -220,7 +220,7 @@ class MetricsPage:
         listener.close()
 
     async def _watch(self) -> None:
-        """Log when the server no longer works, and when it does again."""
+        """Log when the server no longer works, and when it works again."""
         pulse, log, known = self._runtime.pulse, self._runtime.log, False
         while True:
             trouble = pulse.trouble()

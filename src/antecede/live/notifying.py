@@ -1,9 +1,10 @@
 """Notifications to a service manager (systemd, ``Type=notify``): the server is ready, it works, it stops.
 
 The manager gives the address of a datagram socket in ``NOTIFY_SOCKET``; each notification is one datagram of lines
-``NAME=value``. With ``WATCHDOG_USEC`` it also expects a sign of life at least that often. The event loop sends it, and
-only while the server works (:mod:`antecede.live.pulse`). So the manager restarts a server for the same reasons for
-which ``/live`` fails. Without ``NOTIFY_SOCKET`` nothing happens. A manager that does not read is not an error.
+``NAME=value``. With ``WATCHDOG_USEC`` the manager also expects a sign of life at least once in that time. The event
+loop sends it, and only while the server works (:mod:`antecede.live.pulse`). So the manager restarts a server for the
+same reasons for which ``/live`` fails. Without ``NOTIFY_SOCKET`` nothing happens. A manager that does not read is not
+an error.
 """
 
 import asyncio
@@ -51,7 +52,7 @@ class ServiceManager:
 
 
 def _watchdog_seconds(environment: Mapping[str, str]) -> float:
-    """Return how often the manager expects a sign of life; 0: never, or it expects it from another process."""
+    """Return how often the manager expects a sign of life; 0: it expects none, or expects it from another process."""
     for_process = environment.get("WATCHDOG_PID", "")
     if for_process and for_process != str(os.getpid()):
         return 0.0

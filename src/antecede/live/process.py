@@ -1,9 +1,9 @@
 """A server as a separate process: its event loop, its signals, its exit code.
 
 SIGTERM and SIGINT stop it gracefully: it accepts nothing more from outside, work in progress ends, a snapshot is
-written, and the exit code is 0. A second signal ends it at once; its log is then as good as after any kill. A failed
-disk or a failed step is exit code 2. If SIGINT was ignored when the process started, it stays ignored: shells start
-background processes in this way, and Ctrl-C is then meant for other processes.
+written, and the exit code is 0. A second signal ends it at once; its log is then as good as after any kill. After a
+failed disk or a failed step the exit code is 2. If SIGINT was ignored when the process started, it stays ignored:
+shells start background processes in this way, and Ctrl-C is then meant for other processes.
 
 With an access file, SIGHUP makes a server read it again. Without one, SIGHUP is logged and ignored, unless it comes
 because the terminal of the process was closed: then it stops the server.
@@ -83,7 +83,7 @@ def _await_end_of_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None
 
 
 def _reload(started: list[ServerRuntime]) -> None:
-    """Let the server read its access file again; before its start it does so anyway."""
+    """Let the server read its access file again. A server that has not started yet will read it anyway."""
     for runtime in started:
         runtime.reload()
 

@@ -1,9 +1,10 @@
 """The server's part in recording: ensure that closed segments are converted before they are deleted.
 
 When a segment closes, a process is started that converts it (:mod:`antecede.recording.converting`). When the process
-has succeeded, the log is released up to there, and is deleted as far as snapshots allow. A failed conversion is tried
-again, with growing pauses. Records that are not converted stay in the log, so waiting loses nothing. The log's own
-bound (``store_log_bytes_max``) limits the wait: above its high-water mark clients are refused, with this reason.
+has succeeded, the log is released up to the end of the segment, and is deleted as far as snapshots allow. A failed
+conversion is tried again, with growing pauses. Records that are not converted stay in the log, so waiting loses
+nothing. The log's own bound (``store_log_bytes_max``) limits the wait: above its high-water mark clients are refused,
+with this reason.
 """
 
 import asyncio
@@ -38,9 +39,9 @@ class Recorder:
         self.converted = 0
         """All records up to this number are in the converted trace."""
         self._closed: deque[int] = deque()
-        """The last records of closed segments that wait for their conversion."""
+        """The number of the last record of each closed segment that waits for its conversion."""
         self._handled = 0
-        """The last record of the newest closed segment that no longer waits."""
+        """The number of the last record of the newest closed segment that no longer waits."""
         self._behind = False
         self._wait = limits.trace_retry_seconds
         self._not_before = 0.0
@@ -70,7 +71,8 @@ class Recorder:
         self._store.release(releasable(self._directory, self.converted, self._keep, time()))
 
     def prune(self, now: float) -> None:
-        """Delete files of the trace that are beyond the limits. An error is logged, and tried again later."""
+        """Delete files of the trace that are beyond the limits. An error is logged, and the deletion is tried again
+        later."""
         try:
             count = prune_trace(self._directory, self._keep, now)
         except StoreError as error:

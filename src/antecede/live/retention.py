@@ -1,9 +1,9 @@
 """How long a server keeps what it no longer needs: the converted trace, and segments of the log.
 
-A limit of age, a limit of size, or both; the older or larger part is deleted, the oldest first. Never deleted are the
-newest file of the trace, from which the trace continues, and what the store needs for recovery: the store itself
-decides about segments (:mod:`antecede.store.retention`), and here they are only released later. The log is bounded
-anyway, so kept segments take at most half of that bound.
+There may be a limit of age, a limit of size, or both; files beyond a limit are deleted, the oldest first. Never deleted
+are the newest file of the trace, from which the trace continues, and what the store needs for recovery: the store
+itself decides about segments (:mod:`antecede.store.retention`), and here they are only released later. The log is
+bounded anyway, so kept segments take at most half of that bound.
 """
 
 import os
@@ -20,7 +20,7 @@ from antecede.store.format import numbered, segment_name
 
 
 class Keep(msgspec.Struct, frozen=True):
-    """Limits; None: there is none. Without any, everything is kept (trace), or nothing that is not needed (log)."""
+    """Limits; None: no limit. Without any limit, the whole trace is kept, and only the needed part of the log."""
 
     trace_seconds: float | None = None
     trace_bytes: int | None = None

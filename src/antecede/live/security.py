@@ -40,7 +40,7 @@ class ServerSecurity:
         return access
 
     def reload(self, core: "ServerCore") -> None:
-        """Read the access file and the own key again: use both as a whole, or keep the previous ones."""
+        """Read the access file and the own key again: use both new ones, or keep both previous ones."""
         try:
             newer = Credentials(self.credentials.folder)
             newer.expect(SERVER, self.credentials.name)

@@ -1,7 +1,7 @@
 """One server with its event loop: an adapter around :class:`antecede.server.core.ServerCore`.
 
-It listens and dials, appends the records of the driver's turns to the log, runs reactions, and calls the driver when it
-asks for that. No rule of the protocol is decided here.
+It listens and dials, appends the records of the driver's turns to the log, runs reactions, and calls the driver when
+the driver asks for it. No rule of the protocol is decided here.
 """
 
 import asyncio
@@ -99,7 +99,7 @@ class ServerRuntime:
         connections = connections_possible(neighbours)
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[StoreFailedError | BrokenStepError] = self._loop.create_future()
-        """Done when the disk has failed, or a step: the server must end."""
+        """Done when the disk or a step has failed: the server must end."""
         self.removed: asyncio.Future[None] = self._loop.create_future()
         """Done when a change of the topology has removed this server."""
 
@@ -180,10 +180,10 @@ class ServerRuntime:
         self.driver.when_durable(self._name_calls)
         self._listener: Listener | None = None
         self.unready = "the server is starting"
-        """The reason why clients and peers should not come yet, or any more; empty: the server has recovered and
+        """The reason why clients and peers should not connect yet, or not any more; empty: the server has recovered and
         listens. May be read from any thread."""
         self._ended = False
-        """The log is closed, or about to be."""
+        """Whether the log is closed, or about to be."""
         self.house = Housekeeping(self)
         self.pulse = Pulse(self)
         self._born = True
@@ -239,7 +239,7 @@ class ServerRuntime:
         )
 
     async def listen_elsewhere(self) -> None:
-        """Listen on the address of the topology that has come into force, not on the one before."""
+        """Listen on the address of the topology that has come into force, not on the previous one."""
         before, self._listener = self._listener, await self._listen()
         if before is not None:
             before.close()

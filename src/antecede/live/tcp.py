@@ -27,12 +27,12 @@ from antecede.wire import VERSION_OLDEST, AnyPart, Bye, Part, Unframer, frames
 class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
     """One end of a TCP connection; see :class:`antecede.server.connections.Connection`.
 
-    uvloop reads into its memory and calls ``data_received``. The event loop of asyncio would allocate memory for each
-    read, so it reads into a buffer.
+    uvloop reads into its own memory and calls ``data_received``. The event loop of asyncio would allocate memory for
+    each read, so it reads into a buffer.
     """
 
     def __init__(self, opened: "Callable[[TcpConnection], Receiver]", guest: Guest | None = None) -> None:
-        """``guest``: its entry among the incoming connections, if it is one."""
+        """``guest``: the entry of this connection among the incoming ones, if it is incoming."""
         self.remote = "?"
         self.binding = b""
         self.certified: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._expects_a_reader = False
         self._deaf = False
         self.reason = self.code = ""
-        """The reason for which this end closed it, and the rule that the other end broke."""
+        """The reason why this end closed the connection, and the code of the rule that the other end broke."""
         self._closing = self._told = self._trusted = self._lost = False
         self._receiver: Receiver = _nobody
         self._linger: asyncio.TimerHandle | None = None
@@ -129,7 +129,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
             self._receiver.closed(reason, self._loop.time())
 
     def _drop(self, reason: str, code: str) -> None:
-        """Close this connection in favour of others."""
+        """Close this connection to make room for others."""
         self.close(reason, code=code)
 
     # Called by the owner.
@@ -191,7 +191,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
 
     @property
     def lingers(self) -> bool:
-        """Whether this end has closed it, and a client or a server may still read why."""
+        """Whether this end has closed the connection, and a client or a server may still read why."""
         return self._closing and self._trusted
 
     def trust(self, *, server: bool) -> None:
@@ -246,7 +246,7 @@ _nobody = _Nobody()
 
 
 def _too_late(reason: str, code: str) -> None:
-    """Drop a connection that has ended."""
+    """Do nothing: the connection to drop has already ended."""
 
 
 class Listener:
@@ -415,5 +415,5 @@ LINGER_SECONDS = 1.0
 """How long a connection that this end has closed waits until the other end has read why, and closes as well."""
 _backlog = 256
 _accepted_together = 64
-"""Connections accepted in one turn of the event loop; existing ones need their turn, too."""
+"""The most connections accepted in one turn of the event loop: existing connections need their turn, too."""
 _reason_chars = 1_000

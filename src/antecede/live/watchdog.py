@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class TooLong(Exception):
-    """A handler or an operation runs too long; its traceback is where it is."""
+    """A handler or an operation runs too long; the traceback shows where it is."""
 
 
 class WatchdogThread:
-    """Watches the handlers and the operations of objects of the server of this process."""
+    """Watches the handlers of the server in this process, and the operations of its objects."""
 
     def __init__(self, runtime: "ServerRuntime") -> None:
         self._runtime = runtime
@@ -53,7 +53,7 @@ class WatchdogThread:
             if progress is not None:
                 slow = self._reactions.look(progress.running, progress.number, now)
                 if slow is not None:
-                    reason = "the process ends, and the letter gains a try"
+                    reason = "the process ends, and a try of the letter is counted"
                     self._report("reaction", slow, {"agent": slow.name, "letter": slow.part}, reason)
             slow = self._operations.look(*self._runtime.machine.calls.computing(), now)
             if slow is not None:

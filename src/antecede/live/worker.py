@@ -6,10 +6,10 @@ memory between batches; the server has the saved state.
 
 The worker ends when its server does, however that ends: a thread notices that the server's end of the connection is
 gone, and Linux kills the worker as well, in case a handler holds the interpreter. If memory runs out, the kernel should
-choose the worker first.
+kill the worker first.
 
 A handler may start processes. They have no connection to the server. A forked copy of the worker ends where its handler
-returns, and all of them end with the worker, unless they have begun a new session.
+returns, and all these processes end with the worker, unless they have begun a new session.
 """
 
 import asyncio

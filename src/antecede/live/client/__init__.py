@@ -9,10 +9,11 @@ A client has a durable name and its own server, which keeps its mailbox under th
 **Sending.** ``send`` starts sending a notification and returns a ticket. Await the ticket to wait until the
 notification is *accepted*: it is then on the disk of the server that the bus is connected to, and delivery exactly once
 is guaranteed. Without awaiting, sends are pipelined; ``await bus.drain()`` then waits for all, and raises the error of
-a send whose ticket was not awaited. Sends in a row of one type to the same destination, within one turn of the event
+a send whose ticket was not awaited. Successive sends of one type to the same destination, within one turn of the event
 loop, share one batch. ``send_many`` sends many notifications in one call, with one ticket for all. Publishes are
-numbered without gaps and kept until they are accepted. After a broken connection those that the server does not have
-are sent again, so none is sent twice. The server skips the publishes after a refused one; they are numbered again.
+numbered without gaps and kept until they are accepted. After a broken connection only those that the server does not
+have are sent again, so none is accepted twice. The server skips the publishes after a refused one; they are numbered
+again.
 
 **Listening.** Letters are handled one after the other. Each is acknowledged after its handler has returned, and is
 delivered again if the client ends before that. A handler that raises is tried again. If all tries fail, or if no

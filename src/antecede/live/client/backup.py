@@ -36,7 +36,7 @@ class Remote:
         self._keyring = keyring
         self._cutting = Cutting(servers, token_hex(16))
         self.held_seconds = 0.0
-        """How long the servers took nothing from each other: an upper bound."""
+        """How long the servers accepted nothing from each other: an upper bound."""
 
     async def cut(self) -> dict[str, Cut]:
         """Hold all servers, then cut all of them."""

@@ -27,12 +27,12 @@ Answer = TypeVar("Answer", bound=Notification)
 
 
 class Bus:
-    """A client's end; see the module. Not for several threads."""
+    """A client's end of the connection; see the module. Use it from one thread only."""
 
     def __init__(self, name: str, line: "Callable[[Bus], Line]") -> None:
         self.name = name
         self.address = ""
-        """``name@server``, once welcomed."""
+        """``name@server``; empty until the server has welcomed the client."""
         self._line = line(self)
         self._loop: asyncio.AbstractEventLoop = cast(Any, None)
         self._publishing: Publishing[Ticket] = Publishing(Ticket, self._settled, self._line.publish, self._flush_soon)
@@ -45,13 +45,14 @@ class Bus:
         """The names of classes without labels."""
         self._questions: Questions[Ticket] = Questions(self._numbering, self._ended)
         self._timer: asyncio.TimerHandle | None = None
-        """The time at which the first question may be late. One timer serves all: most are answered long before."""
+        """The time at which the first question may be late. One timer serves all questions: most are answered long
+        before."""
         self._timer_at = 0.0
         self._listening = False
         self._handlers = Handlers(name, self._questions.answered, self._line.done, self._publishing.begins)
         self._closed_here = False
         self._no_more = asyncio.Event()
-        """The bus is closed."""
+        """Set when the bus is closed."""
         self._tracing: Callable[[], str] | None = None
 
     async def __aenter__(self) -> Self:
@@ -86,7 +87,7 @@ class Bus:
 
     @property
     def outstanding(self) -> int:
-        """Publishes that are not accepted yet."""
+        """The number of publishes that are not accepted yet."""
         return self._numbering.outstanding
 
     @property
@@ -132,7 +133,7 @@ class Bus:
         return self._put(to, kind, _encode(fields), self._context(""))
 
     async def ready(self) -> None:
-        """Wait until more can be pipelined."""
+        """Wait until more publishes can be pipelined."""
         publishing = self._publishing
         if publishing.pause:
             pause, publishing.pause = publishing.pause, 0.0
@@ -165,7 +166,8 @@ class Bus:
         """Send a question and wait for its answer. Raise :class:`TimeoutError` if none comes in time, and
         :class:`antecede.errors.UnansweredError` at once if the agent cannot react to it.
 
-        An answer that comes later is dropped. ``expect`` is the answer's class; without it the result has the fields.
+        An answer that comes later is dropped. ``expect`` is the answer's class; without it the result is a
+        :class:`Received` with the fields.
         """
         kind, tail = self._names.get(type(notification)), ""
         if kind is None:
@@ -180,7 +182,7 @@ class Bus:
         return cast(Received, read(await self._question(to, kind, _encode(fields), timeout), None))
 
     def object(self, name: str, kind: type[Object] | None = None, *, timeout: float = 30.0) -> RemoteObject:
-        """Return a replicated object; its operations are methods to await. With its class they are checked here."""
+        """Return a replicated object; its operations are methods to await. With its class, calls are checked here."""
         return RemoteObject(self._call, name, kind, timeout)
 
     async def _call(self, to: str, operation: str, body: bytes, seconds: float) -> Returned:
@@ -308,7 +310,7 @@ class Bus:
 
     def otherwise(self, handler: Call) -> None:
         """Call ``handler(received)``, or ``handler(received, letter)``, for every letter without another handler;
-        otherwise such letters are dead."""
+        without it such letters become dead letters."""
         self._handlers.otherwise(handler)
         self._listen()
 

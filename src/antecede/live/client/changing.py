@@ -1,7 +1,7 @@
 """An operator's change of a running system: an adapter that carries out :mod:`antecede.server.changing` over TCP.
 
 It sends the commands of a batch to their servers at the same time, tries again while a server is busy, and reports what
-it waits for. It may be killed at any point.
+it waits for. Its process may be killed at any point.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class RunningServers:
         slow: Progress = lambda text: None,
     ) -> None:
         """``files``: topologies that contain the servers; those of the topology in force are added. ``slow``: reports
-        that a server does not answer for a while."""
+        that a server has not answered for a while."""
         self._addresses: dict[str, list[Address]] = {}
         for file in files:
             self._add(file)
@@ -146,5 +146,5 @@ _slow_seconds = 4.0
 _again_seconds_max = 5.0
 """How long to try again while a server restarts, before the change is abandoned."""
 _busy_seconds_max = 30.0
-"""How long to try again while a server is busy: a backup holds it for less."""
+"""How long to try again while a server is busy: a backup keeps it busy for less time."""
 assert limits.change_idle_seconds_max > _again_seconds_max, "the others must still wait when a server is back"

@@ -1,8 +1,9 @@
-"""A client's handlers: which is for which letter, and calling them; an adapter around
+"""A client's handlers: the choice of the handler for each letter, and the calls; an adapter around
 :class:`antecede.server.inbox.Inbox`.
 
-A handler may be a coroutine; the letters behind wait for it. ``SystemExit`` and ``KeyboardInterrupt`` in a handler end
-the program, because unlike a server it belongs to the application; the letter is delivered again to the next client.
+A handler may be a coroutine; later letters wait until it ends. ``SystemExit`` and ``KeyboardInterrupt`` in a handler
+end the program, because a client's program, unlike a server, belongs to the application; the letter is delivered again
+to the next client.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The line from a bus to a server over TCP: an adapter around :class:`antecede.server.client.ClientLine`.
 
-It dials when the line requests it, and passes on what arrives. What is written within one turn of the event loop
-leaves together, in one frame if it is not too long.
+It dials when the line requests it, and passes on what arrives. Everything written within one turn of the event loop
+leaves in one call, in one frame if that is not too long.
 """
 
 import asyncio
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 
 class TcpLine:
-    """A bus's connection to its server; see :class:`antecede.live.client.Line`. It owns the line without I/O."""
+    """A bus's connection to its server; see :class:`antecede.live.client.Line`. It owns the :class:`ClientLine`, which
+    does no I/O."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class TcpLine:
         self._resumes = resumes
         self._dialed = False
         self._waiting = False
-        """``waits`` was called since the last connection."""
+        """Whether ``waits`` was called since the last connection."""
         self.name = bus.name
         self._line = ClientLine(self, token, self._flush_soon, _clock, random, keyring=keyring)
         self._keeper: asyncio.Task[None] | None = None
