@@ -10,7 +10,7 @@ filled in, so that a minimal trace can be judged too:
 * Its **operation** is the first that its rows name. Without an operation it is compatible with all.
 * It **aborted** iff it has a ``local`` row of type ``abort``: all its effects are undone, so nothing after it depends
   on it by conflict (§4.1: an object's vector includes only what commits).
-* Its **parent** is the first one that a row with the same instance name gives, in the order of processes and indices.
+* Its **parent** is the first parent in the rows with the same instance name, in the order of processes and indices.
 * The type of a delivery is its own ``type``, or else its send's. ``commit`` and ``abort`` end an instance; anything
   else except a ``request`` counts as a **response**. If neither row has a type, it is a request iff it is the first
   message that its instance received or sent, because an instance begins with its request (§3.2, R1).

@@ -119,7 +119,7 @@ class Delay(msgspec.Struct, frozen=True, order=True):
     arrive_index: int
     message: str
     deliver_index: int | None
-    """``None``: it was deliverable when the trace ended, and was not delivered."""
+    """The index of the delivery. ``None``: the message was deliverable when the trace ended, and was not delivered."""
 
 
 def needless_delays(events: Iterable[Event] | Matched) -> list[Delay]:

@@ -62,7 +62,7 @@ def opened_file(file: IO[bytes] | str, where: str) -> tuple[Any, Any, Any]:
 def read(file: IO[bytes], where: str, keep_raw: bool = True) -> tuple[Metadata | None, Iterator[Item]]:
     """The metadata of a Parquet file, if it has any, and its rows, numbered from 1.
 
-    A row has no text of its own; ``keep_raw`` adds one, as JSON.
+    A row is not stored as text; ``keep_raw`` adds a text, as JSON.
     """
     pa, opened, schema = opened_file(file, where)
     twice = [name for name in COLUMNS if schema.names.count(name) > 1]

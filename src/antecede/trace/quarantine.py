@@ -72,17 +72,17 @@ class Sifted(msgspec.Struct):
     """A trace from outside, after rows that cannot be right were set aside."""
 
     reasons: dict[int, str]
-    """By the number of the event, why it was set aside."""
+    """The reason why each event was set aside, by the number of the event."""
     trace: Matched
     """The remaining events."""
     events: int
-    """Valid rows of any kind."""
+    """The number of valid rows of any kind."""
     processes: int
-    """Names with a row other than ``hop``, valid or not."""
+    """The number of names with a row other than ``hop``, valid or not."""
     silent: int
-    """Names that occur only as a destination."""
+    """The number of names that occur only as a destination."""
     missing: int
-    """Indices that no row has."""
+    """The number of indices that no row has."""
     silent_first: list[str]
     """The first of the silent names."""
 

@@ -35,9 +35,9 @@ class Wanted(msgspec.Struct, frozen=True):
 
     first: int = 10
     within: int | None = None
-    """Only races whose slack is at most this many nanoseconds."""
+    """Report only races whose slack is at most this many nanoseconds."""
     every: bool = False
-    """Every message of a sender, not only the last one delivered."""
+    """Report every message of a sender, not only the last one delivered."""
 
     def check(self) -> None:
         """Refuse a request that makes no sense, before anything is read."""

@@ -34,7 +34,7 @@ from antecede.trace.instances import REQUEST, Instance
 from antecede.trace.schema import DELIVER, SEND, Event
 
 _squeezed_bits = 1_024
-"""Unused bits beyond those in use that are allowed before the masks are compacted."""
+"""The number of unused bits, beyond the number of those in use, that is allowed before the masks are compacted."""
 
 
 class _Running(msgspec.Struct):
@@ -107,7 +107,7 @@ class Significance:
         return met
 
     def _union(self, sets: dict[int, int], instance: Instance, conflicting: list[frozenset[int]]) -> int:
-        """The union over the cells that conflict with an instance's own."""
+        """The union of the sets of the cells that conflict with an instance's own cell."""
         cell = self._cells.of(instance)
         union = 0
         if cell != NO_CELL:

@@ -36,7 +36,7 @@ class Named(msgspec.Struct, frozen=True):
     index: int
     kind: str
     message: str | tuple[int, int]
-    """Its id, or a placeholder until it is looked up."""
+    """The id of its message, or a placeholder until the id is looked up."""
     instance: str | None
 
 

@@ -48,7 +48,7 @@ class Loaded:
         self.files: list[str] = []
         self.metadata: list[Metadata] = []
         self.outside = 0
-        """Events that were read and rejected by ``keep``."""
+        """The number of events that were read and rejected by ``keep``."""
         self.reasons: Counter[str] = Counter()
         """The number of rows that are not events, by reason."""
         self.unread_first: dict[str, str] = {}
@@ -68,7 +68,7 @@ class Loaded:
 
     @property
     def rows(self) -> int:
-        """All rows that were read, events or not."""
+        """The number of all rows that were read, events or not."""
         return len(self.events) + self.outside + sum(self.reasons.values())
 
     def describe(self, event: int, reason: str) -> SetAside:

@@ -65,9 +65,9 @@ class Verdict(msgspec.Struct):
     causal: list[Late] = []
     """Late deliveries by causal order, ascending."""
     fifo_undecided: int = 0
-    """Deliveries that are late by FIFO order only if the positions of assumed rows are right."""
+    """The number of deliveries that are late by FIFO order only if the positions of assumed rows are right."""
     causal_undecided: int = 0
-    """Deliveries that are late by causal order only if the positions of assumed rows are right."""
+    """The number of deliveries that are late by causal order only if the positions of assumed rows are right."""
     pairwise: bool = True
     """Whether no two processes disagree on the order of two deliveries."""
     cycle: list[str] | None = None

@@ -40,11 +40,11 @@ class CloudEvents:
     def __init__(self) -> None:
         self.events = 0
         self.duplicates = 0
-        """Events that were recorded again."""
+        """The number of events that were recorded again."""
         self.without_parent = 0
-        """Causes that are not in the documents."""
+        """The number of causes that are not in the documents."""
         self.early_messages = 0
-        """Causes with a later time than their effect."""
+        """The number of causes with a later time than their effect."""
         self._lines: dict[str, list[_Event]] = {}
         self._found: dict[str, dict[str, _Event]] = {}
         """By id and source."""

@@ -47,7 +47,7 @@ class _Done(msgspec.Struct, frozen=True, gc=False):
     agent: str
     moment: Moment
     position: int
-    """Its position among the transactions of its agent."""
+    """The position of the transaction among those of its agent."""
     known: dict[str, int]
     """The number of known transactions of each other agent. Successive transactions may share one table."""
 
@@ -65,7 +65,7 @@ class Editing:
         self._lines: dict[str, list[Moment]] = {}
         self.events = 0
         self.merges = 0
-        """Transactions with several parents."""
+        """The number of transactions with several parents."""
         self._known: dict[str, dict[str, int]] = {}
         """By agent, how many transactions of each other agent it knows."""
         self._entries = 0

@@ -51,7 +51,7 @@ class ForeignFile:
     def __init__(self, name: str, stream: BinaryIO, unreadable: Unreadable, path: str | None = None) -> None:
         self.name = name
         self.path = path
-        """Its path, if it can be opened again; None for a pipe."""
+        """The path of the file, if it can be opened again; None for a pipe."""
         self._unreadable = unreadable
         magic = stream.read(2)
         raw: BinaryIO = io.BufferedReader(_Rejoined(magic, stream))

@@ -37,9 +37,9 @@ class Spans:
         self._halves: dict[tuple[str, str], list[Span]] = {}
         """Usually one span per id, two if both sides of a call share an id."""
         self.duplicates = 0
-        """Spans that were recorded again."""
+        """The number of spans that were recorded again."""
         self.without_parent = 0
-        """Spans and links whose other end was not recorded."""
+        """The number of spans and links whose other end was not recorded."""
         self.early_children = 0
         self.early_messages = 0
 

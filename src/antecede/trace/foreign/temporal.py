@@ -29,7 +29,7 @@ from antecede.trace.foreign.times import nanoseconds
 from antecede.trace.foreign.weave import SEND_POSITION, TIED_START, Moment, Noted, Woven, mark_ties
 
 RETRIED: Final = "retried"
-"""Only the last of several starts is recorded."""
+"""The reason for an assumed position: only the last of several starts is recorded."""
 
 _ends = ("Completed", "Failed", "Canceled")
 

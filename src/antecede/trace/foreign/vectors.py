@@ -34,7 +34,7 @@ class ClockedLog:
         self._hosts: dict[str, dict[int, Said]] = {}
         self.events = 0
         self.unlogged = 0
-        """Clock entries that name an event which no log has."""
+        """The number of clock entries that name an event which no log has."""
 
     def add(self, said: Said) -> bool:
         """Add one event; return False if its host has another event with the same own entry in its clock."""

@@ -24,9 +24,9 @@ from antecede.trace.matched import match, merged
 from antecede.trace.schema import DELIVER, LOCAL, SEND, Event
 
 SEND_POSITION: Final = "send_position"
-"""The time of a send is not recorded."""
+"""The reason for an assumed position: the time of a send is not recorded."""
 TIED_START: Final = "tied_start"
-"""Events of a process have the same time."""
+"""The reason for an assumed position: events of a process have the same time."""
 
 
 class Recorded(Protocol):
