@@ -67,9 +67,9 @@ def test_a_wrong_type_in_an_optional_column_costs_the_value(tmp_path: Path, caps
     assert cli.run(["verify", str(path), "--engine", "plain"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1:5] == [
-        "  time                1 value of a wrong type taken as null",
+        "  time                1 value of a wrong type treated as null",
         f"    first: {path}:2: time must be an int64, not 'noon'",
-        "  instance            2 values of a wrong type taken as null",
+        "  instance            2 values of a wrong type treated as null",
         f"    first: {path}:1: instance must be a string, not 4",
     ]
     # Where significant order is asked for, it needs instances.

@@ -38,7 +38,7 @@ from antecede.interrupts import Terminated
 
 def build(arguments: Sequence[str] = ()) -> typer.Typer:
     """Return the command with all its sub-commands, or only with the one that the arguments name: a process that runs
-    it starts sooner without the modules of the others."""
+    one command starts sooner without the modules of the others."""
     app = typer.Typer(
         name="antecede",
         help="Ordered messages between processes, and a proof from the recorded trace that order was kept.",
@@ -91,8 +91,8 @@ def main() -> int:
 
 
 def _raise_dropped_interrupts_again() -> None:
-    """Python prints and drops an exception that a signal handler raises inside a destructor or a callback. Send Ctrl-C
-    and SIGTERM again a moment later instead."""
+    """Python prints and drops an exception that a signal handler raises inside a destructor or a callback. Send such a
+    Ctrl-C or SIGTERM again a moment later."""
     before = sys.unraisablehook
 
     def dropped(unraisable: "sys.UnraisableHookArgs") -> None:
@@ -166,7 +166,8 @@ def run(arguments: list[str]) -> int:
 
 def _stopped(stop: SystemExit) -> int:
     """Return the exit code for a command that left by ``sys.exit``. Spark's sessions do so after a signal, and typer
-    does so when its help cannot be written. Any other ``sys.exit`` is foreign code, and its 0 or 1 is not a verdict."""
+    does so when its help cannot be written. Any other ``sys.exit`` comes from foreign code, and its 0 or 1 is not a
+    verdict."""
     if isinstance(stop.__context__, BrokenPipeError):
         discard_output()
         return broken_pipe
@@ -215,7 +216,7 @@ def _escape_brackets(command: Any) -> None:
 
 
 def _without_types(command: Any) -> None:
-    """Typer would show ``--json <bool>``, as if it expected a value."""
+    """Show no type for options without a value: typer would show ``--json <bool>``, as if it expected one."""
     made = command.get_help_option
 
     def help_option(context: Any) -> Any:
@@ -248,14 +249,15 @@ def _rank(name: str) -> int:
 
 
 _completing = "_ANTECEDE_COMPLETE"
-_again_seconds = 0.05
 """The variable in which a shell says that it asks for completions."""
+_again_seconds = 0.05
+"""The time after which a dropped signal is sent again."""
 
 _markup = r"(?<!\\)(\[[a-z#/@][^\[]*?\])"
 """The brackets that Rich reads as markup."""
 
 _usual = {"antecede client": "list", "antecede dead": "list", "antecede topology": "check"}
-"""Groups of commands about a topology, and the command of each that shows one."""
+"""Groups of commands that take a topology, and the command of each group to suggest if only a topology is given."""
 
 
 def _misused(error: TyperException) -> int:

@@ -1,4 +1,4 @@
-"""Shared parts of the commands about backups: the check of one, and how its result is reported."""
+"""Shared parts of the commands about backups: the check of a backup, and the report of its result."""
 
 import json
 import os
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_made(made: "Backup", topology: str) -> "Checked":
-    """Check a backup; ``topology``: a file beside which the application is."""
+    """Check a backup; ``topology``: a file in the folder of the application."""
     from antecede.backups import check_backup
     from antecede.cli.progress import status
     from antecede.live.application import find_beside, plan_of

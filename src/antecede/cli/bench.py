@@ -384,7 +384,7 @@ def _once(name: str, size: int, deliveries: int, seed: int) -> float:
 
 
 def _growth(name: str, size: int, deliveries: int) -> int:
-    """Return the growth in bytes from half-way to the end of a shorter run, by Python's own count."""
+    """Return how many bytes the memory grows from the middle to the end of a shorter run, by Python's own count."""
     import tracemalloc
 
     from antecede.simulator.run import Setup, simulate

@@ -122,8 +122,8 @@ Part = tuple[Counter[str], list[str]]
 def tally(
     play: Callable[[Given], Part], parts: list[Given], jobs: int, tell: Callable[[Counter[str]], None]
 ) -> tuple[Counter[str], list[str], float]:
-    """Play the parts of a campaign, in several processes if asked to; return the counts, the first findings and the
-    seconds. ``tell`` is called with the counts so far."""
+    """Play the parts of a campaign, in several processes if ``jobs`` is above 1; return the counts, the first findings
+    and the seconds. ``tell`` is called with the counts so far."""
     from concurrent.futures import ProcessPoolExecutor
 
     began = perf_counter()

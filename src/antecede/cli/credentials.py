@@ -196,12 +196,12 @@ class _Issue:
         if tls:
             if not Authority.is_in(place) and any(one.certificates for one in known.everyone()):
                 raise UsageError(
-                    f"{place}: there is no authority, and {known.name} lists certificates of one: expected its folder "
-                    "there, because servers do not accept certificates of a new one"
+                    f"{place}: there is no authority, and {known.name} lists certificates that one signed: expected "
+                    "its folder there, because servers do not accept certificates of a new authority"
                 )
             authority = Authority.read(place) if Authority.is_in(place) else Authority.create(place, system)
         elif Authority.is_in(place):
-            raise UsageError(f"{place} exists: these credentials use TLS, expected no --no-tls")
+            raise UsageError(f"{place} exists: these credentials use TLS: remove --no-tls")
         for one in present:
             print(f"antecede: {one} exists already and stays as it is", file=sys.stderr)
         for role, name in wanted:

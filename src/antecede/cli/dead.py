@@ -114,8 +114,8 @@ def _many(group: typer.Typer, name: str, does: str) -> None:
 
 
 def _holding(one: dict[str, Any]) -> str:
-    """Return how many letters of its agent wait for a decision about a dead letter, and how sure it is that they follow
-    from it."""
+    """Return how many letters wait until an operator decides about a dead letter of their agent, and how many of them
+    may not follow from it."""
     if not one.get("holds"):
         return ""
     held, undecided = counted(one["holds"], "letter"), one["undecided"]

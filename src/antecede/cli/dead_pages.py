@@ -1,7 +1,8 @@
 """Dead letters of several servers, page by page: the requests of ``antecede dead``.
 
 A server handles one page per request (:mod:`antecede.server.dead_letters`). These functions repeat requests until all
-is done, and show how far they are. A server that does not answer is named on standard error, and the others are asked.
+pages are handled, and show the progress. A server that does not answer is named on standard error, and the others are
+asked.
 """
 
 import fnmatch
@@ -22,7 +23,7 @@ from antecede.topology import Address
 
 
 class Filters(NamedTuple):
-    """The dead letters that are meant."""
+    """The filters that select dead letters."""
 
     agent: str = typer.Option("", metavar="NAME", help="Only letters to this agent or client.")
     type_: str = typer.Option("", "--type", metavar="NAME", help="Only notifications of this type.")
@@ -31,11 +32,11 @@ class Filters(NamedTuple):
 
     @property
     def any(self) -> bool:
-        """Whether they leave anything out."""
+        """Whether the filters leave anything out."""
         return bool(self.agent or self.type_ or self.reason or self.older is not None)
 
     def arguments(self) -> tuple[str, str, str, str]:
-        """Return the last arguments of requests for pages, as of now."""
+        """Return the filters as the last arguments of requests for pages; the age of a letter is counted from now."""
         now = time.time()
         if self.older is not None and not 0 <= self.older <= now:
             raise UsageError(f"--older {self.older}: expected a number of seconds, not negative")
@@ -71,7 +72,7 @@ class Servers:
         return document
 
     def lost(self, name: str, error: AntecedeError) -> None:
-        """Note that a server does not answer."""
+        """Record that a server does not answer."""
         if name not in self.down and len(self.addresses) > 1:
             print(f"antecede: server {name}: {error}", file=sys.stderr, flush=True)
         self.down[name] = str(error)
@@ -94,7 +95,9 @@ class Servers:
                 return self.ask(name, command, *arguments)
             except OverloadError as error:
                 if time.monotonic() > until:
-                    raise OverloadError(f"server {name}: {error}; the same command continues there") from None
+                    raise OverloadError(
+                        f"server {name}: {error}; run the same command again to continue there"
+                    ) from None
                 time.sleep(_pause_seconds)
 
     def check(self) -> None:

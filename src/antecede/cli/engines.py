@@ -62,8 +62,8 @@ def plain_seconds(events: int, processes: int) -> float:
 
 @contextmanager
 def trace_inputs(paths: list[str]) -> Iterator[list[str]]:
-    """Return the files to read for the given paths: a server's data directory stands for its trace, inside the
-    context."""
+    """Yield the files to read for the given paths. For a server's data directory this is its trace, which exists only
+    inside the context."""
     if all(path == "-" or "://" in path or os.path.isfile(path) for path in paths):
         yield paths
         return

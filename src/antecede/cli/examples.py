@@ -138,7 +138,7 @@ EXAMPLES = {
     ],
     "version": ["antecede version", "antecede version --json"],
 }
-"""By command, how it is called."""
+"""The examples of each command."""
 
 ALWAYS_JSON = (
     "bench hop",

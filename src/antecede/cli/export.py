@@ -59,7 +59,9 @@ def register(app: typer.Typer) -> None:
         if to not in FORMATS:
             raise UsageError(f"--to must be one of {', '.join(FORMATS)}, not {to!r}")
         if as_json and output == "-":
-            raise UsageError("--json needs -o FILE: both would be on standard output")
+            raise UsageError(
+                "--json needs -o FILE: otherwise the trace and the JSON document would both be on standard output"
+            )
         cut = cut_of(since, until, processes)
         with trace_inputs(trace) as paths, status("reading the trace"):
             view = view_of(paths, to, cut.keeps if cut else None, logical)

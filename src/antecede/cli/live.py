@@ -58,7 +58,7 @@ def make_parents(data: str) -> None:
 
 def check_identities(topology: str, options: "Serving") -> None:
     """Refuse to start without identities where a system has them: its access file is missing, and its credentials are
-    there. Who gives a token or --insecure has decided it."""
+    there. A user who gives a token or --insecure has decided to do so."""
     beside = Path(topology).parent
     if options.access is not None or options.credentials is not None or (beside / "access.toml").exists():
         return
@@ -216,7 +216,8 @@ class Access:
     def __init__(
         self, where: str, role: str, token_file: str | None, authority: str | None, credentials: str | None
     ) -> None:
-        """``where``: the topology file or the address of the servers. ``role``: what the command is to them."""
+        """``where``: the topology file or the address of the servers. ``role``: the role in which the command
+        connects."""
         self.token = read_token(token_file)
         self.tls = client_tls(authority)
         self.credentials: Credentials | None = None

@@ -1,8 +1,8 @@
-"""Progress of long work on a terminal: what is done, how much of it, percent and time left. Elsewhere nothing is shown.
+"""Progress of long work on a terminal: the work, how much is done, percent and time left. Elsewhere nothing is shown.
 
-Work that knows its steps reports them (:func:`bar`). Work that must not stop for that only counts, and its counter is
-read now and then (:func:`watched`). Work in several phases says what it does, and may give a counter of the present
-phase (:func:`status`). Work in many short pieces shows a line after each (:func:`line`).
+Work that knows its steps reports them (:func:`bar`). Work that must not stop to report only counts its steps, and its
+counter is read now and then (:func:`watched`). Work in several phases says what it does, and may give a counter of the
+present phase (:func:`status`). Work in many short pieces shows a line after each (:func:`line`).
 """
 
 import sys
@@ -90,7 +90,8 @@ class Status:
 
     @contextmanager
     def watch(self, counter: Callable[[], tuple[int, int] | None]) -> Iterator[None]:
-        """Show what a counter says, how much is done and how much there is; ``None``: it does not know."""
+        """Show the numbers of a counter: how much is done, and how much there is. ``None``: the counter does not
+        know."""
         with _repeated(lambda: self.tell(counter())):
             yield
 
@@ -108,7 +109,7 @@ class Status:
 
 @contextmanager
 def status(text: str) -> Iterator[Say]:
-    """Show what is done on a terminal; yield a function that sets the text, there a :class:`Status`."""
+    """Show on a terminal what is being done; yield a function that sets the text (on a terminal, a :class:`Status`)."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

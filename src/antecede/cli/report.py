@@ -137,7 +137,7 @@ def _shown(trace: list[str]) -> str:
 
 
 def _check_writable(page: Path) -> None:
-    """Refuse a place that cannot be written to before the work, not after it."""
+    """Before the work, not after it, refuse a place that cannot be written to."""
     if page.is_dir():
         raise UsageError(f"-o {page}: expected a file, not a directory")
     if not os.access(page.parent, os.W_OK):

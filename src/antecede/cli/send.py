@@ -72,7 +72,8 @@ def register(app: typer.Typer) -> None:
 
 
 def _warn_of_mistyped(topology: str, to: str) -> None:
-    """Warn of a destination that is not an agent, and has almost the name of one: letters would wait for a client."""
+    """Warn of a destination that is not an agent, and has almost the name of one: letters to it would wait for a client
+    of that name."""
     if topology.startswith("tcp://"):
         return
     homes = {agent.name: agent.server for agent in read_topology(topology).agents}
@@ -80,4 +81,6 @@ def _warn_of_mistyped(topology: str, to: str) -> None:
         name, at, home = target.partition("@")
         close = get_close_matches(name, [agent for agent, server in homes.items() if server == home], 1)
         if at and name not in homes and close:
-            print_error(f"{target} is not an agent: this waits for a client of that name. Did you mean {close[0]}?")
+            print_error(
+                f"{target} is not an agent: the letter waits for a client of that name. Did you mean {close[0]}?"
+            )

@@ -1,4 +1,4 @@
-"""``antecede status``: show the state of the servers of a topology; ``antecede acknowledge``: what was seen there."""
+"""``antecede status``: show the servers of a topology; ``antecede acknowledge``: confirm what was seen there."""
 
 import json
 import sys
@@ -187,7 +187,7 @@ def _days(days: float) -> str:
 
 
 def _access_differs(servers: dict[str, Any]) -> bool:
-    """Return whether not all servers use the same access file."""
+    """Return whether servers use different access files."""
     used = [one["access"] for one in servers.values() if one.get("access")]
     return len({(one["mode"], one["digest"]) for one in used}) > 1
 

@@ -29,7 +29,7 @@ _styles = [
 
 
 def coloured(stream: IO[str]) -> bool:
-    """Return whether the reader of a stream sees colours, and wants to."""
+    """Return whether the reader of a stream can see colours, and wants them."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

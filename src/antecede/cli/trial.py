@@ -243,7 +243,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _simulate(kind: str, play: Callable[[int], Any], figures: Sequence[str], most: int, options: _Schedules) -> int:
-    """Play schedules, one per seed, until the first of these figures is reached or errors are found."""
+    """Play schedules, one per seed, until the first of ``figures`` has reached ``most`` or errors are found."""
     from concurrent.futures import ProcessPoolExecutor
 
     kept, jobs = Report(options.report, kind), options.jobs
@@ -339,7 +339,8 @@ def _overload_text(result: "OverloadResult") -> str:
 
 _chunk = 50
 _changing = ("changes", "kills", "commands", "failures", "absences")
-"""Changes that were made; kills of servers; commands that were killed, and that failed because a server was down."""
+"""Changes that were made; kills of servers; commands that were killed; commands that failed because a server was down;
+servers that were down because a change did not need them."""
 _zeros = ("undelivered", "late")
 _faults = ("backups", "failures", "kills", "stops", "cuts", "blackouts", "broken", "full")
 _attributes = {"absences": "missed"}

@@ -25,7 +25,7 @@ from antecede.trace.sources import shown, trace_files
 from antecede.trace.titles import Titles, named
 
 _cycle_shown = 8
-"""Messages of a cycle that are printed."""
+"""The largest number of messages of a cycle that are printed."""
 _ways = ("auto", "walk", "chunks")
 
 
@@ -125,7 +125,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _check_writable(option: str, folder: str) -> None:
-    """Refuse a folder that cannot be written to before the work, not after it."""
+    """Before the work, not after it, refuse a folder that cannot be written to."""
     try:
         os.makedirs(folder, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -58,7 +58,7 @@ def unread(report: Mapping[str, Any]) -> list[str]:
         if reason in first:
             lines.append(f"    first: {shown_name(first[reason])}")
     for column, count in report.get("nulled", {}).items():
-        lines.append(f"  {column:<19} {counted(count, 'value')} of a wrong type taken as null")
+        lines.append(f"  {column:<19} {counted(count, 'value')} of a wrong type treated as null")
         if column in report["nulled_first"]:
             lines.append(f"    first: {shown_name(report['nulled_first'][column])}")
     return lines
@@ -71,7 +71,8 @@ def counted(count: int, thing: str) -> str:
 
 
 def rounded(value: float) -> str:
-    """Format a measured figure with three significant digits, or with all digits before its point; never as a power."""
+    """Format a measured figure with three significant digits, or with all digits before the decimal point; never as a
+    power."""
     places = max(0, 2 - floor(log10(abs(value)))) if value else 0
     return f"{value:,.{places}f}"
 
