@@ -38,7 +38,7 @@ class Bag:
         self._random = rng.random
         self._flying: list[Packet] = []
         self._end = end
-        """The end of the sending sequence that is mostly next, if any."""
+        """The end of the sequence of sent packets, oldest or newest, that mostly arrives next; None: no preference."""
 
     def __len__(self) -> int:
         return len(self._flying)
@@ -84,7 +84,7 @@ Network = Bag | Ranked
 
 
 def network(style: str, processes: int, rng: Random) -> Network:
-    """Return a network of one of the ``STYLES``; its slow part is drawn."""
+    """Return a network of one of the ``STYLES``; its slow part is drawn at random."""
     if style in ("any", "last", "first"):
         return Bag(rng, {"any": None, "last": -1, "first": 0}[style])
     random = rng.random

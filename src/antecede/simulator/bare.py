@@ -2,7 +2,8 @@
 
 Each packet that arrives is handed to one order, and the order's effects are carried out at once. Loss, duplicates,
 crashes and domains need links and durable state: :mod:`antecede.simulator.channels` runs the shipped channel for them.
-This loop exists beside it because it is many times faster, and because an order must keep its guarantees by itself.
+This loop exists besides that one because it is many times faster, and because an order must keep its guarantees by
+itself.
 """
 
 from antecede.messages import Deliver, Effects, Message, Packet, Send, Sent, Verdict

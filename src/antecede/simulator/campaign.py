@@ -19,7 +19,8 @@ from antecede.simulator.watcher import NAMES, Finding, Watcher
 from antecede.trace import LOCAL, SEND, Delay, Event, Matched, judge, match, needless_delays
 
 TIGHT = frozenset({"fifo", "matrix", "updates", "vector", "pruned", "direct"})
-"""Orders that hold a message only while a predecessor is missing: causally, or for ``fifo`` on its link."""
+"""Orders that hold a message only while a predecessor is missing: a causal one, or for ``fifo`` the previous one on its
+link."""
 
 VARIANTS = (
     "none",
@@ -55,7 +56,7 @@ class Outcome(msgspec.Struct):
     """The schedule's draws, in words."""
     processes: int
     events: list[Event]
-    """In the sequence in which they happened."""
+    """The events, in the sequence in which they happened."""
     deliveries: int = 0
     findings: list[Finding] = []
     faults: bool | None = None
@@ -80,7 +81,7 @@ class Outcome(msgspec.Struct):
 
 def play(spec: OrderSpec, seed: int, *, faults: bool | None = None) -> Outcome:
     """Play one schedule and judge it. ``faults`` chooses between links and the bare network; by default the seed
-    does."""
+    chooses."""
     plan = Plan(spec, seed, faults)
     recorder = Watcher()
     outcome = Outcome(str(spec), seed, str(plan), plan.processes, recorder.events, 0, recorder.findings, faults)

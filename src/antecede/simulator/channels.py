@@ -5,10 +5,11 @@ servers in domains, with the shipped hop between them; the send event is then th
 
 A crash happens at one of three moments: between two steps; within a step before it is durable (the step never happened,
 but packets that the order sent too early did leave); or within a step after it is durable (everything is on disk, and
-nothing has left). Send events and deliveries belong to the step. If a crash undoes an application's send, it sends
-again when its machine is back. A second delivery of one message at one process is counted separately, in ``twice``.
+nothing has left). Send events and deliveries belong to the step. If a crash undoes an application's send, the
+application sends again when its machine is back. A second delivery of one message at one process is counted separately,
+in ``twice``.
 
-The topology need not be a forest: with one that is not, this world shows why it must be.
+The topology need not be a forest: if it is none, this world shows why servers need one.
 """
 
 from collections.abc import Callable
@@ -126,8 +127,8 @@ class ChannelWorld(World):
         again: Callable[[], object],
         sending: Message | None = None,
     ) -> None:
-        """Let the application act. If its machine is down, or a crash undoes the action, call ``again`` when it is
-        back."""
+        """Let the application act. If its machine is down, or a crash undoes the action, call ``again`` when the
+        machine is back."""
         machine = self.machines[process]
         if not machine.up or not self._step(process, lambda: machine.step(act, self.now), sending):
             self._backlog[process].append(again)

@@ -15,7 +15,7 @@ from antecede.messages import COPY, Message, Packet
 from antecede.orders.contract import Order
 
 BUCKETS_PER_E = 100
-"""Buckets of a histogram of latencies per factor of e: each is 1 % wide."""
+"""The number of buckets of a histogram of latencies per factor of e: each bucket is 1 % wide."""
 
 INSTANT = -(10**6)
 """The bucket of deliveries that took no time."""
@@ -39,8 +39,8 @@ class Figures:
     def __init__(self, warmup: int = 0, *, routed: bool = False) -> None:
         self.warmup = warmup
         self._routed = routed
-        """Whether a message travels hop by hop, in several copies to one destination. Its size is then the sum of the
-        stamps of all copies divided by the number of its destinations."""
+        """Whether a message travels hop by hop, in several copies to one destination. The stamp size of a message is
+        then the sum of the stamps of all copies divided by the number of its destinations."""
         self._packets = 0
         self.sends = 0
         self.deliveries = 0
@@ -58,7 +58,7 @@ class Figures:
         self._latencies: dict[int, int] = {}
         self._under_way: dict[str, Course] = {}
         self.seen = 0
-        """All sends so far, with those of the warm-up."""
+        """The number of sends so far, with those of the warm-up."""
 
     def sent(self, message: Message, now: float) -> None:
         counted = self.seen >= self.warmup
@@ -121,7 +121,7 @@ class Figures:
                 self.bytes_max = max(self.bytes_max, ceil(course.bytes / copies))
 
     def latency_quantile(self, share: float) -> float:
-        """Return the latency that ``share`` of the deliveries do not exceed, to 1 %."""
+        """Return the latency that ``share`` of the deliveries do not exceed, with a precision of 1 %."""
         remaining = share * self.deliveries
         for bucket in sorted(self._latencies):
             remaining -= self._latencies[bucket]

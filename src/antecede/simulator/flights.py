@@ -130,7 +130,8 @@ class Flights:
         self.early.setdefault((line.parcel, line.at), deque()).append(line)
 
     def awaited(self, at: str, before: float = inf) -> list[str]:
-        """Return messages that are not posted yet and that a statement before that line lets arrive at a process."""
+        """Return messages that are not posted yet and that a statement before line ``before`` lets arrive at a
+        process."""
         return [
             parcel.message
             for (parcel, place), waiting in self.early.items()

@@ -18,7 +18,7 @@ class Observer(Protocol):
     """Receives every event of the applications: a recorder of traces, a meter, a test."""
 
     weighs: ClassVar[bool]
-    """Whether it wants the sizes of stamps. Computing them takes time."""
+    """Whether the observer wants the sizes of stamps. Computing them takes time."""
 
     def sent(self, process: int, message: Message, sizes: list[int], now: float) -> None: ...
 
@@ -84,7 +84,7 @@ class World(Kernel):
         self._workload.wake(self, process)
 
     def run(self, workload: Workload, until: float = inf) -> None:
-        """Run the workload until nothing is left to happen, or until that time."""
+        """Run the workload until nothing is left to happen, or until the time ``until``."""
         self._workload = workload
         workload.start(self)
         self.run_until(until)

@@ -225,7 +225,7 @@ class Machine:
         self.name = name
         self.up = True
         self.crashes = crashes
-        """Whether it may crash; if not, nothing is saved, which is many times faster."""
+        """Whether the machine may crash; if not, nothing is saved, which is many times faster."""
         if raw:
             kind = type("Unlinked", (kind,), {"consumer": UnlinkedConsumer})
         self._topology = topology

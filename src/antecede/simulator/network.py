@@ -33,10 +33,10 @@ class Network:
         self._duplicate = duplicate
         self._last_arrival: dict[tuple[int, int], float] | None = {} if fifo else None
         self.cut: set[int] = set()
-        """Processes that only reach each other."""
+        """Processes that can reach only each other."""
 
     def carry(self, source: int, target: int, arrive: Callable[[Any], object], packet: Any) -> None:
-        """Call ``arrive(packet)`` when it gets there; never if it is lost, twice if it is duplicated."""
+        """Call ``arrive(packet)`` when the packet arrives; never if it is lost, twice if it is duplicated."""
         if self.cut and (source in self.cut) != (target in self.cut):
             return
         if self._loss and self._faults.random() < self._loss:

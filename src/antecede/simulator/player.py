@@ -46,9 +46,9 @@ class Played(msgspec.Struct):
 
     world: ScriptedWorld
     checked: int
-    """Expectations that counted here."""
+    """The number of expectations that applied and were checked."""
     skipped: int
-    """Expectations that apply to other orders only."""
+    """The number of expectations that apply to other orders only."""
     failures: list[Failure]
 
     @property

@@ -1,8 +1,8 @@
 """The statements that each process of a scenario still has to carry out, and the messages that it has not received.
 
 A process is sequential. A send that the file lists after an arrival at the same process waits for that arrival, if the
-copy has not been posted yet: it may be an answer. (So Mattern and Fünfrocken's Fig. 6 results from the lines of Fig. 4:
-the buffer protocol delays y, and with it z.)
+copy has not been posted yet: the send may be an answer. (So Mattern and Fünfrocken's Fig. 6 results from the lines of
+Fig. 4: the buffer protocol delays y, and with it z.)
 
 A process with ``receive`` statements takes messages only through them (ibid. §4.1–4.2), and perhaps only from one
 sender. Where its messages wait depends on the order:

@@ -42,7 +42,7 @@ class Setup(msgspec.Struct, frozen=True):
     warmup: int = 0
     seed: int = 1
     organisation: Topology | None = None
-    """Servers in domains; they are the processes. The caller has checked it."""
+    """A topology whose servers are the processes. The caller has checked it."""
     orders: dict[str, OrderSpec] = {}
     """The order of each of its domains; ``order`` if a domain is not named."""
 
@@ -112,7 +112,7 @@ def figures_of(setup: Setup) -> Figures:
 def simulate(
     setup: Setup, sink: Callable[[Event], None] | None = None, figures: Figures | None = None
 ) -> dict[str, Any]:
-    """Run it to the end and return its figures. Every event goes to ``sink``."""
+    """Run a simulation to its end and return the figures. Every event goes to ``sink``."""
     setup.check()
     figures = figures_of(setup) if figures is None else figures
     observer = None if sink is None else Recorder(setup.names(), sink)

@@ -8,7 +8,7 @@ In most schedules the orders run on the bare network, which may deliver a packet
 counters. In some of them they run on links, in a :class:`~antecede.simulator.channels.FaultyWorld`: frames are lost and
 duplicated, machines crash and restart, the network splits.
 
-Applications react to a delivery after the whole step that delivered is done.
+Applications react to a delivery when the whole step with the delivery is done.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from antecede.simulator.watcher import NAMES, Finding, Watcher
 
 _faulty_share = 0.1
 _travels_max = 20_000
-"""Frames of one faulty schedule: a schedule that needs more is stuck, because its links resend for ever."""
+"""The most frames of one faulty schedule: a schedule that needs more is stuck, because its links resend for ever."""
 
 
 class Plan:

@@ -199,7 +199,7 @@ class ScriptedWorld:
         return None if isinstance(line, ArriveLine) and line.again else line
 
     def _remind(self, flight: Flight) -> None:
-        """Let the receiver's link acknowledge this again, if it may, because the sender does not know that it has
+        """Let the receiver's link acknowledge this frame again, if it may, because the sender does not know that it
         arrived."""
         if self.machines[flight.at].up and not self.programs.choosing(flight):
             self._carry_out(flight.at, self._received(flight))

@@ -40,7 +40,7 @@ class SendLine(Statement, frozen=True):
 
 
 class ArriveLine(Statement, frozen=True):
-    """``arrive M AT``; ``again`` is a duplicate."""
+    """``arrive M AT``; ``again`` means a duplicate."""
 
     parcel: Parcel
     at: str
@@ -90,7 +90,7 @@ class Under(msgspec.Struct, frozen=True):
     orders: tuple[OrderSpec, ...] = ()
 
     def counts(self, specs: Collection[OrderSpec], kept: Collection[str]) -> bool:
-        """Return whether it applies in a world of these orders with these guarantees end to end.
+        """Return whether the expectation applies in a world of these orders with these guarantees end to end.
 
         ``fifo`` means FIFO order *and nothing stronger*: otherwise ``under none,fifo`` would include the causal orders.
         """

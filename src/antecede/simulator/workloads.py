@@ -14,7 +14,7 @@ from antecede.simulator.draws import Draw, below, subset
 from antecede.simulator.kernel import World
 
 Destinations = Callable[[int], int]
-"""From a process to the bit mask of its next destinations."""
+"""A function from a process to the bit mask of its next destinations."""
 
 
 def uniform(processes: int, rng: Random) -> Destinations:
@@ -91,7 +91,7 @@ class Spontaneous:
 
 
 class RequestReply(Spontaneous):
-    """Requests as above; every receiver of one answers its sender."""
+    """Sends requests as :class:`Spontaneous` does; every receiver of a request answers its sender."""
 
     payload = b"request"
 

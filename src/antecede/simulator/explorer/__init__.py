@@ -1,4 +1,4 @@
-"""The explorer: every run of a small scope, on any order, and the shortest one that breaks it.
+"""The explorer: every run of a small scope, on any order, and the shortest run that breaks the order.
 
 ``explore`` takes an order (its name, its :class:`~antecede.orders.OrderSpec`, or a function that makes one member's
 order, so that broken variants can be tried) and a scope: numbers of processes and messages, or a given program. It
@@ -51,13 +51,13 @@ class Result(msgspec.Struct, frozen=True):
     checked: frozenset[str]
     """The guarantees that were checked, besides that everything is delivered once."""
     states: int
-    """States of the whole system that were visited: those between blocks."""
+    """The number of states of the whole system that were visited: those between blocks."""
     transitions: int
-    """Blocks that were followed."""
+    """The number of blocks that were followed."""
     local_states: int
-    """Different states of single members' orders."""
+    """The number of different states of single members' orders."""
     depth: int
-    """Inputs of the longest run up to its last block, or up to where the search stopped."""
+    """The number of inputs of the longest run up to its last block, or up to the point where the search stopped."""
     violation: Violation | None
     outcomes: frozenset[Outcome]
     """The joint delivery orders of a program, at the end of all its runs."""

@@ -21,8 +21,8 @@ the end of a block run followed by silent arrivals.
 
 Inputs are neither added nor left out, so a shortest run stays a shortest run.
 
-A process's state, the packets in flight to it and what these messages carry determine all its blocks. They are computed
-once (:class:`Growth`) and used in every state of the system with the same situation of the process.
+A process's state, the packets in flight to it and what these messages carry determine all its blocks. The blocks are
+computed once (:class:`Growth`) and used in every state of the system with the same situation of the process.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ from antecede.simulator.explorer.machine import Flights, Machine, Step
 from antecede.simulator.explorer.scope import Scope
 
 Incoming = tuple[tuple[int, int], ...]
-"""(bit, what it carries) of the messages that others have sent to a process and that it has not delivered."""
+"""(bit, what the message carries) for each message that others have sent to a process and that it has not delivered."""
 
 
 class Node(NamedTuple):
@@ -52,7 +52,7 @@ class Block(NamedTuple):
     """A noticeable input after the silent arrivals that lead to a node."""
 
     cell: int
-    """The process afterwards."""
+    """The cell of the process after the block."""
     posted: tuple[tuple[int, int], ...]
     """(process, packets that are now in flight to it, by the number of their tuple)."""
     steps: int
@@ -127,7 +127,7 @@ class Blocks:
         return number
 
     def post(self, process: int, cell: int, post: int) -> int:
-        """The cell with more packets in flight to it."""
+        """The cell of the same process with more packets in flight to it."""
         after = self._posted.get((cell, post))
         if after is None:
             local, flights = self.cells[cell]

@@ -24,12 +24,12 @@ class Local(NamedTuple):
     accepted: tuple[int, ...]
     """The destinations of the messages that its application handed to the order."""
     befores: tuple[int, ...]
-    """The set that each of them carries; ``UNSENT`` until its send event has taken place."""
+    """The set that each of these messages carries; ``UNSENT`` until its send event has taken place."""
     past: int
     covered: int
     delivered: int
     history: tuple[int, ...]
-    """Its deliveries, as bits, and its send events, as their complements; empty if not needed."""
+    """The deliveries of the process, as bits, and its send events, as complements of bits; empty if not needed."""
 
 
 class Finding(NamedTuple):

@@ -26,7 +26,7 @@ Flights = tuple[int, ...]
 
 
 _clones_checked_max: Final = 1_000
-"""Steps after which the original is compared with its snapshot: a mistake shows in the first ones."""
+"""The number of steps after which the original is compared with its snapshot: a mistake shows in the first steps."""
 
 
 class Step(NamedTuple):

@@ -100,7 +100,7 @@ class Scope(msgspec.Struct, frozen=True):
         return source * self.messages + number
 
     def message(self, source: int, number: int, to: int) -> Message:
-        """Return that message."""
+        """Return the ``number``-th message of ``source``, from 0, to these destinations."""
         return Message(f"{source}.{number}", source, to)
 
     def bit_of(self, id_: str) -> int:

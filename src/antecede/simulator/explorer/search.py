@@ -31,7 +31,7 @@ class Reached(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A violation: the state, and the tail of each process that leads from there to it."""
+    """A violation: the state, and the tail of each process that leads from that state to the violation."""
 
     cost: int
     finding: Finding
@@ -77,7 +77,7 @@ class Search:
 
     @property
     def states(self) -> int:
-        """States of the system that were reached between blocks."""
+        """The number of states of the system that were reached between blocks."""
         return len(self._reached)
 
     def run(self) -> Found | None:

@@ -119,8 +119,8 @@ class Witness:
     def _finished(self, lines: list[str]) -> list[str]:
         """Return the file with its expectation, after a ``drain`` if a correct order needs more packets to arrive.
 
-        The best expectation is a process that delivers the same messages in another sequence; else one that delivers
-        others.
+        The best expectation is a process that delivers the same messages in another sequence; or else one that delivers
+        other messages.
         """
         for same in (True, False):
             for drain in ([], ["drain"]):
@@ -131,8 +131,8 @@ class Witness:
         return self._patient(lines) or lines
 
     def _patient(self, lines: list[str]) -> list[str]:
-        """Return the file for a correct order that waits at the sender: it has no other deliveries, but an unsent
-        message."""
+        """Return the file for a correct order that waits at the sender: its deliveries are the same, but it has not
+        sent some message."""
         correct = self._correct()
         if correct is None or correct is not self._house:
             return []

@@ -1,8 +1,8 @@
 """Backups of simulated systems: an operator cuts a world under faults, and a new world goes on from the copies.
 
 The cut is made by the shipped classes on both sides (:mod:`antecede.server.cutting`, :mod:`antecede.server.backups`),
-with requests that take their time and servers that crash in between. The restored world has no faults and no clients.
-It runs until nothing is pending, and its whole trace, from before the cut to the end, is judged: nothing may be lost,
+with requests that take some time and servers that crash in between. The restored world has no faults and no clients. It
+runs until nothing is pending, and its whole trace, from before the cut to the end, is judged: nothing may be lost,
 delivered twice, or late.
 """
 
@@ -34,7 +34,7 @@ from antecede.store.recovery import judge
 from antecede.store.simulated import SimulatedDisk
 
 _cuts = 3
-"""Backups that an operator tries in one world."""
+"""The number of backups that an operator tries in one world."""
 
 
 def play_backup(

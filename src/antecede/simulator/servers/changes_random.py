@@ -21,9 +21,9 @@ class Outcome(schedules.Outcome):
     """The outcome of a schedule with changes."""
 
     changes: int = 0
-    """Changes that were made."""
+    """The number of changes that were made."""
     missed: int = 0
-    """Servers that were away during a change, summed over all changes."""
+    """The number of servers that were down during a change, summed over all changes."""
     option: str = "--changes "
 
 

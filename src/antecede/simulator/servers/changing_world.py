@@ -1,8 +1,8 @@
 """Changes of the topology in a world of whole servers, under load: an operator goes through several topologies.
 
 Every class up to the socket takes part: items that wait in a queue behind others, frames of an earlier topology that
-were read and not taken yet, reactions in progress, servers that ask others for a decision, and an operator whose
-requests take their time, whose command is killed, and who starts it again. Servers crash and miss changes.
+were read but not processed yet, reactions in progress, servers that ask others for a decision, and an operator whose
+requests take some time, whose command is killed, and who starts it again. Servers crash and miss changes.
 
 Agents send letters, ask questions and set timers; they send to those agents that their server knows. Some letters die,
 and some end the process of their server. Clients of a removed server go on at the server that has their addresses.
@@ -169,7 +169,7 @@ class ChangingWorld(ServerWorld):
 
     @property
     def missed(self) -> int:
-        """The servers that were away during a change, summed over all changes."""
+        """The number of servers that were down during a change, summed over all changes."""
         return sum(len(one.absent) for one in self.outcomes if one.state == "done")
 
     def known_agents(self, server: SimulatedServer) -> list[str]:
@@ -188,7 +188,7 @@ class ChangingWorld(ServerWorld):
         return self.wrongs or self.findings()
 
     def _look_again(self) -> None:
-        """Let all servers look around as long as there is a change to make."""
+        """Let all servers do their regular work as long as there is a change to make."""
         self._regular.look()
         busy = any(one.up and one.machine.organisation.attempt for one in self.servers.values())
         if not self.made or busy:
@@ -273,7 +273,8 @@ class ChangingWorld(ServerWorld):
         self._advance(self._run_number, None, None)
 
     def _leave_one_out(self, file: TopologyFile) -> None:
-        """Let a server that a change does not need be down for a while; best one that has staged another change."""
+        """Let a server that a change does not need be down for a while; if possible, one that has staged another
+        change."""
         newest = max((one.machine.organisation for one in self.servers.values()), key=lambda one: one.change)
         in_force = parse_topology(newest.topology) if newest.change else self.files[0]
         needed = plan_change(in_force, file).needed

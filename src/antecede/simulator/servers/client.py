@@ -147,7 +147,7 @@ class SimulatedClient:
         self._publish(Publish(to, kind, body, context=tail_of(notification)))
 
     def call(self, object_: str, operation: str, arguments: tuple[Any, ...], timeout: float) -> None:
-        """Call an operation of a replicated object. What it returned comes as a letter."""
+        """Call an operation of a replicated object. Its result comes as a letter."""
         body = _encode((round(timeout * 1000), arguments))
         self._publish(Publish((f"{object_}()",), operation, body, True))
 
@@ -418,7 +418,7 @@ class SimulatedClient:
             self.world.unless(lambda: life != self._life or self._none_expires(), due, self._expire)
 
     def _none_expires(self) -> bool:
-        """Forget the alarm if no question is open."""
+        """Return whether no question is open; if so, forget the alarm."""
         if len(self._questions):
             return False
         self._expires_at = None

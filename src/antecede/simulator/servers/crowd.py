@@ -2,8 +2,8 @@
 
 Some have small quotas: those of a client that never returns, and of an agent and a client that are slow.
 
-The client that never returns subscribes to a topic, and its process ends soon; others go on sending to it. Its server
-must let the oldest letters expire, but never those that a client or an agent has in its hands.
+The client that never returns subscribes to a topic, and its process ends soon; others go on sending to this client. Its
+server must let the oldest letters expire, but never those that a client or an agent is handling.
 
 For some agents, letters that follow from a dead letter are held. An operator decides about the dead letters at the end,
 if not before. :func:`early` checks from the logs that no such letter was handled before the decision.

@@ -12,9 +12,9 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """The faults of a world; ``NONE`` has none and ``ROUGH`` has many."""
 
     crashes: int = 0
-    """Servers that are gone between two effects."""
+    """The number of crashes: a server is gone between two effects."""
     stops: int = 0
-    """Servers that are stopped gracefully and start again."""
+    """How often a server is stopped gracefully and starts again."""
     powercuts: float = 0.5
     """The share of crashes in which unsynced writes are lost, torn or reordered. The others are kills."""
     broken_syncs: float = 0.0
@@ -25,7 +25,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int = 0
     """How often two servers cannot reach each other for a while."""
     resets: int = 0
-    """Connections, of servers or clients, that break and come back."""
+    """How often a connection, of a server or a client, breaks and comes back."""
     slow_disks: int = 0
     """How often a server's syncs take very long for a while."""
     full_disks: int = 0
@@ -35,16 +35,16 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     operators: int = 0
     """How often an operator sends a server's dead letters again, or takes them off the list."""
     client_kills: int = 0
-    """Clients whose process is killed; another one starts under the same name."""
+    """How often a client's process is killed; another one starts under the same name."""
     takeovers: int = 0
-    """Clients whose name another process takes while the first is still connected."""
+    """How often another process takes a client's name while the first is still connected."""
     silences: int = 0
-    """Connections, of servers or clients, on which everything is lost from some moment on. Both
-    ends must notice it."""
+    """The number of connections, of servers or clients, on which everything is lost from some moment on. Both ends must
+    notice it."""
     old_versions: float = 0.0
     """Share of the lives of servers and clients in which they use only the oldest wire version."""
     stalls: int = 0
-    """Connections, of servers or clients, of which one end stops reading for a while."""
+    """How often one end of a connection, of a server or a client, stops reading for a while."""
     clock_jumps: int = 0
     """How often a server's wall clock is set, forward or back."""
     looks: int = 0

@@ -32,7 +32,7 @@ MALLORY = "mallory"
 INTRUDER = "intruder"
 _everything = {"send": ("*",), "receive": ("*",), "subscribe": ("*",), "call": ("*",)}
 _address_max = 12
-"""Connections that one address may have."""
+"""The largest number of connections that one address may have."""
 _clients = ("c0", "c1", "c2", "t", "l", "absent")
 
 
@@ -40,7 +40,7 @@ class Intruded(Faults, frozen=True, kw_only=True):
     """The faults of a world with identities."""
 
     intruders: int
-    """Ends that try what they may not do."""
+    """The number of ends that try what they may not do."""
 
 
 def intruded(faults: Faults, intruders: int) -> Intruded:
@@ -263,7 +263,7 @@ class IdentifiedWorld(ServerWorld):
         ends: list[End] = []
 
         class Late:
-            """The channel, which exists after the introduction was made."""
+            """The channel, which exists only after the introduction was made."""
 
             certified = ()
 

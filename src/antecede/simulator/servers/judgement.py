@@ -5,8 +5,9 @@
 2. The trace from the logs is well formed, every letter is delivered once at each destination, and the guarantees of the
    topology hold. Its ids are those that the servers really used.
 3. The publishes that clients know as accepted are in the log, once, in their sequence; and clients received exactly the
-   letters in the log. Only sure answers to calls may have come before a crash lost their record, and again after it. A
-   letter that a client had begun to handle is in the trace before everything that the client published afterwards.
+   letters in the log. Only a sure answer to a call may come twice: before a crash that loses its record, and again
+   after the crash. A letter that a client had begun to handle is in the trace before everything that the client
+   published afterwards.
 4. Every letter is delivered once, or dead with a reason. A letter that expired was not handed to anyone, and the
    mailbox of a client that never returns holds no more than its quota.
 5. The log alone gives the same state again: agents, questions, timers, orders, counters.
@@ -35,7 +36,7 @@ from antecede.trace.significant import judge_significant
 
 _returned = name_of(Returned)
 _life = re.compile(r"-\d+$")
-"""The end of the id of an answer to a call: in which life of the server it was given."""
+"""The end of the id of an answer to a call: the life of the server in which the answer was given."""
 TRAITOR = "traitor"
 """The client in whose name a server forges letters."""
 
@@ -224,7 +225,8 @@ def _clients(world: ServerWorld, logs: Logs, gone: set[tuple[str, str]]) -> Iter
 
 def _matched(logged: list[Published], published: list[Publish]) -> list[Publish] | None:
     """Return the publishes of a client that are in the log, or None if the log does not have them in their sequence. If
-    a killed client does not know the fate of a publish, the log has one copy or none. It has no refused publish."""
+    a killed client does not know the fate of a publish, the log has one copy or none. The log has no refused
+    publish."""
     found: list[Publish] = []
     for publish in published:
         if publish.state == "refused":

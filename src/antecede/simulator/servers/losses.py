@@ -1,9 +1,10 @@
 """A server that lost its data: its disk is empty, or an older copy was put back.
 
-Its peers remember messages that it has lost, so it must not continue with them as if nothing had happened: the link
-between them stops, and ``status`` shows it. An operator then resets those domains of the server in which data was lost;
-the reset of the others is refused. From then on, every message is again delivered exactly once. If the disk that was
-lost turns up later and is put back, it belongs to an earlier life of the domain, and no server accepts it.
+Its peers remember messages that it has lost, so it must not continue with these peers as if nothing had happened: the
+links between them stop, and ``status`` shows this. An operator then resets those domains of the server in which data
+was lost; the reset of its other domains is refused. From then on, every message is again delivered exactly once. If the
+disk that was lost turns up later and is put back, it belongs to an earlier life of the domain, and no server accepts
+it.
 """
 
 from collections.abc import Callable, Iterator

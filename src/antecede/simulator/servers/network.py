@@ -47,7 +47,7 @@ class End:
         self.other: End
         self.receiver: Receiver | None = None
         self.guest: Guest | None = None
-        """Its entry among the incoming connections of a server, if it is one."""
+        """The entry of this end among the incoming connections of a server, if it is incoming."""
         self.spoke = self._heard = world.now
         self.full = False
         self.open = True

@@ -44,8 +44,8 @@ class Operators:
         self.request(server, "dead-list", [], listed)
 
     def _settle_page(self, server: SimulatedServer, command: str, of: str, listed: dict[int, str], upto: int) -> None:
-        """Settle those of the listed letters that come after this number, two with one command. ``of``: their type, or
-        empty."""
+        """Settle those of the listed letters that come after this number, two letters with each command. ``of``: their
+        type, or empty."""
         if command == "dead-bury":
             self.buried |= {(server.name, key) for number, key in listed.items() if number > upto}
         page = [str(upto), str(max(listed)), str(_page_letters), "", of, "", "0"]

@@ -4,7 +4,7 @@
   forgets the time in between.
 - A server that wrote nothing for a moment has a log in which the loss of any group is found: the last group is damaged
   in a copy, and opening the copy must be refused. But the server does not write for ever: an empty group never follows
-  another.
+  another empty group.
 - A snapshot that is built from the log is the state of the server, byte for byte.
 - Every truncation of the log is shown until an operator acknowledges it.
 """
@@ -38,11 +38,12 @@ class Oversight:
         """The time of the last record."""
         self._vouched_at = -1.0
         self._vouched_for = (0, 0)
-        """The last record at the last look at the log, and the number of looks at which it was the last."""
+        """The number of the last record at the last look at the log, and at how many looks it was the last."""
         self._durable_ms = 0
-        """A server time that the log contains for sure."""
+        """The latest server time that the log certainly contains."""
         self._jumped: int | None = None
-        """The last record when the wall clock was set; None: it was not set since a record that contains it."""
+        """The number of the last record when the wall clock was set; None: it was not set, or a later record is
+        durable."""
         self._life = 0
         """The last life with a durable record."""
         self._before: tuple[float, int] | None = None
@@ -157,11 +158,11 @@ class Oversight:
     # Snapshots.
 
     def expect(self, task: Task) -> None:
-        """Note the server's state now: another process will build a snapshot of it."""
+        """Remember the server's state of this moment: another process will build a snapshot of it."""
         self._expected = {task.upto: self._server.machine.snapshot()}
 
     def built(self, task: Task, data: bytes) -> None:
-        """Compare a snapshot that was built with the state that was noted."""
+        """Compare a snapshot that was built with the remembered state."""
         if self._expected.pop(task.upto, data) != data:
             self._server.world.wrong(self._server.name, "a snapshot that was built from the log differs from the state")
 
@@ -186,4 +187,4 @@ class Oversight:
 
 
 _error_ms = 6
-"""Both clocks are rounded, and small differences are not logged."""
+"""The allowed error: both clocks are rounded, and small differences are not logged."""

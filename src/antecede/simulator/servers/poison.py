@@ -1,8 +1,8 @@
 """Letters whose handlers end their process, in a random world, and the check of their tries.
 
-Such a letter must be dead after its tries, whether its handler runs in the server's process or in a worker process,
-and no other letter may suffer. After each unclean end exactly the calls in progress gain a try in the log;
-a power cut counts nothing.
+Such a letter must be dead after its tries, whether its handler runs in the server's process or in a worker process, and
+no other letter may suffer. After each unclean end one try is counted in the log for exactly the calls in progress;
+after a power cut no try is counted.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ class Poisoned(Faults, frozen=True, kw_only=True):
     """Faults with poison."""
 
     poisons: int = 2
-    """Letters whose handlers end their process."""
+    """The number of letters whose handlers end their process."""
     isolated: str = ""
     """The agent that has a worker process, and gets all poison; empty: the seed decides."""
 
@@ -101,7 +101,8 @@ def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:
 
 
 def unlucky(logs: Logs, poison: set[str]) -> bool:
-    """Return whether a letter died that ended no process, and was only in progress each time another one did."""
+    """Return whether a letter died that ended no process, and was only in progress each time another letter ended
+    one."""
     return any(
         reaction.dead.startswith(ENDED) and reaction.letter not in poison
         for items in logs.items.values()

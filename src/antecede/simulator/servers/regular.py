@@ -1,7 +1,7 @@
 """The regular work of a simulated world: what servers and clients do every few seconds, for as long as it matters.
 
 Silent connections, temporary clients that are gone and snapshots that failed are settled by regular work alone. In a
-calm world this work is done only as long as there is any of these, so that the world becomes idle.
+calm world this work is done only as long as one of these is left, so that the world becomes idle.
 """
 
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ _rounds_max = 200
 
 
 def unsettled_work(server: SimulatedServer) -> str:
-    """Return the work of a server that only the regular work can settle, or empty."""
+    """Return the work of a server that only the regular work can settle, or an empty text."""
     if server.core.upkeep.failures:
         return "a snapshot that failed was not tried again"
     machine, sessions = server.machine, server.core.sessions

@@ -44,7 +44,7 @@ class Outcome(msgspec.Struct):
     crashes: int = 0
     deliveries: int = 0
     option: str = ""
-    """For the command that replays it."""
+    """The option of the command that replays this schedule."""
 
     @property
     def command(self) -> str:
@@ -62,7 +62,8 @@ def play(
     watch: Callable[[ServerWorld], None] | None = None,
     faults: Faults | None = None,
 ) -> Outcome:
-    """Play one seed and judge it. ``orders`` restricts the choice of orders, ``faults`` replaces the seed's own."""
+    """Play one seed and judge it. ``orders`` restricts the choice of orders, ``faults`` replaces the faults that the
+    seed chooses."""
     random = Random(f"{seed}/schedule")
     topology = forest(random)
     plan = _plan(random, topology, orders)

@@ -61,7 +61,7 @@ class SimulatedServer:
         self.shared, self.isolated = SharedMemory(), set[str]()
         self.up, self.life = False, 0
         self.effects_left = 0
-        """After this many effects the server crashes; 0: not planned."""
+        """After this many effects the server crashes; 0: no crash is planned."""
         self.how, self.commit_seconds = "kill", 0.001
         self.clock_offset_ms = 1_700_000_000_000
         self.disk_full = False
@@ -84,7 +84,7 @@ class SimulatedServer:
 
     @property
     def listens(self) -> bool:
-        """Whether it accepts connections: it is up, and is not being stopped."""
+        """Whether the server accepts connections: it is up, and is not being stopped."""
         return self.up and not self.core.entry.closed
 
     @property
@@ -282,7 +282,7 @@ class SimulatedServer:
             self.later(self.world.random.random() * 0.0005, self.tick)
 
     def tick(self) -> None:
-        """Take turns until there is nothing to do at once."""
+        """Take turns until nothing is left to do at this moment."""
         self._ticking = False
         driver, now = self.core.driver, self.world.now
         while True:

@@ -1,8 +1,8 @@
 """The shared memory of a simulated server, in which its handler calls in progress are named.
 
 A kill keeps this memory. A power cut keeps it too, which may happen on a real disk, but then the machine has another
-boot. The shipped :class:`antecede.server.progress.Progress` writes it; what the memory should say after each end is
-noted here as well, so that the logs can be judged.
+boot id. The shipped :class:`antecede.server.progress.Progress` writes it; the expected content after each end is
+recorded here as well, so that the logs can be judged.
 """
 
 from typing import TYPE_CHECKING
@@ -30,9 +30,9 @@ class End(msgspec.Struct):
 
     life: int
     calls: frozenset[Call]
-    """(agent, letter): those that gain a try."""
+    """(agent, letter) of each call for which a try is counted."""
     lost: bool = False
-    """A power cut came before the next life had counted it: it may be counted or not."""
+    """Whether a power cut came before the next life had counted this end: then it may be counted or not."""
 
 
 class SharedMemory:
@@ -67,7 +67,7 @@ class SharedMemory:
         return self._content
 
     def waits(self, due: React, server: "SimulatedServer") -> int:
-        """A call waits for something while others run; return its slot."""
+        """Record that a call waits for something while others run; return its slot."""
         assert self.progress is not None
         suspects = server.machine.engine.tries
         slot, letter = self.progress.begin(due.agent), due.letters[-1].id
@@ -79,7 +79,7 @@ class SharedMemory:
         return slot
 
     def goes_on(self, slot: int) -> None:
-        """A call that waited has ended."""
+        """Record that a call that waited has ended."""
         assert self.progress is not None
         self.progress.end(slot)
         del self._calls[slot]
@@ -109,7 +109,8 @@ class SharedMemory:
         return Outcome(due.agent, [], None, AgentError("the worker process ended"), place)
 
     def settled(self, agent: str, server: "SimulatedServer") -> None:
-        """The outcome of a batch was reported: if it ended a worker process, only the letter that did it has a try."""
+        """The outcome of a batch was reported: if it ended a worker process, only the letter that did so has a counted
+        try."""
         letter = self._spared.pop(agent, None)
         tried = server.core.driver.retries.tries.get(agent)
         if letter is not None and tried is not None and tried[0] != letter:

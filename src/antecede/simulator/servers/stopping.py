@@ -5,7 +5,8 @@ from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.snapshots import keep
 
 _drain_seconds = 0.2
-"""How long a server waits for work in progress; short enough that it runs out in some stops."""
+"""How long a server waits for work in progress; short enough that the time is over before the work ends in some
+stops."""
 _look_seconds = 0.01
 
 

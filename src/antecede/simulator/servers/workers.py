@@ -66,7 +66,8 @@ class Dice:
         self.strike: Callable[[Context], None] | None = None
         """Ends the process of a handler."""
         self.wrongs: list[str] | None = None
-        """Unless None: agents have effects outside, under the ids of their reactions; what is wrong with these ids."""
+        """Errors in the ids of reactions, under which agents have effects outside; None: agents have no such
+        effects."""
         self._effects: dict[tuple[str, int], str] = {}
 
     def id(self) -> int:
@@ -74,7 +75,7 @@ class Dice:
         return self.ids
 
     def effect(self, ctx: Context, work: int) -> None:
-        """Have an effect outside, which no crash takes back: its key must be the same each time."""
+        """Have an effect outside, which no crash undoes: its key must be the same each time."""
         if self.wrongs is not None and work % 3 == 0:
             key = ctx.reaction_id
             before = self._effects.setdefault((ctx.agent, work), key)

@@ -87,7 +87,7 @@ class ServerWorld:
         self._regular = RegularWork(self)
         self._cut: set[frozenset[str]] = set()
         self._connections: dict[frozenset[str], End] = {}
-        """The end that dialed of the latest connection of each pair of peers."""
+        """For each pair of peers, the end that dialed their latest connection."""
         domains = plan.topology.domains.values()
         self._pairs = sorted({(one, two) for own in domains for one in own.servers for two in own.servers if one < two})
         for name in plan.topology.servers:
