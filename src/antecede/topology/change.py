@@ -17,10 +17,10 @@ To add an agent, or a server with a separate new domain, changes no route: the r
 **Servers that must take part** (``needed``) are those for which something of their own changes: members of domains that
 pause or begin, servers that come or go, that get or lose agents or clients, or that could not be found any more because
 an address changes. The first server of the old topology always takes part: so of two changes of the same topology at
-most one can be made, even if servers cannot reach each other. The others learn changes from it, so all take part if it
-is removed or gets another address. For every other server all routes to the servers that it knows stay the same
-(otherwise it would be in the region), and so do its domains and its agents. It may be down, and learn the change later
-(:mod:`antecede.server.learning`).
+most one can be made, even if servers cannot reach each other. The others learn changes from this first server, so all
+take part if it is removed or gets another address. For every other server all routes to the servers that it knows stay
+the same (otherwise it would be in the region), and so do its domains and its agents. It may be down, and learn the
+change later (:mod:`antecede.server.learning`).
 
 This module knows names and routes. It does not know what the servers contain.
 """

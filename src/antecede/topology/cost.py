@@ -22,7 +22,7 @@ def matrix_cost(servers: int) -> float:
 
 
 def cost_mean(topology: Topology, cost: Cost = matrix_cost) -> float:
-    """Return the mean over all ordered pairs of servers with a route (the topology must be a forest)."""
+    """Return the mean cost over all ordered pairs of servers with a route (the topology must be a forest)."""
     pairs = sum(len(part) * (len(part) - 1) for part in topology.trees)
     total = 0.0
     for part in topology.trees:

@@ -146,7 +146,7 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def epoch(self) -> str:
-        """Sixteen hexadecimal digits that differ when the topology does."""
+        """Sixteen hexadecimal digits that differ if the topologies differ."""
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
 
     def text(self) -> str:
@@ -415,7 +415,7 @@ def brief(value: Any) -> str:
 
 
 def _addressed(text: Any) -> Address | None:
-    """Return the address that ``tcp://HOST:PORT`` is; None: it is something else."""
+    """Return the address in the text ``tcp://HOST:PORT``; None: it is another text."""
     found = _address.fullmatch(text) if isinstance(text, str) else None
     if found is None or not 1 <= int(found["port"]) <= 65_535:
         return None

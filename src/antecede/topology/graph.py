@@ -4,7 +4,7 @@ A *domain* is a group of servers that keep an order among themselves; a server i
 deciding graph is bipartite: servers on one side, domains on the other, an edge for each membership. Order inside each
 domain gives order end to end iff this graph is a **forest**. (The paper's own cycle test allows a domain inside
 another, and a plain graph of domains calls a safe star cyclic.) A forest has one route between any two servers. In
-other graphs the shortest is used; if two are equal, the one named first.
+other graphs the shortest route is used; of two equally short ones, the one named first.
 
 A multicast travels along the tree of shortest routes from its source: one multicast in each domain that it enters, so
 no server and no domain sees it twice. This module knows only names: no orders, no addresses.
@@ -48,7 +48,7 @@ class Topology:
         return tuple(self._domains_of[server])
 
     def is_router(self, server: str) -> bool:
-        """Return whether it is in several domains, so that messages pass through it."""
+        """Return whether a server is in several domains, so that messages pass through it."""
         return len(self._domains_of[server]) > 1
 
     @cached_property

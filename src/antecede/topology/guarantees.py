@@ -1,17 +1,17 @@
 """The guarantees of a topology end to end, and what must be refused.
 
-Between two domains the **weakest order on the route** determines the guarantee, and only FIFO and causal order hold.
-Nothing orders the deliveries of different domains relative to each other, so total order ends at a domain's border.
-Between separate trees nothing is guaranteed, because there is no route. In a forest, a chain that leaves the route
-through some server returns through the same server, so orders off the route do not matter.
+Between two domains the **weakest order on the route** determines the guarantee. Only FIFO and causal order can hold
+across domains. Nothing orders the deliveries of different domains relative to each other, so total order ends at a
+domain's border. Between separate trees nothing is guaranteed, because there is no route. In a forest, a chain that
+leaves the route through some server returns through the same server, so orders off the route do not matter.
 
 Refused are
 
 * topologies that are not a forest, with any orders: they break causal order (Laumay et al. §4.3);
 * an order that is not causal in a topology with several domains, unless the file declares a weaker guarantee;
 * replicated objects whose servers are not all in one domain with a conflict-based order;
-* orders that support broadcasts only, or conflicts of a group of objects, beside another domain: a hop is a multicast
-  to some members, and a conflict is not visible across domains.
+* orders that support broadcasts only, or conflicts of a group of objects, in a topology with several domains: a hop is
+  a multicast to some members, and a conflict is not visible across domains.
 
 Callers provide the guarantees of orders, as :class:`OrderFacts`.
 """
@@ -55,9 +55,9 @@ class Check(msgspec.Struct, frozen=True):
 
     cycle: tuple[str, ...] | None
     refusals: tuple[str, ...]
-    """The reasons why it must not be used, one line each; the cycle is one of them."""
+    """The reasons why the topology must not be used, one line each; a cycle is one of them."""
     facts: dict[str, OrderFacts]
-    """By domain."""
+    """The facts about the order of each domain."""
     pairs: tuple[Pair, ...]
     """Every two domains, and each with itself; empty if there is a cycle."""
 

@@ -8,8 +8,8 @@
     orders = { letters = 1000, full = "refuse" }                         # of one agent, or of one client name@server
 
 Letters above the quota of a mailbox **expire**, oldest first: they are dead, with the reason. With ``full = "refuse"``
-the publishes of clients of the same server to a full mailbox are refused before that. These settings act at the server
-of the mailbox. They are not part of the epoch: they may change from one start of a server to the next.
+the publishes of clients of the same server to a full mailbox are refused before letters expire. These settings act at
+the server of the mailbox. They are not part of the epoch: they may change from one start of a server to the next.
 """
 
 from functools import cached_property
@@ -28,7 +28,7 @@ class Quota(msgspec.Struct, frozen=True):
 
     letters: int = 0
     bytes: int = 0
-    """All notifications together, without envelopes."""
+    """The bytes of all notifications together, without envelopes."""
     seconds: float = 0
     """How long a letter may wait."""
     full: str = "expire"
@@ -43,11 +43,11 @@ class Mailboxes(msgspec.Struct, frozen=True, dict=True):
     """The settings of all mailboxes."""
 
     clients: Quota = Quota(limits.mailbox_letters_max, limits.mailbox_bytes_max)
-    """Of each client without a separate quota."""
+    """The quota of each client without a separate one."""
     agents: Quota = Quota()
-    """Of each agent without a separate quota."""
+    """The quota of each agent without a separate one."""
     named: dict[str, Quota] = {}
-    """Of single agents and clients."""
+    """The quotas of single agents and clients."""
     hold: frozenset[str] = frozenset()
     """Agents for which letters that follow from a dead letter are held (``dead_follow = "hold"``)."""
 

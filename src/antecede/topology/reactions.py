@@ -7,10 +7,10 @@
     [agents]
     resize = { server = "s1", class = "shop:Resize", isolate = "process", reaction_seconds_max = 5 }
 
-A plain handler that exceeds the limit ends its server's process, because nothing else can stop it; the letter gains a
-try. An ``async`` handler is cancelled: a failed try. The handlers of an agent with ``isolate = "process"`` run in a
-worker process, which is killed at the limit; its server and all other agents go on. These settings are not part of the
-epoch: they may change from one start of a server to the next.
+A plain handler that exceeds the limit ends its server's process, because nothing else can stop it; this counts as a try
+of the letter. An ``async`` handler is cancelled: this counts as a failed try. The handlers of an agent with ``isolate =
+"process"`` run in a worker process, which is killed at the limit; its server and all other agents go on. These settings
+are not part of the epoch: they may change from one start of a server to the next.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class ReactionSettings(msgspec.Struct, frozen=True):
     """The settings of all reactions."""
 
     seconds: float = limits.reaction_seconds_max
-    """The limit of agents without a separate one."""
+    """The limit of agents without a separate limit."""
     named: dict[str, float] = {}
     """The limits of single agents."""
     isolated: frozenset[str] = frozenset()

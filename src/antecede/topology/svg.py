@@ -3,9 +3,9 @@
 The central domain is on top. A router is dark. It is in the lowest row of the box nearest to the centre, and again on
 the upper edge of each of its other boxes, which are below; lines connect the pills of one router. A box is as wide as
 everything below it, so nothing can overlap: the layout is a tidy tree, computed in one pass upwards (widths) and one
-downwards (positions). Many boxes below one router, with nothing below them, are in several rows; their lines pass to
-the left of the upper boxes. The document needs nothing from outside, adapts to dark and light pages, and describes in
-words what it shows.
+downwards (positions). If many boxes below one router have nothing below them, they are in several rows; their lines
+pass to the left of the upper boxes. The document needs nothing from outside, adapts to dark and light pages, and
+describes in words what it shows.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _gap = 8.0
 _pad = 12.0
 _head = 26.0
 _head_below = 38.0
-"""The height of a title, and below the pill of a router on the upper edge."""
+"""The height of a title, and of one below the pill of a router on the upper edge."""
 _drop = 44.0
 """The distance from a box to the boxes below it."""
 _apart = 22.0
@@ -91,13 +91,13 @@ class _Box(msgspec.Struct, eq=False):
     own: float = 0.0
     """The width of its title and its pills."""
     width: float = 0.0
-    """Its width together with everything below."""
+    """The width of the box together with everything below it."""
     height: float = 0.0
     left: float = 0.0
     right: float = 0.0
     top: float = 0.0
     passage: float | None = None
-    """In a lower row: where its line passes the boxes above it."""
+    """If the box is in a lower row: where its line passes the boxes above it."""
     hue: int = 0
 
 
@@ -225,7 +225,7 @@ def _place(root: _Box, left: float, top: float) -> None:
 
 
 def _routers(box: _Box) -> Iterator[tuple[str, float, list[_Box]]]:
-    """Return its routers with the middle of what is below each."""
+    """Return the routers of a box, each with the middle of the boxes below it, and these boxes."""
     for name, group in box.groups:
         row = [child for child in group if child.passage is None]
         yield name, (row[0].left + row[0].right + row[-1].left + row[-1].right) / 4, group
