@@ -106,7 +106,7 @@ def write_draft(directory: str, upto: int, state: bytes, mark: str, files: Files
 
 
 def closed_segments(directory: str, files: Files | None = None) -> list[int]:
-    """Return the last record of each segment that is complete, oldest first; all of them are durable.
+    """Return the number of the last record of each segment that is complete, oldest first; all of these are durable.
 
     A segment is synced before the next one is begun, so a good group in the next segment proves that this one is
     complete.

@@ -13,9 +13,10 @@ from antecede.errors import StoreFailedError, StoreFullError
 from antecede.store.recovery import Recovered
 
 OnDurable = Callable[[int], None]
-"""Called with a rising number: all records up to it are durable. Runs in the commit thread; must not block or raise."""
+"""A function that is called with a rising number: all records up to it are durable. It runs in the commit thread, and
+must not block or raise."""
 OnFailed = Callable[[StoreFailedError], None]
-"""Called at most once, from the commit thread: nothing more will be durable."""
+"""A function that is called at most once, from the commit thread: nothing more will be durable."""
 
 
 class Figures:
@@ -29,7 +30,7 @@ class Figures:
         self.durable_bytes = 0
         """The bytes of the records that became durable."""
         self.snapshot_upto = 0
-        """The last record that the newest snapshot covers."""
+        """The number of the last record that the newest snapshot covers."""
         self.snapshot_at: float | None = None
         """The time of the newest snapshot by the monotonic clock; None if it was taken before the log was opened."""
 
@@ -105,7 +106,8 @@ class Store(Protocol):
 
     @property
     def full(self) -> StoreFullError | None:
-        """The reason of ``shortage`` without a check; None: there was space when the last group was written."""
+        """The last known reason of a ``shortage``, without a new check; None: there was space when the last group was
+        written."""
         ...
 
     def shortage(self) -> str:
@@ -119,7 +121,7 @@ class Store(Protocol):
         ...
 
     def commit_soon(self) -> None:
-        """Let the commit thread take the appended records."""
+        """Let the commit thread commit the appended records."""
         ...
 
     def commit_here(self) -> None:
@@ -140,8 +142,8 @@ class Store(Protocol):
         ...
 
     def release(self, upto: int) -> None:
-        """Declare that the owner needs the records up to this number for recovery only. Not remembered after
-        closing."""
+        """Declare that the owner needs the records up to this number for recovery only. The store does not remember
+        this after closing."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Write the data directory of a restored server: any run of records under their old numbers, and a snapshot.
+"""Write the data directory of a restored server: any sequence of records under their old numbers, and a snapshot.
 
 The directory gets a new identity, as its last file. So an unfinished directory is not a data directory. The log may
 begin with any record, if the snapshot covers those before it. Records get new groups, because each group carries the
@@ -16,7 +16,7 @@ from antecede.store.segments import Segments, Sizes
 from antecede.store.walk import Tail
 
 _group_bytes = 1 << 20
-"""Records of a group together; one record alone may be longer."""
+"""The largest size of all records of a group together; one record alone may be longer."""
 
 
 def write_directory(

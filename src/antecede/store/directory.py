@@ -27,7 +27,7 @@ from antecede.store.format import (
 
 @contextmanager
 def named(path: str) -> Iterator[None]:
-    """Turn errors of the operating system into one typed line."""
+    """Turn errors of the operating system into a typed error with one line of text."""
     try:
         yield
     except OSError as error:
@@ -53,7 +53,7 @@ def lock_directory(files: Files, directory: str) -> int:
 
 
 def refuse_foreign(files: Files, directory: str) -> None:
-    """Refuse a folder with files of others, which is not a data directory: it was given by mistake."""
+    """Refuse a folder with files of others, which is not a data directory: it was probably given by mistake."""
     try:
         names = files.names(directory)
     except FileNotFoundError:

@@ -7,7 +7,8 @@ Every method is one guarantee of the operating system. The rules of durability:
 - after a *failed* ``fdatasync`` the kernel may treat the bytes as already written: a second sync proves nothing; they
   must be written again and synced.
 
-Directories are paths; files are numbers (descriptors). Errors are ``OSError``; callers that know the meaning add it.
+Directories are paths; files are numbers (descriptors). Errors are ``OSError``; callers add what an error means for
+them.
 """
 
 import errno
@@ -19,9 +20,10 @@ from contextlib import contextmanager
 from secrets import randbits
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""The disk is full."""
+"""The errors of a full disk."""
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
-"""The process, or the machine, has too many open files. Nothing was written, so the same may be tried again."""
+"""The errors of a process, or a machine, with too many open files. Nothing was written, so the same may be tried
+again."""
 
 
 class Files:

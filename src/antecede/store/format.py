@@ -7,10 +7,10 @@ records::
              · first u64 · bytes u32 · previous u32 · checksum u32
     body     length u32 x records · the records
 
-``checksum`` is the CRC-32 of the header before it and the body. ``previous`` is the checksum of the previous group, so
-that a group is good only at the place where it was written, after the group that it followed. The flag ``VOUCHES`` says
-that every group before this one was synced before this one was written. With this flag, a bad previous group means
-corruption and not a torn write.
+``checksum`` is the CRC-32 of the header up to this field, and of the body. ``previous`` is the checksum of the previous
+group, so that a group is good only at the place where it was written, after the group that it followed. The flag
+``VOUCHES`` says that every group before this one was synced before this one was written. With this flag, a bad previous
+group means corruption and not a torn write.
 
 ``allocated`` is the length that the segment got before its first group was written, in units of 64 bytes. A segment
 that is shorter has lost bytes that were durable.
@@ -62,9 +62,9 @@ class Identity(msgspec.Struct, frozen=True):
     """The identity of a data directory."""
 
     incarnation: int
-    """Random; sent to peers, so that they notice a directory that was wiped or replaced."""
+    """A random number that is sent to peers, so that they notice a directory that was wiped or replaced."""
     seal: int
-    """Random; secret."""
+    """A random number that is kept secret."""
     format: int = FORMAT
 
 

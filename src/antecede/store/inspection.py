@@ -18,7 +18,7 @@ from antecede.store.snapshots import check_snapshot
 from antecede.store.walk import Walk
 
 Visit = Callable[[int, Group, Iterator[bytes]], None]
-"""Called with each good group: its offset, its header, its records."""
+"""A function that is called with each good group: its offset, its header, its records."""
 
 
 def inspect_log(directory: str, visit: Visit | None = None, files: Files | None = None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The write-ahead log of a server: records in, numbers out, and a thread that makes them durable.
 
 The commit thread (or the owner's thread, in ``commit_here``) takes all records appended so far as the next group,
-writes it with one call, syncs, and only then notifies the owner. Meanwhile the next group collects. So **group k+1 is
+writes it with one call, syncs, and only then notifies the owner. Meanwhile new records collect. So **group k+1 is
 written only after group k is synced**, and a group that is followed by another was complete. Recovery relies on this.
 
 A failed write or sync is final. The kernel may have dropped the bytes and marked them as written, so neither another
@@ -84,7 +84,7 @@ class LogStore(Closing):
         self.durable = judged.tail.record
 
         self._lock = Lock()
-        """Guards what follows; held for a few instructions only."""
+        """Guards the attributes below; held for a few instructions only."""
         self._accepted_bytes_max = 0
         self._asleep = False
         self._closed = False

@@ -21,7 +21,8 @@ class Pending:
         return bool(self.queue or self._rest)
 
     def take(self) -> tuple[list[bytes], int]:
-        """Take all records, up to the size of a group; return them and their bytes with their lengths."""
+        """Take all records, up to the size of a group; return them, and the number of their bytes with their length
+        fields."""
         pull, count = self.queue.popleft, len(self.queue)
         if count == 1 and not self._rest:
             # No record is larger than a group.
@@ -61,7 +62,7 @@ class Waiting:
         return woken
 
     def remove(self, woken: Lock) -> None:
-        """Wait no longer."""
+        """Stop waiting with this lock."""
         self._waiting = [pair for pair in self._waiting if pair[1] is not woken]
 
     def wake(self, upto: int | None = None) -> None:

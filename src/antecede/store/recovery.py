@@ -32,9 +32,9 @@ class Recovered(msgspec.Struct, frozen=True):
     incarnation: int
     snapshot: Snapshot | None = None
     first: int = 1
-    """The oldest record that the log still has; ``last`` + 1 if it has none."""
+    """The number of the oldest record that the log still has; ``last`` + 1 if it has none."""
     last: int = 0
-    """The newest record; the next record gets the next number."""
+    """The number of the newest record; the next record gets the next number."""
     cut: Cut | None = None
     cuts: tuple[Cut, ...] = ()
     """All truncations that the owner has not recorded yet, oldest first."""
@@ -60,7 +60,7 @@ class Judged(msgspec.Struct):
     recovered: Recovered
     tail: Tail
     starts: dict[int, int]
-    """The first record of each segment that has a group."""
+    """The number of the first record of each segment that has a group."""
     segments: list[int]
 
 
@@ -158,7 +158,8 @@ def _needed(segments: list[int], starts: dict[int, int], snapshot: Snapshot | No
 
 
 def _tidy(files: Files, directory: str, recovered: Recovered) -> None:
-    """Remove unfinished files, and set damaged snapshots aside, so that they do not count among those kept."""
+    """Remove unfinished files, and set damaged snapshots aside, so that they do not count among the snapshots to
+    keep."""
     for name in files.names(directory):
         if name.endswith(TEMPORARY):
             files.unlink(f"{directory}/{name}")

@@ -5,8 +5,8 @@ that may be pending fits into it, so accepted records can always be written. If 
 that fit into the rest of the current segment are accepted.
 
 The first segment is small, and each one has twice the size of the previous one, up to the full size. If more must be
-pending than fits into the segment in advance, that is made longer first; nothing was written to it yet. So a segment
-keeps its length from its first group on, and no segment is shorter than the one before it.
+pending than fits into the segment in advance, that segment is made longer first, because nothing was written to it yet.
+So a segment keeps its length from its first group on, and no segment is shorter than the one before it.
 
 A segment may be deleted when all its records are released and the next segment has a durable group, from which the
 chain can continue.
@@ -47,8 +47,8 @@ class Sizes(msgspec.Struct, frozen=True):
 
     @property
     def headers_bytes_max(self) -> int:
-        """The headers of all groups that pending records can form: two consecutive groups are larger than one full
-        group."""
+        """The size of the headers of all groups that pending records can form. Any two consecutive groups together are
+        larger than one full group."""
         return (2 * self.pending_bytes_max // self.group_bytes_max + 2) * HEADER_BYTES
 
     def check(self) -> None:
@@ -75,21 +75,21 @@ class Segments:
         self.sizes = sizes
         self.current = current
         self.spare = False
-        """The segment after the current one is allocated."""
+        """Whether the segment after the current one is allocated."""
         self.end = self.left = 0
         """The length of the current segment, and the bytes of it that are not written yet."""
         self._file = -1
         self._next = -1
-        """The segment after the current one, if it is allocated."""
+        """The open file of the segment after the current one; -1 if it is not allocated."""
         self._next_bytes = 0
         self._next_room = 0
-        """How much may be pending while there is a segment in advance."""
+        """How many bytes may be pending while there is a segment in advance."""
         self._lock = Lock()
         self._starts = starts
-        """The first record of each segment with a durable group, oldest first."""
+        """The number of the first record of each segment with a durable group, oldest first."""
         self._lengths: dict[int, int] = {}
         self.total_bytes = 0
-        """All segments, including the one in advance."""
+        """The size of all segments, including the one in advance."""
 
     def adopt(self, file: int, offset: int, end: int) -> None:
         """Continue in a segment that recovery left open."""
@@ -210,7 +210,7 @@ class Segments:
             dropped += 1
 
     def closed(self) -> int:
-        """The last record of the segments before the newest one with a durable group."""
+        """The number of the last record in the segments before the newest one with a durable group."""
         with self._lock:
             return max(self._starts.values(), default=1) - 1
 

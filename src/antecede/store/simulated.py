@@ -9,7 +9,7 @@ that were not synced, page by page. Names are kept in the same two ways. Then
   be lost;
 - a sync that **fails** leaves bytes that are visible, are not on the disk, and count as written, until they are written
   again;
-- ``room`` is the number of bytes on the disk; ``script`` may raise or cut at any operation.
+- ``room`` is the number of bytes on the disk; ``script`` may raise an error or cut the power at any operation.
 
 The random generator is an argument, so a seed replays a run. A file is a number, as for the operating system.
 """
@@ -21,7 +21,7 @@ from random import Random
 from antecede.store.files import Files
 
 page_bytes = 64
-"""Small, so that small groups span several."""
+"""The size of a page: small, so that small groups span several pages."""
 
 
 class PowerCut(BaseException):
@@ -99,7 +99,7 @@ class SimulatedDisk(Files):
         self.changes: list[tuple[str, str, Inode | None]] = []
         """Names that changed since the last sync of the directory: old name, new name, file."""
         self.script: Callable[[str, str], None] | None = None
-        """Called before each operation, with its name and a path."""
+        """A function that is called before each operation, with the name of the operation and a path."""
         self._open: dict[int, tuple[str, Inode]] = {}
         self._locked: dict[str, bytes] = {}
         """The holder of each lock, by path."""

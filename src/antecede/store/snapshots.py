@@ -38,7 +38,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     path: str
     seal: int
     upto: int
-    """It covers all records up to this number."""
+    """The snapshot covers all records up to this number."""
 
     def parts(self) -> Iterator[bytes]:
         """Return the parts as they were passed in, one in memory at a time."""
@@ -50,7 +50,8 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 def write_snapshot(files: Files, directory: str, seal: int, upto: int, state: bytes | Iterable[bytes]) -> None:
-    """Make a snapshot durable under its final name; after any error there is none. A state in one piece is cut."""
+    """Make a snapshot durable under its final name; after any error there is none. A state given in one piece is cut
+    into parts."""
     path = f"{directory}/{snapshot_name(upto)}"
     _carefully(files, path, path + TEMPORARY, lambda: _write_file(files, path + TEMPORARY, seal, upto, state))
     _name(files, directory, upto, path + TEMPORARY)

@@ -14,7 +14,7 @@ A segment gets its length before its first group is written, and every group rec
 shorter has lost durable bytes, whatever the rest looks like: this is corruption, too. Segments only become longer: so
 a segment without groups is at least as long as the one before it.
 
-The lengths in a bad header cannot be trusted, so the search of 2. looks for the beginning of a group at every byte
+The lengths in a bad header cannot be trusted, so the search for case 2 looks for the beginning of a group at every byte
 after it. Memory is bounded by one group.
 """
 
@@ -45,10 +45,10 @@ class Cut(msgspec.Struct, frozen=True):
     file: str
     offset: int
     bytes: int
-    """From the offset to the last byte of the segment that is not zero."""
+    """The number of bytes from the offset to the last byte of the segment that is not zero."""
     reason: str
     segments: int
-    """Later segments that are not empty."""
+    """The number of later segments that are not empty."""
     group: int = 0
     """The number of the group that was removed."""
 
@@ -236,7 +236,7 @@ def read_group(files: Files, file: int, offset: int, seal: int) -> tuple[Group, 
     if isinstance(group, str):
         return group
     if group.bytes > store_group_bytes_max:
-        return f"a group of {group.bytes} bytes is longer than any"
+        return f"a group of {group.bytes} bytes is longer than any group may be"
     body = files.read(file, group.bytes, offset + HEADER_BYTES)
     if len(body) < group.bytes:
         return f"the file ends within group {group.number}"
@@ -246,7 +246,7 @@ def read_group(files: Files, file: int, offset: int, seal: int) -> tuple[Group, 
 
 
 def records_after(walk: Walk, after: int, upto: int | None = None) -> Iterator[tuple[int, bytes]]:
-    """The records with larger numbers, to the end of the chain or up to a number."""
+    """The records after number ``after``, to the end of the chain or up to number ``upto``."""
     for _, group, body in walk:
         if group.last > after:
             for number, record in enumerate(split_records(group, body), group.first):
