@@ -169,8 +169,8 @@ async def echo(data: str | None = None) -> None:
 
 
 async def ping(port: int, messages: int, data: str | None = None, warm: int = 200) -> None:
-    """Send one message back and forth; awaited as a program awaits an answer, or, with a disk at this end too, in a
-    loop."""
+    """Send one message back and forth, and wait for each answer; with a disk at this end, write each message to it
+    first."""
     file = None if data is None else _File(data)
     loop = asyncio.get_running_loop()
     answers: list[asyncio.Future[None]] = []

@@ -40,11 +40,11 @@ class Settings(msgspec.Struct, frozen=True):
 
     servers: int = 4
     rounds: int = 10
-    """Agents that are added, each after a dry run."""
+    """The number of agents that are added, each after a dry run."""
     rate: int = 100
     """Round trips per second, of all clients together."""
     quiet_seconds: float = 10.0
-    """How long nothing happens, before and after."""
+    """How long there is only the load, before the first command and after the last."""
     durability: str = "disk"
 
 

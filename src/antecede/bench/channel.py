@@ -34,7 +34,7 @@ class Side(msgspec.Struct, frozen=True):
     run: Callable[[int, str], Sample]
     """Measure once, with this number of messages, in a folder."""
     unit: str = "per_second"
-    """The main figure."""
+    """The name of the main figure."""
     modules: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
 
@@ -113,7 +113,7 @@ def _idle(messages: int, place: str) -> Sample:
 
 
 def soak(messages: int, directory: str | None) -> dict[str, list[float]]:
-    """The memory of both servers after each tenth of very many durable messages: it must be flat."""
+    """The memory of both servers after each tenth of very many durable messages: it must not grow."""
     with TemporaryDirectory(prefix="antecede-bench-", dir=directory) as place:
         topology = topology_text(free_ports(2))
         with party("ours", "server", topology=topology, data=f"{place}/s2") as receiver:
@@ -179,7 +179,7 @@ def _zeromq(waits: bool) -> Callable[..., Sample]:
 
 
 def _rate(messages: int, sent: Sample, received: Sample) -> Sample:
-    """Both processes read the same monotonic clock."""
+    """Return the rate. Both processes read the same monotonic clock."""
     return {"per_second": messages / (max(sent["at"], received["at"]) - sent["started"])}
 
 

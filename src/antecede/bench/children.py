@@ -198,7 +198,7 @@ def settle() -> None:
 
 
 async def until_told(asked: Callable[[], None] = lambda: None) -> None:
-    """Wait until standard input ends; ``asked`` is called for each input."""
+    """Wait until standard input ends; ``asked`` is called for each line of input."""
     import asyncio
 
     loop = asyncio.get_running_loop()

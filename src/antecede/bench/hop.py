@@ -6,11 +6,12 @@
 * **β**, the CPU time of one byte of stamp: an order with matrix stamps sends, encodes, decodes and receives in small
   and in large groups; the additional time of a larger stamp is divided by its additional bytes. A network of 1 Gbit/s
   adds 8 ns.
-* **σ**, the mean stamp of an order by the size of its domain: uniform unicasts in the simulation, one short run
-  for each. Some stamps still grow then; the committed table is the result of ``antecede sweep stamps``.
+* **σ**, the mean stamp of an order by the size of its domain: uniform unicasts in the simulation, one short run for
+  each size. Some stamps still grow at the end of such a run; the committed table is the result of ``antecede sweep
+  stamps``.
 
 The results are medians over the rounds. With few letters α, a difference of two runs, is noisy; a busy machine makes
-both larger.
+both α and β larger.
 """
 
 import resource
@@ -28,10 +29,10 @@ from antecede.orders import parse
 from antecede.simulator.run import Setup, simulate
 
 LINE_NS_PER_BYTE = 8.0
-"""One byte on a network of 1 Gbit/s."""
+"""The nanoseconds for one byte on a network of 1 Gbit/s."""
 
 _few, _many = 16, 96
-"""Members of the groups whose stamps are compared."""
+"""The numbers of members of the two groups whose stamps are compared."""
 
 
 def bench_hop(

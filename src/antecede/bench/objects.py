@@ -26,7 +26,7 @@ from antecede.walks.processes import free_ports
 
 KINDS = ("compatible", "unconfirmed", "shared", "conflicting", "nested")
 Caller = Callable[[str, int, int], dict[str, float]]
-"""Makes calls: of this kind, how many, how many under way."""
+"""Makes calls, given their kind, their number, and how many are under way at a time."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -42,7 +42,8 @@ class Settings(msgspec.Struct, frozen=True):
     """The path of etcd's program, if it is not on the path."""
 
     def cells(self, state: int) -> list[tuple[str, int]]:
-        """Return the kinds and numbers under way for a state: all for the smallest, few for the others."""
+        """Return the kinds of calls and the numbers under way to measure for a state: all for the smallest state, few
+        for the others."""
         if state == self.states[0]:
             return [(kind, count) for kind in self.kinds for count in self.under_way]
         return [(kind, count) for kind in self.kinds for count in self.under_way if count in (1, 32)]

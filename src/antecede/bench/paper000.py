@@ -9,9 +9,9 @@ The servers are started by ``antecede up``, as a user starts them. The report al
 all of them were connected, and their memory when idle: the sum of their proportional set sizes, in which a page that
 several processes share counts once.
 
-The paper prints its times as pictures, and our copy of it has no numbers. What can be compared is the *law*: it says
-that the flat organisation grows with the square of the number of servers, and the bus linearly. ``fits`` has both laws
-for both organisations, by least squares.
+The paper prints its times as pictures, and our copy of it has no numbers. What can be compared is the *law*: the paper
+says that the times of the flat organisation grow with the square of the number of servers, and those of the bus
+linearly. ``fits`` has both laws for both organisations, by least squares.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
 """Our parties of ``antecede bench objects``: a server with a replica of a table, and a program that calls it.
 
-The program is on the bus of server s1, or of a client of it; the table has a replica on each of the three servers. The
-kinds of calls are *compatible* (``add``, which conflicts with nothing), *unconfirmed* (the same, but the answer waits
-only until the caller's server has the call on its disk), *shared* (``share``, compatible with itself, but in conflict
-with ``audit``, which is never called), *conflicting* (``put``, in conflict with itself) and *nested* (``move``, whose
-call of the other table each replica repeats).
+The program uses the bus of server s1, or that of a client of s1; the table has a replica on each of the three servers.
+The kinds of calls are *compatible* (``add``, which conflicts with nothing), *unconfirmed* (the same, but the answer
+waits only until the caller's server has the call on its disk), *shared* (``share``, compatible with itself, but in
+conflict with ``audit``, which is never called), *conflicting* (``put``, in conflict with itself) and *nested*
+(``move``, whose call of the other table each replica repeats).
 """
 
 import asyncio

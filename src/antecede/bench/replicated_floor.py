@@ -20,7 +20,7 @@ _Then = Callable[[], None]
 
 
 class _Durable:
-    """Calls back when an item is on the disk; at once if there is none."""
+    """Calls back when an item is on the disk; at once if there is no disk."""
 
     def __init__(self, data: str | None) -> None:
         self._log = None if data is None else Log(data, self._written)
@@ -43,7 +43,7 @@ class _Durable:
 
 
 async def replica(data: str | None = None) -> None:
-    """Write and answer every request; write every end."""
+    """Write and answer every request; write the end of every request."""
     durable = _Durable(data)
 
     def got(end: End, items: list[tuple[int, bytes]]) -> None:

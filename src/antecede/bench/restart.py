@@ -1,4 +1,4 @@
-"""The cost of a restart: how long a server replays its log, and how much memory it needs for what waits.
+"""The cost of a restart: how long a server replays its log, and how much memory it needs for messages that wait.
 
 Two logs are made by driving the machine itself, without sockets: many records of one letter each, every one handled;
 and multicasts to clients that are absent. A separate process then restarts from each, as a server does.
@@ -68,7 +68,7 @@ def _machine(incarnation: int) -> tuple[AgentServer, str]:
 
 
 def _write_single(directory: str, records: int, tell: Tell) -> None:
-    """Each record has a publish of one letter, and the reaction to the letter before it."""
+    """Write a log in which each record has a publish of one letter, and the reaction to the previous letter."""
     with open_log(directory, durability="os") as log:
         machine, epoch = _machine(log.incarnation)
         log.append(recover(machine, None, [], epoch, 0.0, wall_ms=1_000))

@@ -16,7 +16,7 @@ from antecede.trace.schema import Event as Row
 
 KINDS = ("send", "arrive", "drop", "deliver", "local")
 _text_max = 1_000
-"""Letters of a name, label or sentence; a longer one helps no reader."""
+"""The most letters of a name, label or sentence; a longer one helps no reader."""
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -24,7 +24,7 @@ class Event(msgspec.Struct, frozen=True):
 
     process: str
     kind: str
-    """``send``, ``arrive``, ``drop`` (arrived, and the order takes it for a repeat), ``deliver`` or ``local``."""
+    """``send``, ``arrive``, ``drop`` (arrived, and the order treats it as a repeat), ``deliver`` or ``local``."""
     message: str = ""
     to: tuple[str, ...] = ()
     """On a send, its destinations as far as they are known: a copy that never arrives is drawn as a stub."""
@@ -39,7 +39,7 @@ class Point(msgspec.Struct):
     """The process, by its position from the top (SVG) or from the left (text)."""
     kind: str
     """``send``, ``local``, ``deliver``, ``hold`` (arrived, delivered later or never), ``repeat`` (arrived again) or
-    ``drop`` (arrived for the first time, and taken for a repeat)."""
+    ``drop`` (arrived for the first time, and treated as a repeat)."""
     label: str
     message: str
     late: bool = False
@@ -81,9 +81,9 @@ class Diagram:
         self._lanes = {name: lane for lane, name in enumerate(processes)}
         self._late = frozenset(late)
         self.points: list[Point] = []
-        """In the global sequence."""
+        """The points, in the global sequence."""
         self.flights: list[Flight] = []
-        """By arrival; those that never arrive come last."""
+        """The flights, by arrival; those that never arrive come last."""
         self._sends: dict[str, tuple[Point, Event]] = {}
         self._arrived: dict[tuple[str, int], Flight] = {}
         self._dropped: set[tuple[str, int]] = set()

@@ -2,10 +2,10 @@
 
 Time runs from left to right, and each process has a horizontal line, its *lane*. Points are placed one after another,
 each as far left as possible: to the right of the previous point on its lane and of its send, not much further left than
-earlier events elsewhere, and not near an arrow that passes by. So independent events share a column, and a run of many
-processes stays short.
+earlier events elsewhere, and not near an arrow that passes by. So independent events share a column, and the drawing of
+a run with many processes stays short.
 
-A drawing can be stretched to a given width, so that several below each other are equally wide.
+A drawing can be stretched to a given width, so that several drawings below each other are equally wide.
 
 Labels are placed last. The label of a message lies along its arrow, so that it is clear to which arrow it belongs even
 where many cross: from several places on both sides of the arrow, it gets the one that covers least.
@@ -32,7 +32,7 @@ LETTER = 7.6
 STEEP = 0.6
 """The least width of an arrow, as a share of its height: the label of a steeper one is hard to read."""
 NAME_CHARS = 24
-"""Letters of a process's name that are drawn."""
+"""The most letters of a process's name that are drawn."""
 ARC = 26.0
 """How far the arrow of a self-send rises above its lane."""
 
@@ -162,7 +162,7 @@ class Layout:
         return x
 
     def _crossings(self, flight: Flight | None, x: float) -> Iterator[tuple[int, float]]:
-        """Return the places where an arrow that ends at ``x`` crosses the lanes between its two."""
+        """Return the places where an arrow that ends at ``x`` crosses the lanes between its two ends."""
         if flight is None or flight.start is None:
             return
         begin, end = flight.start.lane, flight.lane
@@ -247,7 +247,7 @@ def along(text: str, line: Segment) -> list[Place]:
 
 _shares = (0.5, 0.35, 0.65, 0.2, 0.8, 0.1, 0.9, 0.0, 1.0)
 _level_chars = 2
-"""Labels of up to this length stay level."""
+"""Labels of at most this many letters stay level."""
 _beside = 9.5
 """The distance between an arrow and the middle of its label."""
 

@@ -69,7 +69,7 @@ _ansi = {
 _gap_min = 3
 _gap_max = 16
 _gap_wide = 34
-"""Columns from one process's line to the next: at least, at most, and at most if a wide terminal has them."""
+"""The number of columns from one process's line to the next: the least, the most, and the most on a wide terminal."""
 
 
 class _Canvas:

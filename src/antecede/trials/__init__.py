@@ -2,7 +2,8 @@
 
 The load is :mod:`antecede.walks`.
 
-* :mod:`~antecede.trials.rounds`: one round: faults under load, then a quiet time and a verdict. Kills.
+* :mod:`~antecede.trials.rounds`: one round: faults under load, then a quiet time and a verdict. The faults here are
+  kills.
 * :mod:`~antecede.trials.powercuts`, :mod:`~antecede.trials.backups`, :mod:`~antecede.trials.changes`: other faults.
 * :mod:`~antecede.trials.objects`: kills under another load, calls of replicated objects.
 * :mod:`~antecede.trials.lies`, :mod:`~antecede.trials.mutations`: a server that receives forged input.

@@ -1,8 +1,8 @@
 """The parties of an overload trial: agents, and programs that run as separate processes.
 
 ``python -m antecede.trials.crowd publish|strangers SETTINGS`` (JSON) prints one JSON document at its end. A publisher
-offers messages at a fixed rate, whether they are accepted or not, and knows the sum of the numbers of those that were.
-Strangers connect from many loopback addresses, send nothing, nonsense or half a hello, wait until they are
+offers messages at a fixed rate, whether they are accepted or not, and knows the sum of the numbers of the accepted
+ones. Strangers connect from many loopback addresses, send nothing, nonsense or half a hello, wait until they are
 disconnected, and come again.
 """
 
@@ -46,7 +46,7 @@ class Ask(Notification):
 
 
 class Answer(Notification):
-    """Its answer."""
+    """The answer to a probe."""
 
 
 class Sink(Agent):
@@ -88,7 +88,7 @@ class Offer:
         self._open: list[tuple[Ticket, list[int]]] = []
 
     def add(self, ticket: Ticket, number: int) -> None:
-        """A message was handed to the bus."""
+        """Record that a message was handed to the bus."""
         self.offered += 1
         if self._open and self._open[-1][0] is ticket:
             self._open[-1][1].append(number)
@@ -96,7 +96,7 @@ class Offer:
             self._open.append((ticket, [number]))
 
     def count(self) -> bool:
-        """Count the settled tickets; return whether there are others."""
+        """Count the settled tickets; return whether others are still open."""
         still = []
         for ticket, numbers in self._open:
             if not ticket.settled:

@@ -4,8 +4,8 @@ The server's file layer records every operation in a *journal* beside the data d
 recorded and need not reach a real disk. When the process has ended, by any signal at any moment, the journal is
 replayed on a :class:`antecede.store.simulated.SimulatedDisk`, which can forget what a real disk may forget: unsynced
 writes and names are lost, torn or reordered. Then the power is cut there, and the result becomes the data directory of
-the next process. Files that another process writes below it (the trace of finished segments) are left alone: they cover
-only synced data.
+the next process. Files that another process writes below the data directory (the trace of finished segments) are left
+alone: they cover only synced data.
 
 A second file can hold faults that come and go while the server runs: ``full`` (no space for anything more) and
 ``broken`` (syncs fail, and the pages that they should have kept are lost).
@@ -104,7 +104,7 @@ class TroubledFiles(Files):
             self._note("unlink", path)
 
     def _need(self, file: int, size: int) -> None:
-        """Raise an error if a file shall grow to this size and the disk is full."""
+        """Raise an error if a file would have to grow to this size and the disk is full."""
         if self._troubled("full") and size > self.size(file):
             raise OSError(errno.ENOSPC, "no space on the disk of this trial")
 
@@ -130,7 +130,7 @@ class TrialDisk:
         self._disk = SimulatedDisk()
 
     def trouble(self, text: str) -> None:
-        """Set ``full`` or ``broken``, or clear it."""
+        """Set the fault ``full`` or ``broken``, or clear it."""
         if text:
             beside = self.troubles.with_suffix(".new")
             beside.write_text(text)

@@ -2,7 +2,7 @@
 
 The server is complete, :class:`antecede.live.ServerRuntime`, with its entry, sessions, peers and machine. Only the
 socket is missing, so that frames reach it as fast as it reads them. Lying peers and clients have everything that honest
-ones have (token, epoch, incarnations, true stamps of a real machine), so that their lies get deep inside.
+ones have (token, epoch, incarnations, true stamps of a real machine), so that their lies pass the first checks.
 
 At the end of a server's life
 
@@ -79,7 +79,7 @@ class Lies(msgspec.Struct):
 
     lies: int = 0
     closed: int = 0
-    """Connections that were closed with a reason; the other lies were harmless or not detectable."""
+    """The number of connections that were closed with a reason; the other lies were harmless or not detectable."""
     servers: int = 0
     records: int = 0
     stall_ms: float = 0.0
@@ -98,8 +98,8 @@ class Lies(msgspec.Struct):
 
 
 grace_bytes = 4_096
-"""Work that a conversation of any length may cause, expressed in bytes: a step, a log record, letters that waited for
-this one."""
+"""The work that a conversation of any length may cause, expressed in bytes: a step, a log record, letters that waited
+for this one."""
 
 
 class Victim:
@@ -404,7 +404,7 @@ async def trial(
 
 _counted_each = 20
 _long_bytes = 50_000
-"""The function calls of every other conversation of at least this length are counted."""
+"""The length in bytes from which on the function calls of every second conversation are counted."""
 _shares = {"strangers": 0.1, "peers": 0.6, "clients": 0.85, "operators": 1.0}
 """The kinds of conversations: each is chosen if a random number is below its value and not below the previous one."""
 _requests = (

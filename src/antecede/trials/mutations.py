@@ -98,7 +98,7 @@ class Liar:
         return fields
 
     def _packet(self, body: bytes, depth: int) -> bytes:
-        """An order's packet: name, version, kind, subject, stamp, source, to, payload."""
+        """Return an order's packet with a lie. Its fields: name, version, kind, subject, stamp, source, to, payload."""
         fields = list(_decode(body))
         if depth == 3 and fields[-1]:
             fields[-1] = self._train(fields[-1])

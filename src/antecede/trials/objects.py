@@ -1,10 +1,10 @@
 """Kill -9 under calls of replicated objects: every call that was answered counts once at all replicas.
 
-Three servers, a table with a replica on each, another with two, and many callers. Each call enters its own name, by one
-of five kinds of operations: compatible ones, confirmed or not, one that returns a value, one that conflicts with
-itself, and one that calls the other table. Random servers are killed, also while they recover, one or two at a time. At
-the end the logs alone must give equal replicas, in which every answered call is entered once, no call is entered twice,
-and the trace must be in significant order.
+There are three servers, a table with a replica on each, another table with two replicas, and many callers. Each call
+enters its own name, by one of five kinds of operations: compatible ones, confirmed or not, one that returns a value,
+one that conflicts with itself, and one that calls the other table. Random servers are killed, also while they recover,
+one or two at a time. At the end the logs alone must give equal replicas, in which every answered call is entered once,
+no call is entered twice, and the trace must be in significant order.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ class Calls(Load):
                 group.create_task(self._call(number, enough))
 
     async def _call(self, number: int, enough: asyncio.Event) -> None:
-        """Call until it is enough, at one server."""
+        """Call one server until ``enough`` is set."""
         random = Random(f"{number} {self._seed}")
         address = str(self._topology.servers[_servers[number % 3]])
         async with connect(address, name=f"caller{number}") as bus:

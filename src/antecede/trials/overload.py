@@ -1,8 +1,9 @@
-"""An overload trial: two servers under several times the load that they can bear, beside all that may disturb them.
+"""An overload trial: two servers under several times the load that they can bear, with everything else that may disturb
+them.
 
 - Publishers offer messages to the agent ``sink`` of s1 at a multiple of the rate that it can handle, measured before.
   Its mailbox has a quota with ``full = "refuse"``.
-- A client of s2 subscribed to the topic ``news`` of s1 and never returns; news go on.
+- A client of s2 subscribed to the topic ``news`` of s1 and never returns; news are still published.
 - The agent ``stuck`` of s1 never returns from a handler; it is isolated.
 - Strangers connect to both servers from many loopback addresses.
 
@@ -94,7 +95,7 @@ class Trial:
     """One overload trial in a folder."""
 
     def __init__(self, folder: Path, settings: Settings, tell: Callable[[str], None]) -> None:
-        """``tell``: shows how far it is."""
+        """``tell``: shows the progress."""
         self._settings = settings
         self._tell = tell
         topology = parse_topology(TOPOLOGY.format(*free_ports(2)))
@@ -186,7 +187,7 @@ class Trial:
                 await asyncio.sleep(0.05)
 
     async def _probe(self, bus: Bus, to: str) -> None:
-        """Ask an agent again and again, and note how long each answer takes."""
+        """Ask an agent again and again, and record how long each answer takes."""
         while True:
             begin = time.perf_counter()
             try:
@@ -216,7 +217,7 @@ class Trial:
             await asyncio.sleep(1 / rate)
 
     async def _watch(self, begin: float) -> None:
-        """Note the servers' memory until the time is over."""
+        """Record the servers' memory until the time is over."""
         while (elapsed := time.monotonic() - begin) < self._settings.seconds:
             for server, process in self._processes.running.items():
                 if process.poll() is not None:

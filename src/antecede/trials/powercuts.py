@@ -2,7 +2,8 @@
 
 Every end of a process, by a kill or gracefully, may be a power cut of its machine; sometimes all machines lose power at
 once. Segments are small and snapshots frequent, so that cuts hit them too. Some disks fail or are full instead: a disk
-that fails must end its server with this reason; a full disk must make it wait, and continue when there is space.
+that fails must end its server with this reason; a full disk must make its server wait, and continue when there is
+space.
 """
 
 import asyncio
@@ -112,7 +113,7 @@ class PowerCuts(Round):
         self.lost(server)
 
     async def _fill(self, server: str) -> None:
-        """Fill the disk for a while: the server must continue after it."""
+        """Fill the disk for a while: the server must continue afterwards."""
         self.faults["full"] += 1
         disk = self.processes.disks[server]
         disk.trouble("full")

@@ -29,7 +29,7 @@ class Report:
         return list(rounds)
 
     def total(self, key: str) -> int:
-        """A figure over all rounds."""
+        """The sum of a figure over all rounds."""
         return sum(int(one.get(key, 0)) for one in self.rounds)
 
     @property

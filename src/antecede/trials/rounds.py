@@ -72,7 +72,7 @@ class Round:
         self._gone: list[tuple[float, str]] = []
 
     def make_processes(self, folder: Path, nice: int) -> Processes:
-        """The servers."""
+        """Return the processes of the servers."""
         return Processes(folder, self.topology, self.entry, nice)
 
     @property
@@ -90,7 +90,7 @@ class Round:
         self._gone.append((due, server))
 
     def come_back(self, until: float) -> None:
-        """Restart the servers that are due by then."""
+        """Restart the servers that are due by this time."""
         for due, server in list(self._gone):
             if due <= until:
                 self._gone.remove((due, server))
