@@ -16,7 +16,7 @@ action          name
 ``operate``     an operator's command, or a page of the metrics server
 ==============  ===================================================================================================
 
-Permissions act at the home server. Agents are trusted, and so are clients in the server's own process.
+Permissions are checked at the client's own server. Agents are trusted, and so are clients in the server's own process.
 """
 
 import hashlib
@@ -109,7 +109,8 @@ class Authoriser:
         return None
 
     def page_caller(self, secret: str) -> Who | None:
-        """Return the caller of a page that shows this secret (empty: none); None: the secret is unknown."""
+        """Return the identity of a caller of a page who shows this secret (empty: no secret); None: the secret is
+        unknown."""
         if self.access is None:
             return TOKEN
         if not secret:

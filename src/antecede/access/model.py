@@ -45,14 +45,14 @@ class Limits(msgspec.Struct, frozen=True):
     bytes: float | None = None
     """Bytes of notifications per second."""
     connections: int | None = None
-    """Connections at the same time."""
+    """The number of connections at the same time."""
 
 
 class AddressLimits(msgspec.Struct, frozen=True):
     """The limits of one network address, which act before anybody has proved an identity; None: no limit."""
 
     connections: int | None = None
-    """Incoming connections at the same time, servers excluded once they are known."""
+    """The number of incoming connections at the same time, servers excluded once they are known."""
     attempts: float | None = None
     """New connections per second."""
 

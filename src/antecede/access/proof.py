@@ -20,7 +20,8 @@ checked. An identity with neither keys nor ``certificate_alone`` can never be pr
 During the rotation of a server's key, the server proves itself with the oldest of its valid keys: clients whose list of
 servers is older do not know the new one yet. So a new key is used from when the old one is revoked, or has expired.
 
-Refusals do not say whether the name or the key is wrong, so that names cannot be searched for. The log says it.
+Refusals do not say whether the name or the key is wrong, so that names cannot be searched for. The log names what is
+wrong.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -75,7 +76,7 @@ class Keyring:
     ) -> None:
         """``nonce``: returns 32 random bytes. ``clock``: returns seconds since 1970. ``servers``: returns the servers
         to trust. ``earlier``: returns earlier keys of a server, oldest first. ``renew``: reads the credentials of a
-        client again, and returns whether its key or the servers to trust are others now."""
+        client again, and returns whether its key or the servers to trust are different now."""
         self.role = role
         self.name = name
         self._signer = signer
@@ -186,8 +187,8 @@ class Answering:
 
 
 def signed(end: str, introduction: wire.Introduce, server: str, nonce: bytes, binding: bytes) -> bytes:
-    """Return the content that one end signs. Each field has its length in front, so no two contents are equal by
-    accident."""
+    """Return the content that one end signs. Each field has its length in front, so different fields never give the
+    same content."""
     versions = f"{introduction.version} {introduction.oldest}"
     fields = (
         _context,

@@ -12,19 +12,20 @@ class Bucket:
         self._filled_at: float | None = None
 
     def holds(self, now: float) -> bool:
-        """Return whether anything is left. The last one taken may be larger than what is left."""
+        """Return whether anything is left. The next amount taken may be larger than what is left."""
         if self._filled_at is not None and now > self._filled_at:
             self._level = min(max(1.0, self.rate), self._level + (now - self._filled_at) * self.rate)
         self._filled_at = now
         return self._level > 0
 
     def take(self, amount: float) -> None:
-        """Take this amount out. If it is more than the bucket holds, the next must wait until it is filled again."""
+        """Take this amount out. If it is more than the bucket holds, the next caller must wait until the bucket is
+        filled again."""
         self._level -= amount
 
 
 class Rate:
-    """The limits of one identity: a number and a number of bytes per second."""
+    """The limits of one identity: a number of publishes or requests per second, and a number of bytes per second."""
 
     __slots__ = ("_bytes", "_count")
 

@@ -1,7 +1,7 @@
 """Check a backup: the length and the checksum of every file, every group and snapshot, and whether it is one cut.
 
-For the last, every server is recovered from its part, as a restore would do, and the links between them are compared
-(:func:`antecede.server.renewal.faults_of`). What recovers here and fits together can be restored.
+For the last check, every server is recovered from its part, as a restore would do, and the links between them are
+compared (:func:`antecede.server.renewal.faults_of`). What recovers here and fits together can be restored.
 """
 
 import os
@@ -25,7 +25,8 @@ Tell = Callable[[str], None]
 
 
 class TrimmedFiles(Files):
-    """Segments that end behind the last record of a backup. Readers of a log expect them as long as they were made."""
+    """The files of a backup. Its segments end after the last record, but readers of a log expect their original
+    length."""
 
     def __init__(self) -> None:
         self._segments: set[int] = set()

@@ -51,7 +51,7 @@ class SavedServer(msgspec.Struct, frozen=True):
 
     incarnation: str
     position: int
-    """The last record that is part of the backup."""
+    """The number of the last record that is part of the backup."""
     files: list[SavedFile]
 
     @property
@@ -240,7 +240,7 @@ class NewBackup(NewFolder):
 
 
 def digest_of(path: str) -> SavedFile:
-    """Return length and checksum of a file, under its last name."""
+    """Return the length and the checksum of a file, with the last part of its path as its name."""
     sha, size = hashlib.sha256(), 0
     with open(path, "rb") as file:
         while piece := file.read(1 << 20):

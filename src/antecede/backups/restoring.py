@@ -1,9 +1,9 @@
 """Make a new system from a backup: one data directory for each server.
 
 Every file is compared with its checksum, all servers are recovered, and the links between them are compared, before
-anything is written. Then each gets a directory with a new incarnation, a snapshot of its state at the cut, and, if its
-trace can be continued, the records that the trace still needs. The directories are made under a temporary name; the
-last step renames them.
+anything is written. Then each server gets a directory with a new incarnation, a snapshot of its state at the cut, and,
+if its trace can be continued, the records that the trace still needs. The directories are made under a temporary name;
+the last step renames them.
 """
 
 import os
@@ -33,7 +33,7 @@ class RestoredServer(msgspec.Struct, frozen=True):
 
     incarnation: str
     records: int
-    """The last record of its log; numbers go on from there."""
+    """The number of the last record of its log; later records get the next numbers."""
 
 
 def restore(
@@ -95,7 +95,7 @@ def new_incarnations(files: Files, servers: list[str]) -> Mapping[str, int]:
 def history(found: Recovered, after: int, former: int, begin: bytes, has_trace: bool) -> tuple[int, Iterator[bytes]]:
     """Return the records of a restored log, and the number of the first. ``after``: the last record that is in the
     converted trace; ``former``: the incarnation of the log; ``begin``: the first record of the restored server. Without
-    a trace to continue, the log begins with that."""
+    a trace to continue, the log begins with ``begin``."""
     last = found.last
     if found.walk is None or found.first > after + 1 or not (has_trace or found.first == 1):
         return last + 1, iter([begin])

@@ -18,7 +18,7 @@ from antecede.live.client import Bus, Received
 
 
 class Typed:
-    """The lines of an input. A thread waits for them, which does not keep the program alive."""
+    """The lines of an input. A thread that does not keep the program alive waits for them."""
 
     def __init__(self, descriptor: int | None) -> None:
         """``descriptor``: the file to read; None if the input has already ended."""
@@ -27,9 +27,9 @@ class Typed:
         self._descriptor = descriptor
         self.ended = asyncio.Event()
         self.ended_again = asyncio.Event()
-        """The user pressed Ctrl-D a second time."""
+        """Set when the user has pressed Ctrl-D a second time."""
         self.waiting = 0
-        """The lines that were typed, and not yet :meth:`handled`."""
+        """The number of lines that were typed, and not yet :meth:`handled`."""
         Thread(target=self._read, daemon=True).start()
 
     async def next(self) -> str | None:

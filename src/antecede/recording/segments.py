@@ -7,11 +7,11 @@ The folder ``trace/`` in the data directory has the rows of closed segments, one
 
 A file's own metadata contain the **place** where it ended: the next message id and each process's next index. So rows
 and place become durable by one rename, and a conversion that continues after the newest file neither skips a row nor
-writes one twice. The rest of the log is projected from there, even while the server writes it: only whole commit groups
-are read.
+writes one twice. The rest of the log is projected from that place, even while the server writes it: only whole commit
+groups are read.
 
 The first record of a log names its server. If a log no longer begins where the trace ended, the server ran without a
-trace; it is refused, because its rows could not be numbered.
+trace; such a directory is refused, because its rows could not be numbered.
 """
 
 import os
@@ -40,7 +40,7 @@ PLACE_KEY = b"antecede.place"
 CONVERTER = "antecede.recording.converting"
 """The module of the process that converts closed segments."""
 CONVERTER_BUSY = 75
-"""Its exit code when another one is running."""
+"""The exit code of this process if another conversion is running."""
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
@@ -48,7 +48,7 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
     server: str
     upto: int
-    """The last record whose rows are in the trace."""
+    """The number of the last record whose rows are in the trace."""
     projection: bytes
 
 
@@ -144,7 +144,7 @@ class Recording:
         self.pieces = pieces_in(directory)
         self._topology = topology or recorded_topology(directory)
         self.upto = 0
-        """The last record whose rows have been returned."""
+        """The number of the last record whose rows have been returned."""
         self._projection: Projection | None = None
         if self.pieces:
             place = place_of(self.pieces[-1])

@@ -18,9 +18,9 @@ from antecede.trace.titles import short_id
 OTHERS = "others"
 _shades = 8
 _named_max = 36
-"""Processes up to which the rows and columns of the map have names."""
+"""The largest number of processes for which the rows and columns of the map have names."""
 _points_max = 240
-"""Bars of a chart over time; longer times are divided into this number of intervals."""
+"""The most bars of a chart over time; longer times are divided into this number of intervals."""
 
 
 def text(value: object, length: int = 40) -> str:

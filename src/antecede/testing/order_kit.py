@@ -7,8 +7,8 @@ An order passes if it keeps its own promises. Each stage states its requirement 
 * **declaration**: the class has a name, a source, known guarantees and needs, and can be created.
 * **effects**: nothing leaves a step, and nothing is delivered, before the step is durable.
 * **stamps**: a stamp is hashable and never changes, becomes bytes and back, and ``size`` is the length of these bytes.
-* **hostile bytes**: ``decode`` answers anything with :class:`~antecede.errors.StampError` or with a stamp that has just
-  these bytes; what it lets through breaks no later step.
+* **hostile bytes**: ``decode`` answers anything with :class:`~antecede.errors.StampError` or with a stamp whose
+  encoding is exactly these bytes; a stamp that it lets through breaks no later step.
 * **clones**: ``load`` copies what ``dump`` returns, so that an order and its clone share nothing that changes.
 * **snapshots**: an order that is restored in the middle of a run goes on exactly as the original does.
 * **every run of a small scope** (:mod:`antecede.simulator.explorer`): the guarantees hold, and everything is delivered
@@ -48,12 +48,12 @@ class Checked(msgspec.Struct):
     order: str
     guarantees: list[str]
     packets: int = 0
-    """Packets whose stamps went through bytes."""
+    """The number of packets whose stamps were encoded and decoded."""
     forgeries: int = 0
-    """Stamps of hostile bytes."""
+    """The number of stamps that were tried with hostile bytes."""
     snapshots: int = 0
     states: int = 0
-    """States that the explorer visited."""
+    """The number of states that the explorer visited."""
     schedules: int = 0
 
     def __str__(self) -> str:
@@ -153,8 +153,8 @@ def _check_declaration(spec: OrderSpec) -> None:
 
 
 class _Run:
-    """Members in the middle of something. Stamps travel as bytes, packets arrive in any sequence, and some are still in
-    transit at the end."""
+    """The members of an order in the middle of a run. Stamps travel as bytes, packets arrive in any sequence, and some
+    are still in transit at the end."""
 
     def __init__(self, spec: OrderSpec, seed: int, steps: int = 40) -> None:
         self.spec = spec
@@ -182,7 +182,7 @@ class _Run:
             _fail(self.spec, f"{what} raises {type(error).__name__}: {error}")
 
     def arrive(self, packet: Packet) -> tuple[Verdict, Effects]:
-        """Hand a packet to its target, through bytes."""
+        """Hand a packet to its target, with its stamp encoded and decoded."""
         __tracebackhide__ = True
         target = self.orders[packet.target]
         data = encoded(self, packet)
