@@ -6,8 +6,8 @@ from antecede.errors import AntecedeError, UsageError
 
 
 def read_bytes(path: str | os.PathLike[str], bytes_max: int, error: type[AntecedeError] = UsageError) -> bytes:
-    """Return the content of a file. A file that cannot be read, or is longer, raises this error; a special file that
-    never ends is not read further."""
+    """Return the content of a file. A file that cannot be read, or is longer than ``bytes_max``, raises this error; a
+    special file that never ends is not read further."""
     name = os.fsencode(path).decode("utf-8", "replace")
     try:
         with open(path, "rb") as file:

@@ -14,7 +14,7 @@ BOUNDS: Final = (
     *(0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
 )
-"""The upper ends of the buckets, in seconds; one more bucket has none."""
+"""The upper ends of the buckets, in seconds; one more bucket has no upper end."""
 
 
 class Durations:

@@ -22,7 +22,7 @@ class UsageError(AntecedeError):
 
 
 class MissingError(UsageError):
-    """This server does not have it; another server may."""
+    """This server does not have what was requested; another server may have it."""
 
     code = "missing"
 
@@ -206,8 +206,8 @@ class SparkError(AntecedeError):
 
 
 def again(error: AntecedeError, where: str = "") -> AntecedeError:
-    """Return an error like this one, which says where: an error that is raised in several places would gather all their
-    tracebacks."""
+    """Return a new error like this one, with ``where`` in its text. One error raised in several places would gather all
+    their tracebacks."""
     twin = copy(error)
     if where:
         twin.args = (f"{where}: {error}",)

@@ -44,7 +44,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False):
     source: int
     """The sender's incarnation."""
     target: int
-    """The incarnation of the receiver that it is meant for; 0 while the sender does not know it."""
+    """The incarnation of the receiver that the frame is meant for; 0 while the sender does not know it."""
     number: int
     body: bytes
 
@@ -208,7 +208,7 @@ class Link:
     # Incoming.
 
     def receive(self, frame: Frame) -> Arrival:
-        """Process a frame from the network. ``FRESH``: the frame is noted, and not acknowledged yet."""
+        """Process a frame from the network. ``FRESH``: the frame is remembered, and not acknowledged yet."""
         if frame.source != self.peer or frame.target != self.incarnation:
             self._check_peer("frame", frame.source, frame.target)
         number = frame.number

@@ -56,7 +56,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Destinations, as a bit mask of member numbers."""
     payload: bytes = b""
     label: Label | None = None
-    """Only the order ``objects`` uses it."""
+    """The role of the message; only the order ``objects`` uses it."""
 
 
 class Packet(msgspec.Struct, frozen=True, gc=False):

@@ -1,4 +1,4 @@
-"""Record the messages of any program as a trace: one row when it sends a message, one when it gets one.
+"""Record the messages of any program as a trace: one row when it sends a message, another when it gets one.
 
     me = Recorder("traces/orders.jsonl")          # the process is called orders
     me.sent("order-17", to="billing")             # before the message leaves
@@ -337,7 +337,7 @@ def _close_quietly(file: int) -> None:
 
 
 def _disown() -> None:
-    """In a forked child: close the parent's files, so that its locks end with it."""
+    """In a forked child: close the parent's files, so that the parent's locks end with the parent."""
     for recorder in list(_open):
         if not recorder._ended:
             recorder._ended = "this recorder belongs to the parent process: open another one after the fork"

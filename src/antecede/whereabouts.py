@@ -41,7 +41,7 @@ def described(error: BaseException) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback of an exception. Of a very long one, the begin and the end."""
+    """Return the traceback of an exception. Of a very long one, return the beginning and the end."""
     text, most = writable("".join(traceback.format_exception(error)).rstrip()), limits.log_traceback_chars_max
     return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
 

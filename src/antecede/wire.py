@@ -2,7 +2,7 @@
 
 A write is one **frame**: four bytes of length, one byte of version, then a list of *parts*. All parts that are ready at
 one moment for one connection share a frame. Parts are typed structs, and a reader decodes nothing else, so nothing from
-the wire can become a class, a deep nest or an unbounded list.
+the wire can become a class, a deeply nested value or an unbounded list.
 
 **Versions.** The first part on a connection is a hello with the newest and the oldest supported version. It is sent in
 a frame of the oldest version, so that every end with a common version can read it. Both ends then use the smaller of
@@ -94,7 +94,7 @@ class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
     system: str = ""
     """The identity of the whole system; empty before the first change of its topology."""
     change: int = 0
-    """The number of the change that brought the topology in force."""
+    """The number of the change that put the present topology in force."""
     attempt: str = ""
     """The attempt to make a change in which the server takes part; empty: none."""
     asked: str = ""
