@@ -36,13 +36,13 @@ class Label(msgspec.Struct, frozen=True, array_like=True, gc=False):
     type: str
     """``request``, ``response``, ``commit`` or ``abort``."""
     operation: str
-    """The operation of the instance that receives it."""
+    """The operation of the instance that receives the message."""
     instance: str = ""
-    """The instance that receives it; empty if this message is the instance's only one."""
+    """The instance that receives the message; empty if the instance has no other message."""
     by_operation: str = ""
-    """The operation of the instance that sends it."""
+    """The operation of the instance that sends the message."""
     by_instance: str = ""
-    """The instance that sends it; empty if it sends nothing else."""
+    """The instance that sends the message; empty if it sends no other message."""
     several: bool = False
     """On a response: the call went to several objects, so other responses to the instance may precede this one."""
 
@@ -84,7 +84,7 @@ class Verdict(Enum):
     DELIVER = "deliver"
     """Accepted; a copy reaches the application in this step."""
     HOLD = "hold"
-    """Not yet: the order keeps it and delivers it later."""
+    """Not deliverable yet: the order keeps the packet and delivers its message later."""
     DUPLICATE = "duplicate"
     """Seen before; nothing changed."""
 

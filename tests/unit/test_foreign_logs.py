@@ -222,7 +222,7 @@ def test_patterns_that_cannot_be_meant(pattern: str, said: str) -> None:
         ('a {"a":99999999999999999999}', "not a map|not an int64"),
         ('a {"b":1}', "no entry for its own host"),
         ('a {"a":0}', "no entry for its own host"),
-        ('a {"a":2}', "another event 2"),
+        ('a {"a":2}', "already has an event 2"),
     ],
 )
 def test_lines_that_say_nothing_are_counted_with_their_place(line: str, said: str, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ class Identity(msgspec.Struct, frozen=True):
     """Names in the certificates of this identity (subject alternative names): URIs such as ``spiffe://shop/client/x``,
     or DNS names."""
     certificate_alone: bool = False
-    """Whether a certificate with one of these names is enough, without a key."""
+    """Whether a certificate with one of the names in ``certificates`` is enough, without a key."""
     tokens: tuple[str, ...] = ()
     """``sha256:`` and the hash of a secret, for the pages of the metrics server; only for operators."""
     names: tuple[str, ...] = ()

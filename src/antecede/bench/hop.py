@@ -111,6 +111,6 @@ def _stamp_cost(members: int, messages: int = 400) -> tuple[float, float]:
 
 
 def stamp_bytes(order: str, size: int) -> float:
-    """The mean stamp of an order in a domain of that size, with uniform unicasts."""
+    """The mean size of an order's stamps in a domain of this size, with uniform unicasts."""
     setup = Setup(parse(order), size, max(3_000, 100 * size), warmup=max(1_000, 40 * size))
     return float(simulate(setup)["stamp"]["bytes_mean"])

@@ -283,7 +283,7 @@ async def ask_as_client(
 async def _one_by_one(
     act: Callable[[], Awaitable[object]], messages: int, warm: int, pid: int | None
 ) -> dict[str, float]:
-    """Wait for one message after the other; return the figures of those after the first ones, which warm up."""
+    """Wait for one message after the other; return the figures of all messages after the first ``warm``."""
     _meter.receiver = pid
     times = []
     for number in range(warm + messages):

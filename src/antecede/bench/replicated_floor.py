@@ -114,7 +114,7 @@ def _answer(end: End, number: int) -> None:
 
 
 def _nothing() -> None:
-    """Answer nothing."""
+    """Do nothing: no answer is due."""
 
 
 if __name__ == "__main__":

@@ -78,8 +78,8 @@ class Servers:
         self.down[name] = str(error)
 
     def pages(self, name: str, request: Callable[[Any], tuple[str, ...]], patient: bool = False) -> Iterator[Any]:
-        """Yield what a server answers, page by page, until there is no more or the server does not answer.
-        ``request`` returns the command and the arguments that follow a page; None: before the first one."""
+        """Yield what a server answers, page by page, until there is no more or the server does not answer. ``request``
+        returns the command and the arguments for the next page, given the last page (None before the first one)."""
         page: Any = None
         while page is None or page["more"]:
             page = self.ask_patiently(name, *request(page)) if patient else self.ask(name, *request(page))

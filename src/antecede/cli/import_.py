@@ -225,4 +225,4 @@ _caveats = {
     ("cloudevents",): "when a cause was delivered is not recorded: it is placed before its first effect, and assumed",
     ("zipkin", "otlp", "jaeger", "spans"): "a service counts as one process, in the order of its wall clock",
 }
-"""The limits of a verdict on such a trace."""
+"""The limits of a verdict on an imported trace, by format."""

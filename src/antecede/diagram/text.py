@@ -119,7 +119,7 @@ class _Canvas:
             self.cells[column] = (self.signs[style], style)
 
     def put(self, column: int, text: str, style: str) -> None:
-        """Write over the row; a wide character takes the cell after it as well."""
+        """Write a text over the row; a wide character also takes the next cell."""
         for character in text:
             size = cell_len(character)
             if not 0 <= column <= self.right - size or size == 0:

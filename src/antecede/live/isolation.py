@@ -40,8 +40,8 @@ sys.path[:] = json.loads(sys.argv[1])
 from antecede.live.worker import main
 main(int(sys.argv[2]))
 """
-"""The worker's start. It gives way to the server from the beginning, because its imports take much time. Where Linux
-divides the time among sessions, the priority is a setting of the session."""
+"""The program that starts a worker. It gives way to the server from the beginning, because its imports take much time.
+Where Linux divides the time among sessions, the priority is a setting of the session."""
 
 
 class WorkerError(AgentError):

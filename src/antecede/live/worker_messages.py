@@ -17,7 +17,7 @@ class Setup(msgspec.Struct, frozen=True, tag=True):
     server: str
     agent: str
     kind: str
-    """``module:Class``."""
+    """The agent's class, as ``module:Class``."""
     topology: str
     """The text of the topology file."""
 

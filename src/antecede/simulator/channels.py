@@ -9,7 +9,7 @@ nothing has left). Send events and deliveries belong to the step. If a crash und
 application sends again when its machine is back. A second delivery of one message at one process is counted separately,
 in ``twice``.
 
-The topology need not be a forest: if it is none, this world shows why servers need one.
+The topology need not be a forest: if it has a cycle, this world shows why servers need a forest.
 """
 
 from collections.abc import Callable

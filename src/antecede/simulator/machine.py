@@ -143,7 +143,7 @@ class ObservedOrder:
 
 
 class SingleConsumer(MessageConsumer):
-    """A consumer that sends each letter by itself."""
+    """A consumer that sends each letter in a separate message."""
 
     train_letters_max = 1
 
@@ -240,7 +240,7 @@ class Machine:
         self.channel = self._fresh_channel()
 
     def orders(self) -> list[Order]:
-        """Return the orders of its domains as they are now."""
+        """Return the orders of the machine's domains as they are now."""
         return [consumer.order for consumer in self.channel.consumers.values()]
 
     def _link(self, domain: str, peer: str) -> Link:

@@ -78,7 +78,7 @@ class Record:
         self.tell(f"{process}: {word}")
 
     def judge(self) -> Verdict | None:
-        """Judge from the events alone which orders the computation kept; None if it is too long for that."""
+        """Judge from the events alone which orders the computation kept. Return None if it is too long to be judged."""
         if self._messages > _judged_messages_max:
             return None
         # An order that does not detect duplicates may deliver one; only the first delivery is judged.

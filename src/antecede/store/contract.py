@@ -26,7 +26,7 @@ class Figures:
         self.commits = Durations()
         """Commit groups, and the time for each to be written and, if the durability requires it, synced."""
         self.syncs = Durations()
-        """The part of this time that the disk took to sync."""
+        """The part of each commit's time that the disk took to sync."""
         self.durable_bytes = 0
         """The bytes of the records that became durable."""
         self.snapshot_upto = 0

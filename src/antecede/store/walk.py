@@ -76,7 +76,7 @@ class Walk:
     """Iterate over the good groups starting at a segment, each with its place and its body; then ``tail`` is known.
 
     ``segments`` are the numbers of the segments, without gaps, at least one. The first group is not checked against a
-    previous one, unless it is the very first of the log: its predecessors may have been deleted.
+    previous one, which may have been deleted, unless it is the very first group of the log.
     """
 
     def __init__(self, files: Files, directory: str, seal: int, segments: list[int]) -> None:

@@ -145,7 +145,8 @@ class World:
     def inbox(self, client: str, kind: type[_Kind]) -> list[_Kind]: ...
 
     def inbox(self, client: str, kind: type[_Kind] | None = None) -> list[str] | list[_Kind]:
-        """Return what a client received, each once: the notifications of one type, or the names of all types."""
+        """Return what a client received, each letter once: the notifications of one type, or the type names of all
+        letters."""
         letters = self._world.client(client).inbox
         if kind is None:
             return [letter.type for letter in letters]

@@ -81,7 +81,7 @@ class AgentHome(msgspec.Struct, frozen=True):
     name: str
     server: str
     kind: str
-    """``module:Class``."""
+    """The agent's class, as ``module:Class``."""
 
 
 class ObjectHome(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ class ObjectHome(msgspec.Struct, frozen=True):
     name: str
     servers: tuple[str, ...]
     kind: str
-    """``module:Class``."""
+    """The object's class, as ``module:Class``."""
 
 
 class TopologyFile(msgspec.Struct, frozen=True, dict=True):

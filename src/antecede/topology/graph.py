@@ -118,7 +118,7 @@ class Topology:
 
     def walk(self, start: str) -> Iterator[tuple[str, str, str]]:
         """Return the domains that a domain is connected with, the nearest first: each with the domain before it on the
-        way, and the server that is in both."""
+        way, and the server that is in both domains."""
         entered = {start}
         waiting = deque([start])
         while waiting:

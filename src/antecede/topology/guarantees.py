@@ -46,7 +46,7 @@ class Pair(msgspec.Struct, frozen=True):
     source: str
     target: str
     route: tuple[str, ...]
-    """The domains on the route, including both; empty without a route."""
+    """The domains on the route, including the two themselves; empty without a route."""
     guarantees: frozenset[str]
 
 

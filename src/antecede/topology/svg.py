@@ -97,7 +97,7 @@ class _Box(msgspec.Struct, eq=False):
     right: float = 0.0
     top: float = 0.0
     passage: float | None = None
-    """If the box is in a lower row: where its line passes the boxes above it."""
+    """The place where the line of a box in a lower row passes the boxes above it."""
     hue: int = 0
 
 

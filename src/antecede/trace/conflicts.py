@@ -39,7 +39,8 @@ class Conflicts(msgspec.Struct, frozen=True):
     """Objects, or ``*``, in which any two operations conflict."""
 
     def over(self, operations: Iterable[str]) -> "Conflicts":
-        """Return the same relation with these operations added wherever everything conflicts."""
+        """Return the same relation, in which all these operations conflict at the objects where everything
+        conflicts."""
         every = frozenset(operations)
         return Conflicts(self.tables | {name: dict.fromkeys(every, every) for name in self.everything})
 

@@ -212,7 +212,7 @@ def _witness(first: Homes, second: Homes) -> tuple[str, tuple[int, str], tuple[i
 
 
 def _shortened(circle: list[str], homes: Mapping[str, Homes]) -> list[str]:
-    """Return a cycle with the fewest messages among those of this one, beginning with the smallest id."""
+    """Return a shortest cycle that consists of messages of this one, beginning with the smallest id."""
     if not 2 < len(circle) <= _shortened_max:
         return circle
     after = {a: [b for b in circle if b != a and _witness(homes[a], homes[b])] for a in circle}

@@ -99,7 +99,7 @@ def counted_at(
     rivals: Sequence[Collection[int]],
     request_rivals: Sequence[Collection[int]],
 ) -> tuple[int, int]:
-    """Return the orderings at one object: those that causal order enforces, and those that significant order needs."""
+    """Return how many orderings at one object causal order enforces, and how many significant order needs."""
     here = 0
     requests: dict[int, int] = {}
     responses: dict[int, int] = {}

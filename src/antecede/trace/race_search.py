@@ -46,7 +46,8 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Race(msgspec.Struct, frozen=True, order=True):
-    """One pair, in places: where both were delivered and sent, as (process, position). Sorted by slack, then place."""
+    """One pair of messages, by the places (process, position) of their deliveries and sends. Sorted by slack, then
+    place."""
 
     untimed: bool
     slack: int
@@ -79,8 +80,8 @@ class _Clock:
         self.arrived, self.delivered, self.released = arrived, delivered, released
         known = [moment for moment in (arrived, delivered) if moment is not None]
         self.latest = max(known, default=_never)
-        """The latest of its times. If this is the first message of a race, the slack is counted from this time or an
-        earlier one."""
+        """The latest time of the copy. If this is the first message of a race, the slack is counted from this time or
+        an earlier one."""
         self.earliest = min([*known, released or _always], default=_always)
 
     def slack_of(self, earlier: "_Clock") -> int | None:

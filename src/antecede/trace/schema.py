@@ -158,7 +158,8 @@ class Nulled:
         """By column, the number of the first row with such a value, and its error."""
 
     def take(self, number: int, said: "Event | Fault") -> "Event | Fault":
-        """Return a row in its final form."""
+        """Count the dropped values of a row; return the row without them, or a fault if one of them sets the row
+        aside."""
         if type(said) is not Mended:
             return said
         for column, detail in said.nulled:

@@ -154,11 +154,11 @@ class _Request(msgspec.Struct, frozen=True, gc=False):
 def _crossed(cells: Cells, late: set[Place]) -> dict[Place, str]:
     """Return the deliveries that break rule (2), each with the first message that it should have come before.
 
-    Each object is compared with the objects of a later name. The object's deliveries are walked backwards. For each
-    other object and each pair of cells (one here, one there), the walk keeps the earliest delivery at the other object
-    among the requests seen so far. If the other object delivered a conflicting request after that delivery, the request
-    is late there. If m′ → m, the other object was right to deliver m′ first, and m′ is late *here* by (1). So the walk
-    leaves out requests that are late here; they are examined one by one.
+    Each object is compared with the objects whose names come later. The object's deliveries are walked backwards. For
+    each other object and each pair of cells (one here, one there), the walk keeps the earliest delivery at the other
+    object among the requests seen so far. If the other object delivered a conflicting request after that delivery, the
+    request is late there. If m′ → m, the other object was right to deliver m′ first, and m′ is late *here* by (1). So
+    the walk leaves out requests that are late here; they are examined one by one.
     """
     trace = cells.trace
     copies: dict[str, list[_Request]] = {}

@@ -142,7 +142,7 @@ def _items(name: str, stream: BinaryIO, keep_raw: bool) -> tuple[Metadata | None
 
 
 def events_in(path: str) -> Iterator[Event]:
-    """Yield the events of one file as they are written, without any check against each other."""
+    """Yield the events of one file in the order of the file, without comparing them with each other."""
     try:
         with open(path, "rb") as stream:
             for _, _, said in _items(shown(path), stream, False)[1]:

@@ -48,8 +48,8 @@ class Journey:
         return self._topology({"A": self.base}, {})
 
     def stations(self, extra: str) -> list[TopologyFile]:
-        """Return the topologies of one round, which ends with the first one. ``extra``: the name of the server that is
-        added."""
+        """Return the topologies of one round; the last one has one domain again. ``extra``: the name of the server that
+        is added."""
         self._ports[extra] = free_ports(1)[0]
         groups = [self.base[at : at + 3] for at in range(0, len(self.base), 3)]
         routers = [group[0] for group in groups]

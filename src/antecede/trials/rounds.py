@@ -109,7 +109,7 @@ class Round:
         self.lost(server)
 
     async def run(self, faults: int, counted: str) -> Outcome:
-        """Cause that many faults, counted under this name."""
+        """Run the round with this number of faults, which are counted under the name ``counted``."""
         load = self.load
         figures = Figures()
         try:
@@ -146,7 +146,7 @@ class Round:
         return await asyncio.to_thread(self._judge)
 
     async def disturb(self, faults: int, counted: str) -> None:
-        """Strike one server after the other, until there were that many faults and all servers are started again."""
+        """Strike one server after the other, until there were ``faults`` faults and all servers are started again."""
         while (self.faults[counted] < faults or self._gone) and not self.found:
             await self._strike(self.faults[counted] < faults)
 

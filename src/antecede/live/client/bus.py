@@ -111,9 +111,9 @@ class Bus:
         return self._put(to, kind, _encode(notification), "" if self._tracing is None else self._context(""))
 
     def send_many(self, to: str | Iterable[str], notifications: Iterable[Notification]) -> Tickets:
-        """Send several notifications, in this sequence, to one agent, or each to the same agents. There is one ticket
-        for all: awaiting it raises the first refusal. If one of them cannot be sent, or if there are too many, nothing
-        is sent. ``await bus.ready()`` before each call, and there is always room."""
+        """Send several notifications, in this sequence, to one agent, or each of them to the same several agents. There
+        is one ticket for all: awaiting it raises the first refusal. If one of them cannot be sent, or if there are too
+        many, nothing is sent. ``await bus.ready()`` before each call, and there is always room."""
         some = list(notifications)
         self._publishing.check_room(len(some))
         groups = [one for kind, group in groupby(some, type) for one in self._encoded(kind, list(group))]
@@ -281,7 +281,7 @@ class Bus:
         self._changed.set()
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
-        """The publish of this number was not accepted, nor any after it."""
+        """The publish with this number was not accepted, nor any publish after it."""
         wrong = self._publishing.refused(number, error, retry)
         if wrong is not None:
             self.gone(wrong)

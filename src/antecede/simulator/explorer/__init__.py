@@ -49,7 +49,7 @@ class Result(msgspec.Struct, frozen=True):
     """The result of an exploration."""
 
     checked: frozenset[str]
-    """The guarantees that were checked, besides that everything is delivered once."""
+    """The guarantees that were checked, in addition to the check that everything is delivered once."""
     states: int
     """The number of states of the whole system that were visited: those between blocks."""
     transitions: int

@@ -209,7 +209,7 @@ class Blocks:
         return tuple(sorted((*flights, *more), key=lambda packet: packets[packet].source))
 
     def _ready(self, flights: Flights) -> list[int]:
-        """The places of the packets that may arrive next, one for each kind of arrival."""
+        """The places of the packets that may arrive next; of equal packets, only the first."""
         if not self._scope.fifo_links:
             return [place for place, packet in enumerate(flights) if place == 0 or flights[place - 1] != packet]
         packets = self._machine.packets

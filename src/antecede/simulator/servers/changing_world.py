@@ -288,8 +288,8 @@ class ChangingWorld(ServerWorld):
             self.crash(name, "kill")
 
     def _failed_to_change(self, reason: str) -> None:
-        """Decide about the dead letters for which others are held, and try again; give up after some tries without
-        such letters."""
+        """Decide about the dead letters for which other letters are held, and try again; give up after some tries
+        without such letters."""
         decided = decide_once(self)
         self._failures += self.calm and not decided
         if self._failures > _tries_max:

@@ -331,7 +331,7 @@ class SimulatedClient:
         self._put_waiting()
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
-        """The publish of this number was not accepted, nor any after it."""
+        """The publish with this number was not accepted, nor any publish after it."""
         wrong = self._publishing.refused(number, error, retry)
         if wrong is not None:
             self.world.wrong(self.address, str(wrong))

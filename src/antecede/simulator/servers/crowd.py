@@ -81,14 +81,15 @@ class Crowd:
 
 
 def decide(world: ServerWorld) -> None:
-    """Let an operator bury all dead letters for which others are held, until no letters are held."""
+    """Let an operator bury all dead letters for which other letters are held, until no letters are held."""
     while any(server.machine.engine.following.blocks for server in world.servers.values()):
         decide_once(world)
         world.settle()
 
 
 def decide_once(world: ServerWorld) -> bool:
-    """Let an operator bury the dead letters for which others are held now. Return whether there are any."""
+    """Let an operator bury the dead letters for which other letters are held now. Return whether there are such dead
+    letters."""
     held = [
         (server, key)
         for server in world.servers.values()

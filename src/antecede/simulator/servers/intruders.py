@@ -259,7 +259,7 @@ class IdentifiedWorld(ServerWorld):
         Intruder(self, server, "an operator without a proof", wire.Request("", "status", []))
 
     def _prove(self, server: SimulatedServer, keyring: Keyring, what: str, then: wire.Part) -> None:
-        """Prove an identity with some key, and go on with a part."""
+        """Prove an identity with some key, and then send a part."""
         ends: list[End] = []
 
         class Late:

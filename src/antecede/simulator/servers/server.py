@@ -241,18 +241,18 @@ class SimulatedServer:
             self.world.wrong(self.name, f"sent a train with lists to {end.remote}, which cannot read it")
 
     def accept(self, end: End) -> None:
-        """A connection came in."""
+        """Handle an incoming connection."""
         end.enter(self.core.entry.admission)
         if end.open:
             end.receiver = self.core.entry.opened(end, self.world.now)
 
     def dialed(self, peer: str, end: End) -> None:
-        """A peer that we dialed answered."""
+        """Handle the connection to a peer that has answered our dial."""
         end.receiver = self.core.peering.dialed(peer, end)
         self._set_alarm()
 
     def dial_failed(self, peer: str) -> None:
-        """A peer that we dialed did not answer."""
+        """Record that a peer that we dialed did not answer."""
         self.core.peering.dial_failed(peer, self.world.now)
         self._set_alarm()
 

@@ -52,7 +52,7 @@ class SharedMemory:
         """How often each letter ended a process, a worker process included, by letter and agent."""
 
     def ended(self) -> Interrupted:
-        """Return what a new life finds."""
+        """Return the calls in progress that a new life finds in this memory."""
         return interrupted(bytes(self._content), str(self._boot))
 
     def begin(self, life: int) -> Progress:

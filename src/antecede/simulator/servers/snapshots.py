@@ -36,7 +36,7 @@ def _build(server: "SimulatedServer", task: Task) -> None:
 
 
 def keep(server: "SimulatedServer", upto: int, write: Callable[[], None]) -> None:
-    """Write a snapshot and release old segments; what they hold is copied first."""
+    """Write a snapshot and release old segments; their records are copied first."""
     upkeep = server.core.upkeep
     try:
         if server.world.snapshot_fails():

@@ -97,7 +97,7 @@ class ServerWorld:
             server.start()
 
     def prepare(self, seed: int) -> None:
-        """Make what a kind of world needs before its servers start."""
+        """Make what this kind of world needs, before its servers start."""
 
     # The loop.
 

@@ -45,7 +45,7 @@ class Spans:
 
     @property
     def events(self) -> int:
-        """How many spans there are."""
+        """The number of spans."""
         return len(self._spans)
 
     def add(self, span: Span) -> None:

@@ -73,7 +73,7 @@ class Moment(msgspec.Struct, gc=False):
             self.takes = [message]
 
     def give(self, message: str, to: str) -> None:
-        """Add a message that is sent from here; the same message again has one more destination."""
+        """Add a message that is sent from here; if it was added before, it gets one more destination."""
         if not isinstance(self.gives, list):
             self.gives = [(message, (to,))]
         elif self.gives[-1][0] == message:
