@@ -21,7 +21,7 @@ def read_bytes(path: str | os.PathLike[str], bytes_max: int, error: type[Anteced
 
 def read_text(path: str | os.PathLike[str], bytes_max: int, error: type[AntecedeError] = UsageError) -> str:
     """Return the text of a file, UTF-8 with or without a byte order mark. See :func:`read_bytes` for errors; bytes that
-    are not text raise the same."""
+    are not text raise the same error."""
     data = read_bytes(path, bytes_max, error)
     try:
         return data.decode("utf-8-sig")

@@ -56,7 +56,7 @@ def tail_of(notification: object) -> str:
 
 
 def clean(text: str) -> str:
-    """Return a label in one line of printable characters that is not too long."""
+    """Return a label as one line of printable characters, shortened if it is too long."""
     # A label may be very long: its beginning is enough, even if it begins with some white space.
     words = " ".join(str.__getitem__(text, slice(0, 8 * label_chars_max)).split())
     short = words if len(words) <= label_chars_max else words[: label_chars_max - 1] + "…"

@@ -310,7 +310,7 @@ def _line(row: dict[str, Any]) -> bytes:
 
 
 def _last_line(file: int, end: int) -> tuple[int, bytes]:
-    """Return the length of a file's whole lines, and the last of them."""
+    """Return the total length of a file's complete lines, and the last of these lines."""
     tail = b""
     start = end
     while start and tail.count(b"\n") < 2 and len(tail) <= 2 * limits.trace_line_bytes_max:

@@ -157,8 +157,8 @@ class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
     answers: str = ""
     replays: str = ""
     context: str = ""
-    """The span in which it was sent, as a W3C trace context, and its label (:mod:`antecede.labels`); since version
-    2."""
+    """The span in which the publish was sent, as a W3C trace context, and the label of its notification
+    (:mod:`antecede.labels`); since version 2."""
     begun: Annotated[list[tuple[int, str]], Meta(max_length=limits.publish_batch_max)] = []
     """(position, letter): before the publish at this position of the batch, the client had begun to handle this letter,
     and all letters before it in its mailbox. Since version 6."""

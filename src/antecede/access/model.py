@@ -71,7 +71,7 @@ class Identity(msgspec.Struct, frozen=True):
     tokens: tuple[str, ...] = ()
     """``sha256:`` and the hash of a secret, for the pages of the metrics server; only for operators."""
     names: tuple[str, ...] = ()
-    """Client names, besides its own, under which it may connect; patterns."""
+    """Patterns of client names, besides its own name, under which the identity may connect."""
     send: tuple[str, ...] = ()
     receive: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()

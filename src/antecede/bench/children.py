@@ -100,7 +100,8 @@ class Child:
         self._process.stdin.write(b"\n")
 
     def errors(self) -> str:
-        """Return what it has written to standard error so far. Our reads do not move the place at which it writes."""
+        """Return what the process has written to standard error so far. Our reads do not move the place at which it
+        writes."""
         file = self._errors.fileno()
         return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
 

@@ -57,7 +57,7 @@ class _Line:
 
 
 async def caller(port: int, calls: int, under_way: int, pids: list[int], warm: int = 50) -> None:
-    """Put, with this number of puts under way, at one node."""
+    """Send puts to one node, with this number of puts under way."""
     until = monotonic() + 30
     while True:
         try:

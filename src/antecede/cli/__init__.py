@@ -237,8 +237,8 @@ def _modules() -> list[str]:
 
 
 def _registers(names: list[str]) -> list[Callable[[typer.Typer], None]]:
-    """Return the functions that add the commands of these modules. A module without one is shared by commands and is
-    not a command itself."""
+    """Return the functions that add the commands of these modules. A module without such a function is shared by
+    commands and is not a command itself."""
     modules = [import_module(f"antecede.cli.{name}") for name in names]
     return [module.register for module in modules if hasattr(module, "register")]
 

@@ -121,7 +121,7 @@ def _answers(
 
 
 def _by_second(tables: str | None) -> list[tuple[int, int]]:
-    """Return the messages sent in each second, from the tables of ``measure``; they need pyarrow."""
+    """Return the messages sent in each second, from the tables of ``measure``; these tables need pyarrow."""
     if tables is None:
         return []
     rows = import_module("pyarrow.parquet").read_table(f"{tables}/rates.parquet", columns=["second", "messages"])

@@ -344,5 +344,5 @@ servers that were down because a change did not need them."""
 _zeros = ("undelivered", "late")
 _faults = ("backups", "failures", "kills", "stops", "cuts", "blackouts", "broken", "full")
 _attributes = {"absences": "missed"}
-"""The figures whose attributes in an outcome have other names."""
+"""The figures whose attributes in an outcome have other names, each with that name."""
 _figures = (*_faults, "walks", "messages", "deliveries", *_zeros)

@@ -215,7 +215,7 @@ class _Console:
     def __init__(self, file: TopologyFile, style: str) -> None:
         self.servers = list(file.servers)
         self.last: dict[str, str] = {}
-        """The last line of each server: if the server ends, that is the reason."""
+        """The last line of each server: if the server ends, this line is the reason."""
         self.removed: set[str] = set()
         """The servers that a change of the topology has removed."""
         self._style = style

@@ -185,7 +185,7 @@ def _dry_run(paths: list[str], engine: str, as_json: bool) -> int:
 
 
 def _rows_of(path: str) -> int | None:
-    """Return the number of rows that a file declares; only Parquet does."""
+    """Return the number of rows that a file declares; only Parquet files do so."""
     if not path.lower().endswith(".parquet"):
         return None
     try:

@@ -132,7 +132,7 @@ def recorded_topology(directory: str) -> TopologyFile | None:
 
 
 class Recording:
-    """Reads the rows of a data directory that are not yet converted, and tracks its position."""
+    """Reads the rows of a data directory that are not yet converted, and remembers how far it has read."""
 
     def __init__(self, directory: str, topology: TopologyFile | None = None, files: Files | None = None) -> None:
         self.directory = directory

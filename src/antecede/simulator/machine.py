@@ -74,7 +74,8 @@ class Step(msgspec.Struct):
     leaked_frames: int = 0
 
     def sizes(self, letter: str, domain: str | None = None) -> list[int]:
-        """Return the sizes of the stamps of those copies of a letter that leave in this step, in that domain or any."""
+        """Return the sizes of the stamps of those copies of a letter that leave in this step, in the given domain or in
+        any."""
         return [
             event.order.size(event.what.packet)
             for event in self.events
@@ -159,7 +160,7 @@ class TravellingConsumer(SingleConsumer):
         self.outgoing += [Outgoing(self.domain, self.members[self.me], frame) for frame in frames]
 
     def resend_own(self, now: float) -> None:
-        """Send those packets to itself again that are overdue."""
+        """Send the overdue packets to itself again."""
         self._loop += self.own.tick(now)
         self._take_own(now)
 
@@ -266,7 +267,7 @@ class Machine:
     # Steps.
 
     def step(self, act: Callable[[Channel], object], now: float) -> Step:
-        """Give one input to the channel, and let it finish."""
+        """Give one input to the channel, and let it finish the step."""
         self.events = []
         self._persisted = False
         channel = self.channel

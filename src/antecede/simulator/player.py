@@ -57,7 +57,7 @@ class Played(msgspec.Struct):
 
     @property
     def order(self) -> str:
-        """The order played; in a world of several, all of them."""
+        """The order of this play; in a world with several orders, all of them."""
         return " + ".join(dict.fromkeys(map(str, self.world.specs.values())))
 
 

@@ -44,7 +44,7 @@ class Setup(msgspec.Struct, frozen=True):
     organisation: Topology | None = None
     """A topology whose servers are the processes. The caller has checked it."""
     orders: dict[str, OrderSpec] = {}
-    """The order of each of its domains; ``order`` if a domain is not named."""
+    """The order of each domain of the topology; ``order`` if a domain is not named."""
 
     def check(self) -> None:
         """Refuse settings that make no sense, before anything runs."""

@@ -56,7 +56,7 @@ class ScriptedWorld:
         self.may_refuse: set[str] = set()
         """Messages that the order must refuse, by the script's expectation."""
         self.stops: dict[tuple[str, str], int] = {}
-        """The last line that names a copy at a process: until that line it can be stopped there."""
+        """The last line that names a copy at a process: until that line the copy can be stopped there."""
         self._local = {
             (line.message, line.source)
             for line in scenario.statements
@@ -305,7 +305,7 @@ class ScriptedWorld:
                 self._hand(flight)
 
     def drain(self) -> None:
-        """Let everything arrive, oldest first, until quiet; links resend what was lost."""
+        """Let everything arrive, oldest first, until nothing is left; links resend what was lost."""
         while True:
             self.settle()
             while flight := self.flights.oldest():

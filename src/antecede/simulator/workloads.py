@@ -28,7 +28,7 @@ def uniform(processes: int, rng: Random) -> Destinations:
 
 
 def multicast(processes: int, rng: Random) -> Destinations:
-    """Send to a uniform number 1 … n − 1 of other processes."""
+    """Send to other processes; their number is uniform in 1 … n − 1."""
     others = [[other for other in range(processes) if other != process] for process in range(processes)]
 
     def choose(process: int) -> int:

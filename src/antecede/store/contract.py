@@ -24,7 +24,8 @@ class Figures:
 
     def __init__(self) -> None:
         self.commits = Durations()
-        """Commit groups, and the time for each to be written and, if the durability requires it, synced."""
+        """The number of commit groups, and the time to write each of them and, if the durability requires it, to sync
+        it."""
         self.syncs = Durations()
         """The part of each commit's time that the disk took to sync."""
         self.durable_bytes = 0
@@ -152,8 +153,8 @@ class Store(Protocol):
         ...
 
     def vouch(self) -> None:
-        """Let the commit thread write a group without records that vouches for all before it, unless records come
-        first."""
+        """Let the commit thread write a group without records that vouches for all groups before it, unless records
+        come first."""
         ...
 
     def forget_cuts(self) -> None:

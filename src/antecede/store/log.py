@@ -67,7 +67,7 @@ class LogStore(Closing):
         self._on_durable = on_durable
         self._on_failed = on_failed
         self._previous = msgspec.structs.replace(judged.tail)
-        """The data of the chain's last group that the next group needs."""
+        """The data of the chain's last group, which the next group needs."""
         self._sure = True
         """Whether everything written so far is synced, so that the next group may vouch for it."""
         self._record_bytes_max = segments.sizes.group_bytes_max - LENGTH_BYTES
@@ -94,7 +94,7 @@ class LogStore(Closing):
         self._vouch = False
         """Whether a group that vouches for the last one was asked for."""
         self._look = False
-        """Whether a record was refused, so that the commit thread must check again for the space of a segment."""
+        """Whether a record was refused, so that the commit thread must check again for space for a segment."""
         self._look_after = 0.0
         self._waiting = Waiting()
 
@@ -431,8 +431,8 @@ class LogStore(Closing):
             self._wake.release()
 
     def _write_witness(self) -> None:
-        """Write a group without records, which vouches for all before it. Nothing need vouch for such a group: if it is
-        lost, no record is lost."""
+        """Write a group without records, which vouches for all groups before it. Nothing need vouch for such a group:
+        if it is lost, no record is lost."""
         if not self._sure:
             self._segments.sync()
             self._sure = True
@@ -440,8 +440,8 @@ class LogStore(Closing):
             self._write([], 0)
 
     def _finish(self) -> None:
-        """Make everything durable, with a last group that vouches for all before it: after a clean close, damage is
-        never mistaken for a torn write."""
+        """Make everything durable, with a last group that vouches for all groups before it: after a clean close, damage
+        is never mistaken for a torn write."""
         try:
             self._write_witness()
             self._segments.sync()

@@ -13,7 +13,7 @@ class Pending:
     def __init__(self, group_bytes_max: int) -> None:
         self._group_bytes_max = group_bytes_max
         self.queue: deque[bytes] = deque()
-        """The owner appends to it, which is atomic and needs no lock."""
+        """The appended records. Appending is atomic and needs no lock."""
         self._rest: list[bytes] = []
         """Records that were taken from the queue but did not fit into the last group."""
 
@@ -55,7 +55,7 @@ class Waiting:
         self._waiting: list[tuple[int, Lock]] = []
 
     def add(self, upto: int) -> Lock:
-        """Return a lock that is free again when records up to this number are durable, or never will be."""
+        """Return a lock that is free again when the records up to this number are durable, or will never be durable."""
         woken = Lock()
         woken.acquire()
         self._waiting.append((upto, woken))

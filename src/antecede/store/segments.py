@@ -77,7 +77,7 @@ class Segments:
         self.spare = False
         """Whether the segment after the current one is allocated."""
         self.end = self.left = 0
-        """The length of the current segment, and the bytes of it that are not written yet."""
+        """The length of the current segment, and how many of its bytes are not written yet."""
         self._file = -1
         self._next = -1
         """The open file of the segment after the current one; -1 if it is not allocated."""

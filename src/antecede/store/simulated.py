@@ -141,7 +141,7 @@ class SimulatedDisk(Files):
         return {path: bytes(inode.seen) for path, inode in self.seen.items()}
 
     def replace(self, contents: dict[str, bytes]) -> None:
-        """Replace all files by these, all of them on the disk; no file may be open."""
+        """Replace all files by these, which are then on the disk; no file may be open."""
         self.seen = {path: Inode() for path in contents}
         for path, inode in self.seen.items():
             inode.kept = bytearray(contents[path])

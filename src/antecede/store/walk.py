@@ -69,7 +69,7 @@ class Tail(msgspec.Struct):
     """The offset in the segment from which no group vouches that the content was synced."""
     cut: Cut | None = None
     allocated: int = 0
-    """The length that the groups of the last segment record."""
+    """The length of the last segment, as its groups record it."""
 
 
 class Walk:
@@ -155,7 +155,7 @@ class Walk:
         return offset
 
     def _check_length(self, file: int, path: str, least: int) -> None:
-        """Refuse a segment that is shorter than it was made."""
+        """Refuse a segment that is shorter than when it was made."""
         size = self.files.size(file)
         if size < least:
             raise CorruptLogError(path, size, f"the file ends here, but it had at least {least} bytes")

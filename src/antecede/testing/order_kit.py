@@ -211,7 +211,7 @@ class _Run:
 
 
 def encoded(run: _Run, packet: Packet) -> bytes:
-    """Return the bytes of a stamp; refuse a stamp that is not fit for them."""
+    """Return the bytes of a stamp; refuse a stamp that cannot be encoded."""
     order = run.orders[packet.source]
     named = f"the stamp of {packet.kind} {packet.subject}, {packet.stamp!r},"
     try:

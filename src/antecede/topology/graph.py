@@ -76,7 +76,7 @@ class Topology:
         return None
 
     def _cycle_from(self, root: "_Node", parent: "dict[_Node, _Node | None]") -> tuple[str, ...] | None:
-        """Grow a tree from ``root``; an edge that leads back into it closes a cycle."""
+        """Grow a tree from ``root``; an edge that leads back into the tree closes a cycle."""
         waiting = deque([root])
         while waiting:
             node = waiting.popleft()

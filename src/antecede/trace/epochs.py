@@ -107,8 +107,7 @@ class Epochs:
         self._starts: dict[str, list[int]] = {}
 
     def limited(self, orders: Iterable[str]) -> set[str]:
-        """Return those of these orders that some domain guaranteed in some epoch, and some domain did not in some
-        epoch."""
+        """Return those of these orders that some domain guaranteed in some epoch, but not all domains in all epochs."""
         kept = {
             _strength[each]
             for one in self.listed

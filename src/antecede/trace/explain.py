@@ -38,7 +38,7 @@ Homes = Mapping[str, Sequence[tuple[int, str]]]
 _of_messages = (SEND, ARRIVE, DELIVER)
 
 _shortened_max = 256
-"""The largest cycle that is searched for a shorter one: the search examines all pairs."""
+"""The most messages of a cycle that is searched for a shorter one: the search examines all pairs."""
 
 
 class Asked(msgspec.Struct, frozen=True):

@@ -42,7 +42,7 @@ class Instance(msgspec.Struct, gc=False):
     operation: str | None = None
     aborted: bool = False
     opening: int = -1
-    """The position of the first message that it sent or received."""
+    """The position of the first message that the instance sent or received."""
     request: int = -1
     """The position of its request."""
 

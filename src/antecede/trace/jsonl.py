@@ -100,7 +100,7 @@ def decode(line: bytes) -> Event | Fault:
 
 
 def content(event: Event) -> bytes:
-    """Return what must be equal in two rows if they are the same row."""
+    """Return the content by which two rows are compared: rows with equal content are the same row."""
     return encode(msgspec.structs.replace(event, extra=None, notification=None, label=None))
 
 

@@ -115,8 +115,8 @@ class _Receiver:
         self._released: dict[int, int | None] = {}
 
     def clock(self, event: Event, lane: int, fifo: bool) -> _Clock:
-        """Return the times of a delivery; under FIFO order a message is free when the last of its predecessors has
-        arrived."""
+        """Return the times of a delivery; under FIFO order a message can be delivered when the last of its predecessors
+        has arrived."""
         arrived = self.arrivals.pop(event.message or "", None)
         released = arrived
         before = self._released.get(lane)
@@ -258,8 +258,8 @@ class _Kept:
         return clock.earliest + self._heap[0][1]
 
     def open_to(self, at: int, timed: bool) -> bool:
-        """Return whether a race at this process can be among the first. Without times, the first processes come first,
-        and in each of them its first deliveries."""
+        """Return whether a race at this process can be among the first. Without times, races are sorted by process, and
+        within a process by delivery."""
         if len(self._heap) < self._wanted.first or timed:
             return bool(self._wanted.first)
         return bool(self._heap) and at < -self._heap[0][2]

@@ -51,7 +51,7 @@ Declare = Callable[[Sequence[Metadata]], Declared]
 
 
 def assumed(guarantee: str, by: str = "assume") -> Declare:
-    """Use this guarantee, whatever the metadata declare."""
+    """Return a function that gives this guarantee, whatever the metadata declare."""
     if guarantee not in GUARANTEES:
         raise UsageError(f"--assume {guarantee!r}: expected one of {', '.join(GUARANTEES)}")
     return lambda _: Declared(guarantee, by)

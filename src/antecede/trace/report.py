@@ -114,7 +114,7 @@ def verify(
 
 
 def _by_epoch(verdict: Verdict, trace: Matched, epochs: Epochs) -> Tally:
-    """Leave only those late deliveries that break a guarantee."""
+    """Keep only the late deliveries that break a guarantee."""
     tally = Tally(epochs, verdict.orders)
 
     def broken(order: str, found: list[Late]) -> list[Late]:

@@ -172,7 +172,7 @@ class Nulled:
 
 
 def case_matched(names: Collection[str]) -> dict[str, str]:
-    """Return, by name, the column that a name in other case stands for, if that is unambiguous."""
+    """Return the names in other case that stand for a column, each with its column, if that is unambiguous."""
     found: dict[str, list[str]] = {}
     for name in names:
         plain = name.lower()

@@ -69,7 +69,8 @@ def chain_of(found: Found, rule: str, late: int, sent: int, name: Names) -> dict
 def disagreement(
     late: int, sent: int, early: int, early_sent: int, here: int, there: int, name: Names
 ) -> dict[str, Any]:
-    """Return the explanation of a delivery that is late because another object has the two in the other order."""
+    """Return the explanation of a delivery that is late because another object received the two messages in the other
+    order."""
     links = [_link(name(early_sent), name(early)) | {"after": None}]
     first, then = name(here), name(there)
     elsewhere = {"process": first.process, "index": first.index, "overtaken_by_index": then.index}

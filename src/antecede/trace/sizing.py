@@ -72,7 +72,7 @@ def _extrapolated(first: int, fresh: int, halves: float) -> int:
 
 
 def _sample(path: str, size: int, wanted: bool) -> tuple[int, list[Any]]:
-    """Return the approximate number of rows of a file, and the processes of the first of them."""
+    """Return the approximate number of rows of a file, and the processes of its first rows."""
     with open(path, "rb") as stream:
         magic = stream.read(4)
         if magic == b"PAR1":

@@ -201,7 +201,8 @@ def _expanded(path: str, below: Callable[[str], list[str]], ignored: Callable[[s
 
 
 def files_below(directory: str, wanted: Callable[[str], bool], otherwise: str) -> list[str]:
-    """Return the files of a directory and its folders whose names are wanted; ``otherwise`` is the error if none is."""
+    """Return the files of a directory and its folders whose names are wanted; ``otherwise`` is the error if there is
+    none."""
     found = [os.path.join(folder, name) for folder, _, names in folders_of(directory) for name in names if wanted(name)]
     if not found:
         raise TraceError(f"{shown(directory)}: {otherwise}")

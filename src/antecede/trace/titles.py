@@ -16,7 +16,8 @@ from antecede.trace.schema import DELIVER, SEND
 from antecede.trace.sources import events_in, trace_files
 
 _rows_looked_at = 2_000
-"""The number of first rows that are examined: a file without texts for people there counts as a file without any."""
+"""The number of rows at the beginning of a file that are searched for texts for people; without any there, the file
+counts as a file without texts."""
 _of_server = re.compile(r"(.+)\.[0-9a-f]{6}\.([tc]?\d+)")
 """The id of a server's letter: server, incarnation, number."""
 _id_chars_max = 16
@@ -69,7 +70,7 @@ class Titles:
 
 
 def named(messages: Collection[str], paths: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the class and the label of each of these messages that has one, by id."""
+    """Return the class and the label of each of these messages, by id, if it has one of the two."""
     found = _texts([path for path in paths if os.path.exists(path)], set(messages)) if messages else {}
     return [
         {"message": message, "notification": notification, "label": label}

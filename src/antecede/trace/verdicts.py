@@ -41,7 +41,7 @@ class Late(msgspec.Struct, frozen=True, order=True):
     FIFO order, later at the same sender; for significant order, significantly after, or delivered after it at another
     object."""
     rule: str = ""
-    """The rule that it breaks, if an order has several."""
+    """The rule that the delivery breaks, if the order has several rules."""
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -34,7 +34,7 @@ class _Lines:
 
 
 class TraceWriter(AbstractContextManager["TraceWriter"]):
-    """``with TraceWriter(path, metadata) as trace: trace.write(event)``."""
+    """Writes a trace: ``with TraceWriter(path, metadata) as trace: trace.write(event)``."""
 
     def __init__(self, path: str | os.PathLike[str], metadata: Metadata | None = None) -> None:
         self._path = Path(path)

@@ -108,7 +108,7 @@ class Backups(Round):
         return figures
 
     async def _command(self, *words: str) -> str:
-        """Run a command; return its output if it failed."""
+        """Run a command; return its output if it failed, else an empty text."""
         command = [sys.executable, "-m", self.entry, *words]
         done = await asyncio.to_thread(
             subprocess.run, command, capture_output=True, text=True, check=False, env=environment()

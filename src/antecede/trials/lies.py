@@ -289,7 +289,7 @@ class Victim:
         self.peer.channel.begin_anew("A", generation + 1, ())
 
     def _acknowledge(self) -> None:
-        """Let the peer accept its frames, so that nothing waits for it for ever."""
+        """Let the peer acknowledge the frames of the server, so that none of them waits for ever."""
         link = self.runtime.machine.channel.consumers["A"].links["s2"]
         if link.peer == 77:
             ack = Ack(77, link.incarnation, link.sent, b"")

@@ -60,7 +60,7 @@ class Handlers:
         self._kinds[name_of(kind)] = (_with_letter(handler), kind)
 
     def on_topic(self, topic: str, handler: Call) -> None:
-        """Set the handler for everything from a topic, or for the class in its annotation."""
+        """Set the handler for everything from a topic, or only for the class in the handler's annotation."""
         self._topics[topic] = (_with_letter(handler), _annotated(handler))
 
     def otherwise(self, handler: Call) -> None:
@@ -93,7 +93,7 @@ class Handlers:
                 await asyncio.sleep((inbox.deadline() or 0.0) - loop.time())
 
     async def _call(self, letter: Letter) -> None:
-        """Call the handler of a letter, and report what became of it."""
+        """Call the handler of a letter, and report the outcome."""
         inbox = self._inbox
         handler, kind = self._topics.get(letter.source) or self._kinds.get(letter.type) or self._rest
         if handler is not None and kind is not None and letter.type != name_of(kind):

@@ -54,7 +54,8 @@ class Block(NamedTuple):
     cell: int
     """The cell of the process after the block."""
     posted: tuple[tuple[int, int], ...]
-    """(process, packets that are now in flight to it, by the number of their tuple)."""
+    """For each process that gets packets: the process, and the number of the tuple of packets that are now in flight to
+    it."""
     steps: int
     growth: "Growth"
     node: int
@@ -83,7 +84,7 @@ class Growth:
         """Nodes with nothing left in flight."""
 
     def path(self, node: int, entry: int | None = None) -> list[int]:
-        """Return the inputs that lead to a node, and optionally one more."""
+        """Return the inputs that lead to a node, followed by ``entry`` if it is given."""
         inputs = [] if entry is None else [entry]
         while node:
             inputs.append(self.nodes[node].entry)

@@ -34,7 +34,7 @@ class Step(NamedTuple):
 
     state: int
     events: tuple[tuple[bool, int], ...]
-    """(is it a send event, the message's bit), in sequence."""
+    """The events in sequence, each as (whether it is a send event, the bit of its message)."""
     emitted: Flights
     """Packets handed to the network, by number, in sequence."""
     failure: str
@@ -94,7 +94,7 @@ class Machine:
         return self._summary(order, after, effects)
 
     def _check_clone(self, original: Order, before: bytes) -> None:
-        """Refuse an order whose clones share their state: the runs that are explored would never happen."""
+        """Refuse an order whose clones share their state: runs would be explored that can never happen."""
         self._clones_checked += 1
         if original.snapshot() != before:
             raise OrderError(f"order {original.name!r}: {SHARED}")

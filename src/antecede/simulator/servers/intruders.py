@@ -285,7 +285,7 @@ class IdentifiedWorld(ServerWorld):
         self._prove(server, keyring, "a server with another key", hello)
 
     def _replay(self, server: SimulatedServer) -> None:
-        """Send a proof again that was seen on the network."""
+        """Send again a proof that was seen on the network."""
         assert self.identities is not None
         seen = [one for one in self.identities.proofs if one.server == server.name]
         if not seen:

@@ -96,7 +96,7 @@ class Identities:
         return key is not None and key.sign(content) == signature
 
     def keyring(self, role: str, name: str, key: SimulatedKey | None = None) -> Keyring:
-        """Return the means to prove an identity; ``key``: another key than its own."""
+        """Return the means to prove an identity; ``key``: a key to use instead of the identity's own."""
         signer = key or self._of[(role, name)]
         nonce: Callable[[], bytes] = lambda: self._random.randbytes(NONCE_BYTES)  # noqa: E731
         keyring = _Watched(role, name, signer, self.verify, nonce, lambda: 0.0, lambda: self.access.servers)

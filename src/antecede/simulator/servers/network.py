@@ -162,7 +162,7 @@ class End:
             self.guest.proved(server=server)
 
     def busy(self, busy: bool) -> None:
-        """Stop reading while parts that have arrived are still to be handled, or continue."""
+        """Stop reading while parts that have arrived still wait to be handled; or continue reading."""
         self._busy = busy
         self._read_on()
 

@@ -145,5 +145,5 @@ def _number(listed: dict[str, Any]) -> int:
 
 
 _again_seconds = 0.1
-"""The time after which an operator gives a command again that got no answer."""
+"""The time after which an operator repeats a command that got no answer."""
 _page_letters = 2

@@ -113,7 +113,7 @@ class Oversight:
     # Witnesses.
 
     def looked(self) -> None:
-        """The server did its regular work; if it was quiet, its log must soon vouch for its last group."""
+        """Check a server after its regular work: if it was quiet, its log must soon vouch for its last group."""
         server, now = self._server, self._server.world.now
         # The last witness may have been written just before the last record, and the next one comes only after a while.
         since = self.appended_at + limits.witness_seconds + 2 * limits.witness_after_seconds

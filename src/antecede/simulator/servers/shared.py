@@ -131,6 +131,6 @@ class SharedMemory:
             progress.clear()
 
     def replaced(self) -> None:
-        """The data directory was replaced, and the file of this memory with it."""
+        """Record that the data directory was replaced, and the file of this memory with it."""
         self._content = bytearray()
         self.ends.clear()

@@ -55,5 +55,5 @@ _escaped = {"#": "#35;", ";": "#59;", ":": "#58;", "%": "#37;", "<": "#lt;", ">"
 
 
 def _text(text: str) -> str:
-    """Return a text that Mermaid does not take for a part of its language."""
+    """Return a text that Mermaid does not read as a part of its language."""
     return "".join(_escaped.get(char, char) for char in one_line(text)).strip() or "#8203;"

@@ -1,6 +1,6 @@
 """Convert times as logs write them, numbers in some unit or dates, to nanoseconds since 1970.
 
-A number without a unit gets the unit in which it is a time of the present: 1,700,000,000 is in seconds,
+A number without a unit gets the unit in which it is a time near the present: 1,700,000,000 is in seconds,
 1,700,000,000,000 in milliseconds, and so on. A date is in ISO 8601 or a similar form: a space instead of the T, slashes
 instead of dashes, a comma before the fraction. Without an offset it is in UTC. Digits beyond nanoseconds are dropped;
 nothing is rounded.
@@ -26,7 +26,7 @@ _date = re.compile(
 
 
 def unit_of(number: int | Decimal) -> int:
-    """Return the unit, in nanoseconds, in which a number of this size is a time of the present."""
+    """Return the unit, in nanoseconds, in which a number of this size is a time near the present."""
     size = number if number >= 0 else -number
     return next((unit for bound, unit in ((10**17, 1), (10**14, 1_000), (10**11, 10**6)) if size >= bound), 10**9)
 

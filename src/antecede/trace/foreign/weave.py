@@ -33,7 +33,7 @@ class Recorded(Protocol):
     """The recorded data of a moment."""
 
     def columns(self) -> dict[str, Any]:
-        """Return the data as columns, besides those of the schema."""
+        """Return the data as additional columns, which the schema does not have."""
         ...
 
 
@@ -57,7 +57,7 @@ class Moment(msgspec.Struct, gc=False):
     gives: Sequence[tuple[str, tuple[str, ...]]] = ()
     """Messages sent from here, each with its destinations."""
     assumed: str | None = None
-    """The reason why its position in its process is assumed, if it is."""
+    """The reason why the position of the moment in its process is assumed, if it is."""
 
     @property
     def tied(self) -> bool:
@@ -83,7 +83,7 @@ class Moment(msgspec.Struct, gc=False):
 
 
 def mark_ties(line: Sequence[Moment]) -> None:
-    """Mark the moments with messages that have the same time as another one in their process: their order is not
+    """Mark each moment with messages that has the same time as another such moment of its process: their order is not
     recorded. The line is in the order of its times."""
     for _, group in groupby((moment for moment in line if moment.tied), key=lambda moment: moment.time):
         tied = list(group)
