@@ -1,10 +1,10 @@
 """Decide whether a ``KeyboardInterrupt`` in an application's code is Ctrl-C, or was raised by the application.
 
-Any exception of a handler or an operation is its failure, ``KeyboardInterrupt`` included; but Ctrl-C must stop the
-program. In ``antecede serve`` the event loop handles SIGINT, as in programs under ``asyncio.run``: Ctrl-C raises
+Any exception of a handler or an operation counts as its failure, ``KeyboardInterrupt`` included; but Ctrl-C must stop
+the program. In ``antecede serve`` the event loop handles SIGINT, as in programs under ``asyncio.run``: Ctrl-C raises
 nothing inside application code, so a ``KeyboardInterrupt`` comes from the application. With Python's default handler,
-Ctrl-C raises at any point of the program. Then the two cases cannot be distinguished, and the exception counts as
-Ctrl-C. Inside :func:`noted` they can be distinguished.
+Ctrl-C raises the exception at any point of the program. Then the two cases cannot be distinguished, and the exception
+counts as Ctrl-C. Inside :func:`noted` they can be distinguished.
 """
 
 import signal

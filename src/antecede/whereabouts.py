@@ -1,7 +1,7 @@
 """Find the place in an application's own code that an exception came from.
 
 A reason such as ``KeyError: 'key'`` does not help the author of the handler. They need the innermost frame of their own
-code: not of this package, which called it, nor of a library that it called.
+code, not a frame of this package, which called it, or of a library that it called.
 """
 
 import os

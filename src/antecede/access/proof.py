@@ -18,7 +18,7 @@ have one of these names, too. An identity with ``certificate_alone`` is proved b
 checked. An identity with neither keys nor ``certificate_alone`` can never be proved: this is how keys are revoked.
 
 During the rotation of a server's key, the server proves itself with the oldest of its valid keys: clients whose list of
-servers is older do not know the new one yet. So a new key is used from when the old one is revoked, or has expired.
+servers is older do not know the new one yet. So a new key is used only after the old one is revoked or has expired.
 
 Refusals do not say whether the name or the key is wrong, so that names cannot be searched for. The log names what is
 wrong.

@@ -1,5 +1,5 @@
-"""Backups of whole systems: their folder (``folder``), copying a cut into one (``copying``), the check of one
-(``checking``), and new systems made from one (``restoring``).
+"""Backups of whole systems: the folder of a backup (``folder``), copying a cut into it (``copying``), its check
+(``checking``), and new systems made from it (``restoring``).
 
 A backup is a consistent cut of all servers (:mod:`antecede.server.backups`): files of each server, and a manifest with
 their lengths and checksums, which is written last. ``docs/guide/operations.md`` describes it.

@@ -1,14 +1,14 @@
 """``antecede bench channel``: messages between two processes, with Antecede and with other systems, in one run.
 
-**Rules.** Payloads of 100 bytes. Two processes, a sender and a receiver, and the broker's server if there is one. All
-sides take turns in each round, so that a disturbance affects all of them; medians over the rounds are compared, and
+**Rules.** Payloads have 100 bytes. There are two processes, a sender and a receiver, and the broker's server, if any.
+All sides take turns in each round, so that a disturbance affects all of them; medians over the rounds are compared, and
 only ratios within one run are meaningful. A side that is not installed is skipped, and the output says so.
 
 **The shapes.** Our side has a server in each of the two processes, connected by one domain of order ``pruned``:
 
 - *pipelined*: a program calls ``bus.send()`` one message at a time on the bus of its server; an agent without state on
   the other server receives them. The time runs from the first send until the agent's answer to the last message is back
-  at the sender. This is possible only when everything before it is on both disks.
+  at the sender. This answer comes only when all messages before it are on both disks.
 - *clients*: two clients of one server, on its disk; a message crosses two sockets, as it does with a broker. The sender
   passes 500 notifications to each ``bus.send_many()``; the time ends when the other client has handled the last one.
 - *accepted*: a client in one process, a server in the other; ``await bus.send()`` one after the other.

@@ -6,9 +6,9 @@
 * **β**, the CPU time of one byte of stamp: an order with matrix stamps sends, encodes, decodes and receives in small
   and in large groups; the additional time of a larger stamp is divided by its additional bytes. A network of 1 Gbit/s
   adds 8 ns.
-* **σ**, the mean stamp of an order by the size of its domain: uniform unicasts in the simulation, one short run for
-  each size. Some stamps still grow at the end of such a run; the committed table is the result of ``antecede sweep
-  stamps``.
+* **σ**, the mean size of an order's stamps, by the size of its domain: uniform unicasts in the simulation, one short
+  run for each size. Some stamps still grow at the end of such a run; the committed table is the result of ``antecede
+  sweep stamps``.
 
 The results are medians over the rounds. With few letters α, a difference of two runs, is noisy; a busy machine makes
 both α and β larger.

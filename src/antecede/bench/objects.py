@@ -1,9 +1,10 @@
 """``antecede bench objects``: calls of replicated objects, beside etcd and a bare floor, in one run.
 
-**Rules.** Three servers on one machine, a separate process for each party. All sides take turns in each round; medians
-over the rounds are compared, and only ratios within one run are meaningful. etcd is measured if its program is there.
+**Rules.** There are three servers on one machine, and a separate process for each party. All sides take turns in each
+round; medians over the rounds are compared, and only ratios within one run are meaningful. etcd is measured if its
+program is there.
 
-**Figures.** Calls per second, the median latency, and the CPU time of the three servers per call; for ours also the
+**Figures.** Calls per second, the median latency, and the CPU time of the three servers per call; for our side also the
 frames between servers, the steps with a record, the fdatasyncs and the bytes of the logs, per call and over all three
 servers.
 """

@@ -2,7 +2,7 @@
 
 A client sends a request to one process, which writes it to its log and sends it to two others. They write it to theirs
 and answer. When both have answered, the first process answers the client, writes that to its log, and then informs the
-others, who write that as well. As many items as wait are written and synced together. Without folders nothing is
+others, which write that as well. As many items as wait are written and synced together. Without folders nothing is
 written.
 """
 

@@ -1,7 +1,8 @@
 """File descriptors: raise their limit as far as the system allows, and reserve some for the log.
 
 A process begins with a soft limit, often 1,024, which it may raise itself up to a hard limit. Every connection takes a
-descriptor, and so does every file that is opened. So the number of connections stays below the limit.
+descriptor, and so does every file that is opened. So the number of connections is kept below the limit, and the log can
+still open files.
 """
 
 import resource

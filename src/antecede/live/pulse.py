@@ -1,7 +1,7 @@
 """Checks whether a server still works: its event loop turns, and inputs are stepped.
 
-The event loop records the time several times per second; any other thread may read that time. So a handler that blocks
-the event loop cannot hide it. A full disk does not count, because a restart would not help: see ``health``.
+The event loop records the time several times per second; any other thread may read that time. So other threads notice a
+handler that blocks the event loop. A full disk does not count, because a restart would not help: see ``health``.
 """
 
 import asyncio

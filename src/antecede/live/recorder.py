@@ -4,7 +4,7 @@ When a segment closes, a process is started that converts it (:mod:`antecede.rec
 has succeeded, the log is released up to the end of the segment, and is deleted as far as snapshots allow. A failed
 conversion is tried again, with growing pauses. Records that are not converted stay in the log, so waiting loses
 nothing. The log's own bound (``store_log_bytes_max``) limits the wait: above its high-water mark clients are refused,
-with this reason.
+with the failed conversion as the reason.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """The watchdog thread of a server process: an adapter around :class:`antecede.server.watchdog.Watchdog`.
 
 A handler that calls C code without releasing the interpreter stops this thread as well. So while the thread works, it
-postpones an alarm of ``faulthandler``, whose own thread needs no interpreter: if the alarm is not postponed until some
-seconds after the largest limit of any agent, it writes the stacks of all threads and ends the process.
+postpones an alarm of ``faulthandler``, whose own thread needs no interpreter: if the alarm is not postponed for some
+seconds longer than the largest limit of any agent, it writes the stacks of all threads and ends the process.
 """
 
 import faulthandler

@@ -4,9 +4,9 @@ The server sends batches of letters, and the worker sends the outcome of each ba
 the letter, so that the server knows which call was in progress if the worker ends. The worker keeps the agent in
 memory between batches; the server has the saved state.
 
-The worker ends when its server does, however that ends: a thread notices that the server's end of the connection is
-gone, and Linux kills the worker as well, in case a handler holds the interpreter. If memory runs out, the kernel should
-kill the worker first.
+The worker ends when its server does, however the server ends: a thread notices that the server's end of the connection
+is gone, and Linux kills the worker as well, in case a handler holds the interpreter. If memory runs out, the kernel
+should kill the worker first.
 
 A handler may start processes. They have no connection to the server. A forked copy of the worker ends where its handler
 returns, and all these processes end with the worker, unless they have begun a new session.

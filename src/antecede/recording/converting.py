@@ -4,10 +4,10 @@ It is a separate process, so that a server never loads Arrow, and a slow or fail
 server. It runs with low priority, converts what it finds, and ends. It also ends when the server that started it is
 gone; another server can continue later.
 
-**Exactly one row per event, even if it is killed.** A piece is written under a temporary name, synced, renamed, and the
-folder is synced. It contains its own place (:mod:`antecede.recording.segments`), so rows and place become durable
-together. The next conversion removes files with a temporary name; a lock ensures that only one runs at a time. A
-segment may be deleted only when a piece that covers it exists under its final name.
+**Exactly one row per event, even if the process is killed.** A piece is written under a temporary name, synced,
+renamed, and the folder is synced. It contains its own place (:mod:`antecede.recording.segments`), so rows and place
+become durable together. The next conversion removes files with a temporary name; a lock ensures that only one runs at a
+time. A segment may be deleted only when a piece that covers it exists under its final name.
 """
 
 import os

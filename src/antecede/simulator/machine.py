@@ -6,10 +6,10 @@ finish the step, and returns the result: the events of the orders, in sequence, 
 leave. The caller decides what happens to them.
 
 **What a crash loses.** The links are durable with every step. The order's state is durable up to the last step with a
-``Persist``. So an order that forgets ``Persist`` is caught: its links remember packets that its state does not. Effects
-before ``Persist`` are carried out even if the crash comes before the step is durable: they *leaked*.
+``Persist``. So an order that forgets ``Persist`` is caught: its links remember packets that its state does not contain.
+Effects before ``Persist`` are carried out even if the crash comes before the step is durable: they *leaked*.
 
-Each letter is a separate message of the order, so that a trace and a script can refer to each of them.
+Each letter is a separate message of the order, so that a trace and a script can refer to each letter.
 """
 
 from collections.abc import Callable, Iterator

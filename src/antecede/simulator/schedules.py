@@ -4,8 +4,8 @@ A **plan** is drawn from (order, seed) and nothing else: two to eight processes;
 subsets, to all, to the sender itself, to none; how eager the applications are to send rather than to wait; how often a
 delivery is answered or forwarded; one of the networks of :mod:`antecede.simulator.adversary`.
 
-In most schedules the orders run on the bare network, which may deliver a packet again to an order that has
-counters. In some of them they run on links, in a :class:`~antecede.simulator.channels.FaultyWorld`: frames are lost and
+In most schedules the orders run on the bare network, which may deliver a packet again to an order that has counters. In
+the other schedules they run on links, in a :class:`~antecede.simulator.channels.FaultyWorld`: frames are lost and
 duplicated, machines crash and restart, the network splits.
 
 Applications react to a delivery when the whole step with the delivery is done.

@@ -4,7 +4,7 @@
 2. Walk the chain to its end (:mod:`antecede.store.walk`). A snapshot covers durable records only. So a log that ends
    before its snapshot has lost durable records, and is refused.
 3. Remove a torn write: later segments are unlinked, then the segment in which the chain ends is filled with zeros from
-  there on. It keeps its length, since a segment that is too short is corrupt.
+   that end on. The segment keeps its length, since a segment that is too short is corrupt.
 4. **Write the last groups again** and sync. After a kill they may be only in the kernel's memory; after a failed sync
    the kernel may even treat them as written. The server will act on them now, so they must be durable first.
 

@@ -1,12 +1,12 @@
 """A simulated disk that forgets: the file layer for simulations and tests, with all failures of a real disk.
 
 A file has the bytes that its readers see and, underneath, the bytes that are on the disk. Between them are the writes
-that were not synced, page by page. Names are kept in the same two ways. Then
+that were not synced, page by page. The names of files are kept in the same two ways. Then
 
 - :meth:`kill` ends the process: unsynced data is still visible, and still not on the disk;
 - :meth:`power_cut` forgets unsynced data: of each unsynced page, any state since the last sync may be on the disk
-  (pages in any combination, since writes are reordered), the last one torn at any byte; of the unsynced names, any may
-  be lost;
+  (pages in any combination, since writes are reordered), the last state torn at any byte; of the unsynced names, any
+  may be lost;
 - a sync that **fails** leaves bytes that are visible, are not on the disk, and count as written, until they are written
   again;
 - ``room`` is the number of bytes on the disk; ``script`` may raise an error or cut the power at any operation.

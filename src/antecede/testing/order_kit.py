@@ -6,7 +6,8 @@ An order passes if it keeps its own promises. Each stage states its requirement 
 
 * **declaration**: the class has a name, a source, known guarantees and needs, and can be created.
 * **effects**: nothing leaves a step, and nothing is delivered, before the step is durable.
-* **stamps**: a stamp is hashable and never changes, becomes bytes and back, and ``size`` is the length of these bytes.
+* **stamps**: a stamp is hashable and never changes, can be converted to bytes and back, and ``size`` is the length of
+  these bytes.
 * **hostile bytes**: ``decode`` answers anything with :class:`~antecede.errors.StampError` or with a stamp whose
   encoding is exactly these bytes; a stamp that it lets through breaks no later step.
 * **clones**: ``load`` copies what ``dump`` returns, so that an order and its clone share nothing that changes.

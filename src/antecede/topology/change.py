@@ -12,7 +12,7 @@ In the region, every letter that was stamped reaches its mailbox before the chan
 stamped wait where they would enter the region: at their origin, or at a border router. The route from outside to that
 router is the same before and after the change, because otherwise its domains would be in the region, too.
 
-To add an agent, or a server with a separate new domain, changes no route: the region is empty and nothing pauses.
+Adding an agent, or a server with a separate new domain, changes no route: the region is empty and nothing pauses.
 
 **Servers that must take part** (``needed``) are those for which something of their own changes: members of domains that
 pause or begin, servers that come or go, that get or lose agents or clients, or that could not be found any more because

@@ -4,7 +4,7 @@
 * **bus**: leaves of s servers; the first server of each is a router in one backbone. No route is longer than three
   domains, so the cost is linear: about 2.83·n at the best size, 0.84·√n servers per leaf
   (:mod:`antecede.topology.cost`).
-* **daisy**: a chain of domains of s servers, each sharing one with the next.
+* **daisy**: a chain of domains of s servers, each sharing one server with the next.
 * **tree**: domains of s servers, k of which have a domain below them (``branches``; default s − 1), filled level by
   level. Routes grow with the logarithm of n.
 * **star**: domains of s servers that all share one server, the hub. No route is longer than two domains; every route

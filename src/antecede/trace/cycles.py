@@ -9,7 +9,7 @@ left, and the edges along processes alone form no cycle.
 This includes a message that a process sent to itself between two events of a larger cycle: by the claim of the trace,
 its delivery also comes before its send.
 
-The components are found by Tarjan's algorithm, with its recursion unrolled: a trace may be one long path.
+The components are found by Tarjan's algorithm, with its recursion unrolled, because a trace may be one long path.
 """
 
 from antecede.trace.matched import Matched

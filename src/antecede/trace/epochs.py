@@ -1,4 +1,4 @@
-"""The epochs of a trace: a system whose topology changed while it was recorded, and what it guaranteed when.
+"""The epochs of a trace: the topologies of a system that changed while it was recorded, and what each guaranteed.
 
 Metadata list the epochs under ``epochs``, oldest first. An epoch has the number of the change that began it, and
 ``since``: for each process the index of its first event in this epoch. A process that is missing in ``since`` had no

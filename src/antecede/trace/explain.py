@@ -1,7 +1,7 @@
 """``explain``: for each late delivery the chain that overtook it; for a cycle, which process saw which message first.
 
 * By causal and FIFO order a single delivery is late, and :mod:`antecede.trace.chain` finds its shortest chain. (A
-  delivery that is late by FIFO order was overtaken by a later message of its own sender, a chain of one.)
+  delivery that is late by FIFO order was overtaken by a later message of its own sender, a chain of one message.)
 * The same holds for significant order, where :mod:`antecede.trace.significant_explain` finds the reason.
 * Total and synchronous order are broken by a cycle of messages. The verdict names one; here it is made as short as its
   own messages allow, and for each step a process and two of its events are named.

@@ -1,7 +1,7 @@
 """Find the rows of a trace that cannot be right, with the reason.
 
 A row set aside stays in its process as a ``local`` event and loses its edges. Removing edges can only shrink
-happened-before, so every violation that is still found is real, and ``holds`` may be optimistic.
+happened-before, so every violation that is still found is real, but ``holds`` may be optimistic.
 
 The reasons are tested one after the other, each on the rows that are left, so a row has one reason. The first four
 (``unreadable_line``, ``missing_field``, ``wrong_type``, ``unknown_kind``) are found while reading, row by row. Then:

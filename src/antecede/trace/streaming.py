@@ -2,8 +2,8 @@
 
 Let V_q be process q's vector: for each sender p, how many of p's events q has learned of through deliveries; q itself
 also has an entry. A message carries the vector of its sender, in which the sender's own entry is the position of the
-send. A delivery takes the maximum. **A delivery of m, sent by p, at q is late iff V_q already covers send(m)** just
-before the delivery: this is the definition in :mod:`antecede.trace.oracle`.
+send. A delivery sets V_q to the maximum of V_q and the carried vector. **A delivery of m, sent by p, at q is late iff
+V_q already covers send(m)** just before the delivery: this is the definition in :mod:`antecede.trace.oracle`.
 
 A send changes no vector, so messages share that of their sender. A late delivery adds nothing new, so its maximum is
 skipped. A carried vector is dropped with the message's last delivery, a process's vector with its last event. The walk

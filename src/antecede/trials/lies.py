@@ -14,8 +14,8 @@ At the end of a server's life
 
 The server answers no other connection while it handles a frame, so the longest time for one frame is the longest stall.
 It is measured by the wall clock and, since other programs may use the machine, by the CPU time of this thread. The
-*work* for a frame is the number of function calls, counted for every twentieth frame and every other long one: it must
-be proportional to the frame's length.
+*work* for a frame is the number of function calls, counted for every twentieth frame and every second long frame: it
+must be proportional to the frame's length.
 """
 
 import asyncio

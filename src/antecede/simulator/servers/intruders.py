@@ -1,8 +1,8 @@
 """A world with identities, and intruders in it: ends that try what they may not do.
 
-Some have no key, some have the key of a client, ``mallory``, who may do little. Each attempt must be refused; if any
-succeeds, the world reports it. ``mallory`` is a correct client as well: she loses a permission while she is connected,
-and later her key is revoked.
+Some intruders have no key, some have the key of a client, ``mallory``, who may do little. Each attempt must be refused;
+if any succeeds, the world reports it. ``mallory`` is a correct client as well: she loses a permission while she is
+connected, and later her key is revoked.
 
 Some intruders take more connections than one address may have. And some servers were taken over: they send letters in
 the name of agents that live elsewhere, which their peers must drop.

@@ -3,7 +3,7 @@
 1. There were no complaints, and nothing waits: links, orders, mailboxes, questions, timers and publishes are all
    settled.
 2. The trace from the logs is well formed, every letter is delivered once at each destination, and the guarantees of the
-   topology hold. Its ids are those that the servers really used.
+   topology hold. The ids in the trace are those that the servers really used.
 3. The publishes that clients know as accepted are in the log, once, in their sequence; and clients received exactly the
    letters in the log. Only a sure answer to a call may come twice: before a crash that loses its record, and again
    after the crash. A letter that a client had begun to handle is in the trace before everything that the client

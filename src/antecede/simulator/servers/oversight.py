@@ -1,4 +1,4 @@
-"""Checks of one simulated server that no trace shows: its time, and what its log can prove.
+"""Checks of what no trace shows about a simulated server: its time, and what its log can prove.
 
 - Server time passes as virtual time does, whatever happens to the wall clock, and a restart neither moves it back nor
   forgets the time in between.

@@ -1,8 +1,8 @@
 """A trace in the formats of other viewers: Perfetto, OpenTelemetry, ShiViz, Graphviz and Mermaid.
 
 This package reads a trace, sets aside rows that cannot be right, finds the deliveries that are late by causal order,
-and writes text. One module per format; each yields pieces of its output, so that nothing is in memory twice. Every
-format has a bound on the events that its viewer can show; a longer trace is refused while it is read.
+and writes text. There is one module per format; each yields pieces of its output, so that nothing is in memory twice.
+Every format has a bound on the events that its viewer can show; a longer trace is refused while it is read.
 """
 
 from collections.abc import Callable, Iterator, Sequence

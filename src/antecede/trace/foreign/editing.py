@@ -2,9 +2,9 @@
 
 A document ``{"txns": [{"parents": […], "agent": 0, "time": …}, …]}`` lists transactions so that parents, named by their
 position, come first. An agent is a process and a transaction is an event of it. A transaction builds on its parents; a
-parent at another agent must have been delivered before, so it is a message from there. A parent that the agent already
-knew is not a new message: the agent's earlier transactions, or another parent, have it among their ancestors. A
-transaction with several parents merges concurrent work.
+parent at another agent must have been delivered before, so it counts as a message from that agent. A parent that the
+agent already knew is not a new message: the agent's earlier transactions, or another parent, have it among their
+ancestors. A transaction with several parents merges concurrent work.
 
 The listed order of an agent's transactions counts as its own order. (In most recordings each transaction has the
 previous one among its ancestors; this does not hold for an author with two branches.) So an editing session never shows
