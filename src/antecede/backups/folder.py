@@ -128,7 +128,7 @@ def open_backup(path: str) -> Backup:
         raise StoreError(f"{file}: the manifest does not match its checksum")
     names = [name for saved in manifest.servers.values() for name in (file.name for file in saved.files)]
     if any(name.startswith("/") or ".." in Path(name).parts for name in (*manifest.servers, *names)):
-        raise StoreError(f"{file}: a file outside of the backup")
+        raise StoreError(f"{file}: the manifest names a file outside of the backup")
     return Backup(path, manifest)
 
 

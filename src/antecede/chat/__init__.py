@@ -42,7 +42,7 @@ class Said(Notification):
 
 
 class Room(Agent):
-    """Keeps the list of its members, and sends every change of the list to all of them."""
+    """Keeps its members, and sends all of them every change."""
 
     members: tuple[str, ...] = ()
 

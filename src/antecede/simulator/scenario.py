@@ -209,7 +209,7 @@ class _Reader:
             raise _Fault(f"message {_shown(message)} is already sent in line {self.sends[message]}")
         self.sends[_named(message)] = line
         if message == "under":
-            raise _Fault("a message cannot be named under: this is a keyword of expectations")
+            raise _Fault("a message cannot be named 'under': this is a keyword of expectations")
         targets = dict.fromkeys(_named(target.strip()) for target in to)
         self.statements.append(SendLine(line, message, _named(source), tuple(targets)))
 
