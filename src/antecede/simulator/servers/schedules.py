@@ -114,6 +114,8 @@ def play(
         found += world.trespasses() if isinstance(world, IdentifiedWorld) else []
         if not found and copied and watch is None and not crowd.hold:
             # A world that is watched keeps its logs.
+            # After a loss of data letters may come again, and topics send them on as new ones.
+            dice.wrongs = None
             found = lost_data(world, server, copied[-1] if random.random() < 0.5 else {}, lambda: _probe(world, dice))
     except Exception as error:
         # Any exception is an error, and the seed shows it again.
