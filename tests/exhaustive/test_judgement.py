@@ -1,9 +1,13 @@
 """How one delivery is judged, where no shortest run would show it."""
 
-from antecede.orders.fifo import NoOrder
+from antecede.orders.fifo import Fifo, NoOrder
+from antecede.simulator.explorer import explore
 from antecede.simulator.explorer.local import Finding, Judgement, Local
 from antecede.simulator.explorer.machine import Machine
 from antecede.simulator.explorer.scope import Scope
+from antecede.simulator.explorer.witness import with_overtaker
+
+CAUSALLY = "which was sent causally after {message}"
 
 
 def _grown(after: Local | Finding) -> Local:
@@ -27,6 +31,24 @@ def test_what_is_covered_stays_so_until_it_is_delivered() -> None:
     late, _ = judgement.receive(1, receiver, step_1.emitted[0], incoming)
     assert isinstance(late, Finding)
     assert (late.kind, late.process, late.bit) == ("causal", 1, scope.bit(0, 0))
+    sends = [(0, ~2), (0, ~2), (2, ~2)]
+    arrivals = [(1, step.emitted[0]) for step in (step_2, step_3, step_1)]
+    named = with_overtaker(late, [*sends, *arrivals], machine)
+    assert named.text == f"{{process}} delivers {{message}} after [{scope.bit(0, 1)}], {CAUSALLY}"
+
+
+def test_a_message_in_the_past_of_another_process_is_named() -> None:
+    """P3 received m2 and sent m3: m3 overtakes m1 although another process sent it."""
+    violation = explore(Fifo, 3, 3, guarantee=["causal"]).violation
+    assert violation is not None
+    assert violation.text == "P2 delivers m1 after m3, which was sent causally after m1"
+    assert violation.text in violation.scenario
+
+
+def test_fifo_order_alone_names_a_message_of_the_same_process() -> None:
+    violation = explore(NoOrder, 2, 2, guarantee=["fifo"]).violation
+    assert violation is not None
+    assert violation.text == "P2 delivers m1 after m2, which the same process sent after m1"
 
 
 def test_nothing_is_kept_that_no_guarantee_needs() -> None:

@@ -24,7 +24,7 @@ from antecede.orders import OrderSpec, parse
 from antecede.simulator.explorer.machine import Factory, Machine
 from antecede.simulator.explorer.scope import MODES, Program, ProgramSend, Scope, read_program
 from antecede.simulator.explorer.search import Found, Search
-from antecede.simulator.explorer.witness import Action, Witness, actions_of
+from antecede.simulator.explorer.witness import Action, Witness, actions_of, with_overtaker
 
 __all__ = ["MODES", "Action", "Outcome", "Program", "ProgramSend", "Result", "Violation", "explore", "read_program"]
 
@@ -107,8 +107,9 @@ def explore(
             done, found, machine = search(True)
     violation = None
     if found is not None:
-        actions = actions_of(done.inputs(found), machine.packets, scope)
-        witness = Witness(create, scope, found.finding, actions)
+        inputs = done.inputs(found)
+        actions = actions_of(inputs, machine.packets, scope)
+        witness = Witness(create, scope, with_overtaker(found.finding, inputs, machine), actions)
         violation = Violation(found.finding.kind, witness.says(), tuple(actions), witness.scenario())
     return Result(
         checked,

@@ -41,7 +41,8 @@ class Finding(NamedTuple):
     bit: int
     """The message in question, −1 for none."""
     text: str
-    """The description, with ``{process}`` and ``{message}`` for their names."""
+    """The description, with ``{process}`` and ``{message}`` for their names, ``{overtaker}`` for the name of the
+    message that overtook a late one, and ``[bit]`` for the names of other messages."""
 
 
 class Judgement:
@@ -109,5 +110,7 @@ class Judgement:
 
     def _late(self, me: int, bit: int) -> Finding:
         if self._causal:
-            return Finding("causal", me, bit, "{process} delivers {message} after a message whose send followed it")
-        return Finding("fifo", me, bit, "{process} delivers {message} after a later message of the same sender")
+            causally = "{process} delivers {message} after {overtaker}, which was sent causally after {message}"
+            return Finding("causal", me, bit, causally)
+        later = "{process} delivers {message} after {overtaker}, which the same process sent after {message}"
+        return Finding("fifo", me, bit, later)
