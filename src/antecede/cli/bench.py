@@ -204,7 +204,7 @@ def register(app: typer.Typer) -> None:
     def objects(
         rounds: int = typer.Option(1, min=1, help="Rounds; in each, all sides take turns. The results are medians."),
         calls: int = typer.Option(
-            1_000, min=20, help="Calls per measurement; a third of them with one call under way."
+            1_000, min=20, help="Calls per measurement; only a third of this number if one call is under way."
         ),
         kinds: str = typer.Option(
             "compatible,unconfirmed,shared,conflicting,nested", help="Kinds of calls to measure, separated by commas."

@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
         traffic: copies from process to process, and their bytes if send rows have a column "bytes".
         stamp: the size of the order's control information on each copy.
         delay: from send to delivery, by the processes' own clocks.
-        held: the share of arrivals that had to wait for another message.
+        held: the share of arrivals that had to wait for another message or for a control packet.
         hops: packets per copy, if routers forward messages from domain to domain.
         concurrency: the share of pairs of messages that causal order does not order.
         significance: of the pairs that causal order keeps in sequence, how many need no order, because their operations

@@ -39,8 +39,12 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Call one operation at all replicas and print its answer as JSON.
 
-        A call that fails or takes too long is undone. If the server itself does not respond, it is not known whether
-        the call took place. In each case the command exits with code 2 and the reason.
+        A call that fails or takes too long is undone. In two cases it is not known whether the call took place: the
+        server itself does not respond; or the server crashed during a call that conflicts with nothing, and a replica
+        has not answered since. In all these cases the command exits with code 2 and the reason.
+
+        An operation with confirm=False is answered as soon as it is on the disk of one server that has a replica. From
+        then on nothing can undo it.
         """
         from antecede.cli.live import Access, address_of, command_line
 

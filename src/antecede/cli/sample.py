@@ -22,10 +22,10 @@ def register(app: typer.Typer) -> None:
         to: str = typer.Option(".", metavar="DIR", help="The folder to copy them to."),
         as_json: bool = JSON,
     ) -> None:
-        """Copy small sample files to this folder: a trace, and logs and spans of every format that import reads.
+        """Copy small sample files to this folder: a trace, the chat of the tutorial, scenarios, logs and spans.
 
-        Without a name, list them, each with a command to try. A file that is there already is kept if it is the same;
-        if it differs, nothing is copied.
+        There are logs and spans of every format that import reads. Without a name, list all samples, each with a
+        command to try. A file that is there already is kept if it is the same; if it differs, nothing is copied.
         """
         chosen = list(SAMPLES) if name == ["all"] else list(dict.fromkeys(name or ()))
         for one in chosen:

@@ -81,7 +81,9 @@ def register(app: typer.Typer) -> None:
         rounds: int = typer.Option(
             3, min=1, help="Rounds in total. A round is five changes; the last restores the first topology."
         ),
-        round_: int = typer.Option(5, "--round", min=1, help="Check the logs each time after this number of rounds."),
+        round_: int = typer.Option(
+            5, "--round", min=1, help="Check the logs each time after this number of rounds, and at the end."
+        ),
         servers: int = typer.Option(8, min=4, max=64, help="Number of servers."),
         kills: float = typer.Option(1.0, min=0, max=3, help="Average number of kills per change."),
         options: _Rounds = _rounds,

@@ -130,7 +130,7 @@ class Operators:
             end.receiver.closed(reason, world.now)
 
         mine = End(world, server.name, received, closed, lambda end: None)
-        # Each has an address of its own: together they may be more than one address may have.
+        # Each has a separate address: together they may be more than one address may have.
         self._requests += 1
         theirs = server.end(f"operator {self._requests}")
         connect(mine, theirs)
