@@ -1,9 +1,12 @@
 """A client's publishes without a line: what is sent, when, and what is sent again."""
 
+from unittest.mock import MagicMock
+
 import pytest
 
-from antecede import limits
+from antecede import limits, wire
 from antecede.errors import AntecedeError, ClosedError, OverloadError, UsageError
+from antecede.server.client import ClientLine
 from antecede.server.publishing import Publishing, Ticket, overload_pause_seconds
 
 Sent = tuple[int, int, bool]
@@ -127,3 +130,20 @@ def test_nothing_is_published_after_the_end() -> None:
             publish()
     client.publishing.flush()
     assert client.sent == [(1, 1, False)]
+
+
+def test_what_a_full_connection_did_not_take_is_not_written_before_the_next_welcome() -> None:
+    """The owner repeats it after the welcome. If it came twice, the refusal of the second copy would count for another
+    publish, which has its number by then."""
+    owner, first, second = MagicMock(), MagicMock(full=False), MagicMock(full=False)
+    owner.name = "alice"
+    line = ClientLine(owner, "", lambda: None, lambda: 0.0, lambda: 0.5)
+    line.opened(first)
+    line.received([wire.Welcome(wire.VERSION, "s1", "alice@s1", 0)])
+    first.full = True
+    line.publish(Ticket(1, "nobody", ("nobody",), "Note", False), True)
+    assert first.send.call_count == 1, "the hello"
+    line.closed("reset", 1.0)
+    line.opened(second)
+    line.writable()
+    assert [type(part) for call in second.send.call_args_list for part in call.args[0]] == [wire.ClientHello]

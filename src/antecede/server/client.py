@@ -253,7 +253,6 @@ class ClientLine:
             return
         self._lost_at = None
         self.trouble = ""
-        self._parts = []
         self.welcomed = True
         self._backoff.reset()
         self._owner.welcomed(part.address, part.last)
@@ -261,6 +260,8 @@ class ClientLine:
     def closed(self, reason: str, now: float) -> None:
         """Process the end of the connection: dial again, unless the server closed it for good."""
         self._connection = None
+        # On the next connection they would come before the welcome, and then again: the owner repeats them.
+        self._parts = []
         if self.welcomed:
             self._lost_at = self._clock()
         self.welcomed = False
