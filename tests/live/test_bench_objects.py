@@ -33,7 +33,7 @@ def test_a_round_in_memory_without_etcd(capsys: pytest.CaptureFixture[str], monk
         (["--under-way", "0"], "--under-way '0': expected numbers of at least 1"),
         (["--states", "1,x"], "--states '1,x': expected numbers"),
         (["--disk", "maybe"], "--disk maybe: expected yes, no or both"),
-        (["--etcd", "/no/such/program"], "--etcd /no/such/program: no program that can be run there"),
+        (["--etcd", "/no/such/program"], "--etcd /no/such/program: expected the path of a program that can be run"),
     ],
 )
 def test_bad_options_are_refused(capsys: pytest.CaptureFixture[str], options: list[str], reason: str) -> None:

@@ -273,7 +273,7 @@ def test_a_removed_server_hands_its_clients_over(tmp_path: Path) -> None:
 
 def test_data_of_an_older_version(tmp_path: Path) -> None:
     _begin(tmp_path, FLAT, noted=False)
-    with pytest.raises(TopologyError, match="expected it as --from FILE"):
+    with pytest.raises(TopologyError, match="give the topology file as --from FILE"):
         _apply(tmp_path, BUS)
     assert _apply(tmp_path, BUS, old=FLAT).state == "done"
     _check(tmp_path, BUS)

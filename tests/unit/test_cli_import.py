@@ -93,7 +93,7 @@ def test_remarks_name_the_first_unreadable_lines(capsys: pytest.CaptureFixture[s
         ("junk", "give --send, --deliver and --map; for lines of text --pattern instead of --map"),
         ("a.log --format zipkin --pattern govector", "--pattern is for logs"),
         ("a.log --format nonsense", "--format must be auto or one of"),
-        ("a.log spans.json", "import one kind"),
+        ("a.log spans.json", "import one format at a time"),
         ("a.log --to out.txt", "a trace ends in .jsonl"),
         ("a.log --to no/such/out.jsonl", "cannot be written"),
         ("ours.jsonl", "is already a trace"),

@@ -416,7 +416,7 @@ def test_span_formats_mix_and_families_do_not(tmp_path: Path) -> None:
     assert [file["format"] for file in report["files"]] == ["spans", "zipkin"]
     assert report["messages"] == 2
     (tmp_path / "c.log").write_text('a {"a":1}\nx\n')
-    with pytest.raises(UsageError, match="import one kind"):
+    with pytest.raises(UsageError, match="import one format at a time"):
         convert([tmp_path])
 
 

@@ -182,7 +182,9 @@ class _Reader:
         found = self._texts(table, _pattern, 'a name, or a pattern such as "bank.*" or "*@s1"', *at)
         for entry in found if at[-1] == "operate" else ():
             if "*" not in entry and entry not in (*COMMANDS, *PAGES):
-                raise self._error(f"{brief(entry)}: expected one of {', '.join((*COMMANDS, *PAGES))}", *at)
+                raise self._error(
+                    f"{brief(entry)}: expected one of {', '.join((*COMMANDS, *PAGES))}, or a pattern with *", *at
+                )
         return found
 
     def _texts(self, table: dict[str, Any], form: re.Pattern[str], expected: str, *at: str) -> tuple[str, ...]:
@@ -218,7 +220,7 @@ class _Reader:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= limits.counter_max:
-            raise self._error(f"{brief(value)}: expected a number larger than 0", *at)
+            raise self._error(f"{brief(value)}: expected a number larger than 0, at most {limits.counter_max}", *at)
         return float(value)
 
     def _count(self, table: dict[str, Any], *at: str) -> int | None:

@@ -68,7 +68,7 @@ async def caller(port: int, calls: int, under_way: int, pids: list[int], warm: i
         except (OSError, asyncio.IncompleteReadError, StopIteration):
             pass
         if monotonic() > until:
-            raise TimeoutError("etcd accepts no put after 30 s")
+            raise TimeoutError("etcd accepted no put within 30 s")
         await asyncio.sleep(0.1)
     free = [_Line(port) for _ in range(under_way)]
     await asyncio.gather(*(line.open() for line in free))

@@ -55,7 +55,7 @@ def bench_objects(settings: Settings, directory: str | None, tell: Callable[[str
     skipped: dict[str, str] = {}
     found = settings.etcd or program("etcd")
     if settings.etcd is not None and not os.access(settings.etcd, os.X_OK):
-        raise UsageError(f"--etcd {settings.etcd}: no program that can be run there")
+        raise UsageError(f"--etcd {settings.etcd}: expected the path of a program that can be run")
     if found is None:
         skipped["etcd"] = "not installed: etcd (Debian's package etcd-server)"
         tell(f"etcd: skipped, {skipped['etcd']}")
@@ -205,7 +205,7 @@ def _place(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def table(report: dict[str, Any]) -> str:
-    """Return the report for people."""
+    """Return the report as a table of text."""
     head = f"{'side':<6}{'disk':<8}{'state':>11}  {'calls':<12}{'×':>4}{'per s':>9}{'p50 µs':>9}{'CPU µs':>8}"
     lines = [
         head + f"{'frames':>8}{'steps':>7}{'syncs':>7}{'log B':>8}{'p50/etcd':>10}{'rate/etcd':>10}{'CPU/small':>10}"

@@ -60,7 +60,7 @@ def decode_packet(order: Order, peer: int, data: bytes, recorded: bool = False) 
 def _message(order: Order, peer: int, body: _Body) -> Message:
     to = int.from_bytes(body.to, "little")
     if to & ~order.everyone or not to:
-        raise StampError("message for unknown members, or without members")
+        raise StampError("message without destinations, or for unknown members")
     source = body.source
     if source != peer or not to >> order.me & 1:
         if not 0 <= source < order.members:

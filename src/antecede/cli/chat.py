@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
         if name is None:
             raise UsageError("expected --name NAME: your name in the chat")
         if trace is not None or as_json:
-            raise UsageError("--trace and --json are for the story; servers record with antecede up --trace")
+            raise UsageError("--trace and --json need the story (no topology); servers record with antecede up --trace")
         from antecede.chat.client import Chat
         from antecede.cli.live import Access, address_of, command_line
 

@@ -82,7 +82,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Empty the mailbox of a client that will not return. Its letters are deleted for good."""
         if (client is not None) + every + bool(like) != 1:
-            raise UsageError("expected one of NAME@SERVER, --all and --like PATTERN")
+            raise UsageError("expected exactly one of NAME@SERVER, --all and --like PATTERN")
         document = drop_all(where, keys, like or "*") if client is None else drop_one(where, keys, client)
         print(json.dumps(document, indent=2))
         if not document["dropped"]:
@@ -102,7 +102,7 @@ def _many(group: typer.Typer, name: str, does: str) -> None:
         keys: Keys = KEYS,
     ) -> None:
         if (letter is not None) == (every or filters.any):
-            raise UsageError("expected the ID of one dead letter, or --all, or filters")
+            raise UsageError("expected either the ID of one dead letter, or --all or filters")
         if letter is not None:
             document = one_letter(where, keys, f"dead-{name}", letter)
         else:
@@ -114,8 +114,8 @@ def _many(group: typer.Typer, name: str, does: str) -> None:
 
 
 def _holding(one: dict[str, Any]) -> str:
-    """Return how many letters wait until an operator decides about a dead letter of their agent, and how many of them
-    may not follow from it."""
+    """Return how many letters wait until an operator decides about a dead letter of their agent, and for how many of
+    them it is not known whether they follow from it."""
     if not one.get("holds"):
         return ""
     held, undecided = counted(one["holds"], "letter"), one["undecided"]

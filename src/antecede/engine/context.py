@@ -152,7 +152,7 @@ class Context(msgspec.Struct, eq=False):
     def create(self, name: str, agent: Agent) -> str:
         """Create an agent on this server; return its address."""
         if not name or "@" in name or writable(name) != name:
-            raise AgentError(f"agent name {name!r}: expected a name without @")
+            raise AgentError(f"agent name {name!r}: expected one or more UTF-8 characters, without @")
         address = f"{name}@{self.server}"
         if self._check((address,)) != (address,):
             raise AgentError(f"agent name {name!r}: the topology has an agent of that name here")

@@ -259,8 +259,8 @@ def _known(directory: str, epoch: str, files: Sequence[TopologyFile]) -> Topolog
         if not epoch or file.epoch == epoch:
             return file
     raise TopologyError(
-        f"{directory}: begun by an older version under topology epoch {epoch}, and does not contain that topology: "
-        "expected it as --from FILE"
+        f"{directory}: an older version began it under topology epoch {epoch}, and it does not contain that topology: "
+        "give the topology file as --from FILE"
     )
 
 

@@ -79,7 +79,7 @@ def _replaced(text: str, identity: Identity, keys: str) -> str:
     name = re.escape(identity.name)
     header = re.search(rf"^[ \t]*\[{FOLDERS[identity.role]}\.(?:{name}|\"{name}\")\][^\n]*\n", text, re.MULTILINE)
     if header is None:
-        raise AccessError("no such table")
+        raise AccessError("the access file has no such table")
     end = re.compile(r"^[ \t]*\[[^\n]*\][ \t]*(?:#[^\n]*)?$", re.MULTILINE).search(text, header.end())
     body = text[header.end() : end.start() if end else len(text)]
     found = re.search(r"^[ \t]*keys[ \t]*=[ \t]*(?=\[)", body, re.MULTILINE)

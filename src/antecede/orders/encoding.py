@@ -105,7 +105,7 @@ class Reader:
         left."""
         value = self.number()
         if value > maximum or value > len(self._data) - self._at:
-            raise StampError(f"{value} {what} announced in a stamp: expected at most {maximum}")
+            raise StampError(f"{value} {what} announced in a stamp: expected at most {maximum}, and a byte for each")
         return value
 
     def member(self) -> int:

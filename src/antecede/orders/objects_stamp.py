@@ -127,7 +127,7 @@ def _event(data: Reader, clock: int) -> tuple[int, int]:
     time = data.counter(clock)
     no = data.number()
     if no >= time:
-        raise StampError(f"send {no} at time {time}: a clock ticks at every send")
+        raise StampError(f"send {no} at time {time}: expected a later time, because a clock ticks at every send")
     return time, no
 
 

@@ -244,7 +244,8 @@ class Skeen(PlainOrder):
             place = self._places.get((source, number))
             if not self._arrived(source, number) or (place is not None and time < place.time):
                 raise StampError(
-                    f"final timestamp {time} from member {source} for copy {number}: we did not propose this"
+                    f"final timestamp {time} from member {source}: copy {number} has not arrived, or we proposed a "
+                    "later time"
                 )
         return (number, time)
 

@@ -96,7 +96,7 @@ class Backups:
         """Keep the files of this moment, and go on."""
         self._check(id_)
         if not self._peering.paused or self.freeze is None:
-            raise MissingError(f"server {self._machine.name} waits for no cut any more: start the backup again")
+            raise MissingError(f"server {self._machine.name} no longer waits for the cut: start the backup again")
         try:
             self._frozen = self.freeze()
         finally:

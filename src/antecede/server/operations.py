@@ -265,7 +265,8 @@ class Operations:
             raise UsageError(f"generation {generation[:32]}: expected a number larger than {consumer.generation}")
         if machine.calls.site is not None:
             raise UsageError(
-                f"domain {domain} has replicated objects, and their replicas would differ: restore the lost data"
+                f"domain {domain} cannot be reset, because the replicas of its objects would differ: restore the lost "
+                "data"
             )
         self._check_room()
         again = len(consumer.unsettled())

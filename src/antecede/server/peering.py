@@ -364,7 +364,7 @@ class Peering:
             elif isinstance(part, wire.Bye):
                 self.closed_by_peer(peer, part)
             elif not isinstance(part, wire.Pong):
-                raise WireError(f"{type(part).__name__} from server {name}", "unexpected-part")
+                raise WireError(f"unexpected {type(part).__name__} from server {name}", "unexpected-part")
         if pinged and peer.connection is not None:
             peer.connection.send([wire.Pong()])
 

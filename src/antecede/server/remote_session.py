@@ -102,7 +102,7 @@ class RemoteSession:
                 if part.final:
                     sessions.leave(self)
             elif not isinstance(part, wire.Pong):
-                raise WireError(f"{type(part).__name__} from client {self.client}", "unexpected-part")
+                raise WireError(f"unexpected {type(part).__name__} from client {self.client}", "unexpected-part")
         if pinged:
             self._connection.send([wire.Pong()])
 

@@ -198,7 +198,7 @@ class _Reader:
         for word in settings:
             key, equals, value = word.partition("=")
             if not equals or len(word) > _setting_length_max:
-                raise _Fault(f"expected key=value, not {_shown(word)}")
+                raise _Fault(f"expected key=value of at most {_setting_length_max} characters, not {_shown(word)}")
             options[key] = value
         self.order = OrderSpec(find(name), options)
         self.order.sample()
@@ -283,7 +283,7 @@ def _parcel(word: str) -> Parcel:
 
 def _order_of(text: str) -> OrderSpec:
     if len(text) > _setting_length_max:
-        raise _Fault(f"expected an order, not {_shown(text)}")
+        raise _Fault(f"order {_shown(text)}: expected at most {_setting_length_max} characters")
     return parse(text)
 
 
@@ -299,7 +299,7 @@ def _under(words: list[str]) -> Under:
                 orders.append(_order_of(name))
             except AntecedeError:
                 known = ", ".join([*GUARANTEES, *names()])
-                raise _Fault(f"under {_shown(name)}: expected orders or guarantees, of {known}") from None
+                raise _Fault(f"under {_shown(name)}: expected orders or guarantees from this list: {known}") from None
         else:
             raise _Fault("expected under NAME[,NAME…]")
     return Under(tuple(guarantees), tuple(orders))

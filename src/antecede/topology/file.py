@@ -326,7 +326,7 @@ class _Reader:
         for server in sorted(table, key=natural):
             at = ("metrics", server)
             if server not in servers:
-                raise self.error(f"metrics of the unknown server {brief(server)}", *at)
+                raise self.error(f"metrics of {brief(server)}: expected a server of this file", *at)
             value = table[server]
             address = _addressed(f"tcp://{value}") if isinstance(value, str) else None
             if address is None:

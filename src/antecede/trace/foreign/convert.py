@@ -90,7 +90,9 @@ def convert(
             if collector is None:
                 collector = kind()
             elif type(collector) is not kind:
-                raise UsageError(f"{file.name} is {found}, {files[0]['file']} is {files[0]['format']}: import one kind")
+                raise UsageError(
+                    f"{file.name} is {found}, {files[0]['file']} is {files[0]['format']}: import one format at a time"
+                )
             before = collector.events
             used = _read(collector, file, found, given, parted, instances)
             files.append({"file": file.name, "format": found, "pattern": used, "events": collector.events - before})
@@ -182,7 +184,7 @@ def _write(
 
 
 def _about(execution: str, woven: Woven, rows: int, to: str | os.PathLike[str] | None) -> dict[str, Any]:
-    """Return the report's keys for one trace."""
+    """Return the part of the report about one trace."""
     before_send, cycle = woven.impossible()
     return {
         "execution": execution,
