@@ -24,7 +24,8 @@ broken_pipe = 141
 
 
 def guarded(main: Callable[[], int]) -> int:
-    """Run an entry point and return its exit code: 2 for any exception that it does not handle itself."""
+    """Run an entry point and return its exit code. If it raises an exception, the code is 130 for Ctrl-C, 141 for a
+    closed output, the code of a ``sys.exit`` with 0, 2 or more than 128, and otherwise 2."""
     try:
         return main()
     except KeyboardInterrupt:

@@ -16,7 +16,7 @@ class AntecedeError(Exception):
 
 
 class UsageError(AntecedeError):
-    """An option or an argument that makes no sense."""
+    """An option or an argument that is not valid."""
 
     code = "usage"
 
@@ -202,7 +202,7 @@ class NoDescriptorError(StoreFullError):
 
 
 class SparkError(AntecedeError):
-    """Spark could not be started, or gave up."""
+    """Spark could not be started, or failed."""
 
 
 def again(error: AntecedeError, where: str = "") -> AntecedeError:

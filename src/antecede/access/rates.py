@@ -1,8 +1,10 @@
-"""Limits of rate: a bucket that fills at a constant rate, and holds at most what comes in one second."""
+"""Limits of rate: a bucket that fills at a constant rate, and holds at most what comes in one second, or 1 if that is
+less."""
 
 
 class Bucket:
-    """Permits at most ``rate`` units per second on average, and at most the same number at once."""
+    """Permits at most ``rate`` units per second on average. It holds at most ``rate`` units (at least 1). While
+    anything is left, any amount may be taken at once; a larger one makes the next callers wait."""
 
     __slots__ = ("_filled_at", "_level", "rate")
 

@@ -186,7 +186,7 @@ def _compared(rounds: list[tuple[list[float], list[float]]], name: str) -> dict[
 
 
 def table(report: dict[str, Any]) -> str:
-    """Return the report for people."""
+    """Return the report as a table of text."""
     lines = [
         f"{report['servers']} servers, {report['rate']} round trips per second, {report['rounds']} agents added",
         f"{'':<28}{'round trips':>12}{'p50':>10}{'p99':>10}{'longest':>10}",

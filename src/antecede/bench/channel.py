@@ -128,7 +128,7 @@ def soak(messages: int, directory: str | None) -> dict[str, list[float]]:
 
 
 def _floor(receiver: str, sender: str, there: bool = False, here: bool = False, **more: int) -> Callable[..., Sample]:
-    """A receiver and a sender on the bare event loop, each with or without a disk."""
+    """Return a function that measures a receiver and a sender on the bare event loop, each with or without a disk."""
 
     def run(messages: int, place: str) -> Sample:
         with party("bare", receiver, **({"data": f"{place}/there"} if there else {})) as taker:

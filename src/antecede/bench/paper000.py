@@ -193,7 +193,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def table(report: dict[str, Any]) -> str:
-    """Return the report for people."""
+    """Return the report as a table of text."""
     lines = [
         f"order {report['order']}, durability {report['durability']}; turn-around: medians; CPU: all servers together",
         f"{'':<5}{'servers':>8}{'local':>11}{'remote':>11}{'(CPU)':>11}{'broadcast':>12}{'(CPU)':>11}"

@@ -54,7 +54,7 @@ async def replica(data: str | None = None) -> None:
 
 
 async def first(others: list[int], data: str | None = None) -> None:
-    """Take the requests of clients."""
+    """Take the requests of clients, and answer each one when all other processes have answered."""
     durable = _Durable(data)
     replicas: list[End] = []
     asked: dict[int, tuple[End, int, list[int]]] = {}

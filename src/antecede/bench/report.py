@@ -75,7 +75,8 @@ def bench_channel(
     tell: Callable[[str], None],
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Measure all sides in turns, round after round; return the report. ``step`` is called before each measurement."""
+    """Measure all sides in turns, round after round; return the report. ``step`` is called for each side in each round,
+    before the side is measured or skipped."""
     samples: dict[str, list[Sample]] = {}
     skipped: dict[str, str] = {}
     for side in wanted:
@@ -155,7 +156,7 @@ def shown(unit: str, value: float) -> str:
 
 
 def table(report: dict[str, Any]) -> str:
-    """Return the report for people."""
+    """Return the report as a table of text."""
     lines = [f"{'side':<21}{'median':>13}  what"]
     for row in report["sides"]:
         figure = "–" if row["median"] is None else shown(row["unit"], row["median"])

@@ -68,8 +68,8 @@ def compare(
     tell: Callable[[str], None],
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Measure this version and that of a checkout in turns; without a checkout, a client with permissions and one
-    without. Return the report. ``step`` is called before each measurement."""
+    """Measure this version and the version in a checkout in turns; without a checkout, measure this version with and
+    without permissions. Return the report. ``step`` is called for each side in each round."""
     own = os.path.dirname(os.path.dirname(os.path.abspath(antecede.__file__)))
     sources = {"this": own, "other": own if checkout is None else source_of(checkout)}
 
@@ -161,7 +161,7 @@ def interval(ratios: Sequence[float]) -> tuple[float | None, float | None]:
 
 
 def comparison_table(report: dict[str, Any]) -> str:
-    """Return the report for people."""
+    """Return the report as a table of text."""
     lines = [f"CPU per message against {report['against']}, {report['rounds']} rounds in turns"]
     lines.append(f"{'side':<18}{'':<10}{'this':>10}{'other':>10}{'ratio':>8}   95 % interval")
     for row in report["sides"]:

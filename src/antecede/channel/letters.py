@@ -94,8 +94,9 @@ class Destinations:
                 msgspec.structs.force_setattr(letter, "to", self.shared(letter.to))
 
     def uncouple(self, train: bytes) -> list[Letter]:
-        """Return the letters of a train that is so long that it must have one large letter or many long lists. Decode
-        its letters one by one and share each list at once, so that unshared lists never exist all at the same time."""
+        """Return the letters of a long train, which must have one large letter or many long lists of destinations.
+        Decode its letters one by one, and replace the list of each by the stored equal one at once. So the many copies
+        of a list never exist at the same time."""
         if train[:2] == _with_lists:
             return uncouple(train)
         letters: list[Letter] = []

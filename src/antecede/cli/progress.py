@@ -59,7 +59,7 @@ def line(text: str) -> None:
 
 @contextmanager
 def _repeated(act: Callable[[], None]) -> Iterator[None]:
-    """Do something again and again, in another thread."""
+    """Call ``act`` repeatedly in another thread, as long as the context is open."""
     ended = Event()
 
     def watch() -> None:

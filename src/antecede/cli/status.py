@@ -154,7 +154,7 @@ def _report(one: dict[str, Any]) -> None:
 
 
 def _report_change(topology: dict[str, Any] | None) -> None:
-    """Print the change of the topology in force, and one that is in progress."""
+    """Print the number of the change that made the topology in force, and the change in progress, if any."""
     if topology is None:
         return
     if topology["change"]:

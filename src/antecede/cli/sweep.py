@@ -177,7 +177,8 @@ _factors = {"held": 100.0, "latency_mean": 1e3, "conflicting_latency": 1e3, "com
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
-    """Return the report for people: the settings that differ, then the figures as mean ± half the interval."""
+    """Yield the lines of the report as text: for each entry its order, the number of processes, the other settings if
+    they differ between entries, and the figures as mean ± half the interval."""
     entries = document["summary"]
     done, kept = document["done"], document["kept"]
     yield f"{done} of {document['cells']} cells done ({kept} were there before): {document['table']}"

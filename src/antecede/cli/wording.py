@@ -144,7 +144,8 @@ def _instead(path: str) -> str | None:
 
 
 def _other_table(path: str) -> str | None:
-    """Return the message that a Parquet file has other columns than a trace."""
+    """Return the error message for a Parquet file whose columns are not those of a trace; None if they may be, or are
+    not known."""
     from antecede.trace.foreign import columns_of_parquet
     from antecede.trace.sources import shown
 

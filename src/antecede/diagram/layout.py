@@ -193,7 +193,7 @@ class Labels:
         self._things: dict[int, list[tuple[float, Box | Segment]]] = {}
 
     def avoid(self, thing: Box | Segment, cost: float) -> None:
-        """Set the cost of covering this thing."""
+        """Set the cost of a label that covers this thing."""
         left, right = (thing.left, thing.right) if isinstance(thing, Box) else (thing.x1, thing.x2)
         for bucket in range(int(min(left, right) // self._bucket), int(max(left, right) // self._bucket) + 1):
             self._things.setdefault(bucket, []).append((cost, thing))

@@ -173,7 +173,7 @@ class _Canvas:
         self.mark(flight.end)
 
     def note(self, point: Point) -> str:
-        """Return the row in words."""
+        """Return the text of a point's row: the message and what happened to it."""
         name = point.label
         if point.kind == "send":
             targets = self.diagram.targets(point)

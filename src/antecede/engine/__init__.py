@@ -61,7 +61,7 @@ __all__ = [
 
 
 class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An ask that has not been answered."""
+    """A question of an agent that has not been answered."""
 
     agent: str
     handler: str
@@ -179,7 +179,8 @@ class Engine:
         return self.footprint
 
     def set_aside(self, agent: str, letter: Letter, reason: str, since_ms: int | None = None) -> None:
-        """Keep a letter that cannot be handled, for an operator. ``since_ms``: the time when it died, if not now."""
+        """Keep a letter that cannot be handled as a dead letter, until an operator decides about it. ``since_ms``: the
+        time when it died, if not now."""
         self.deaths += 1
         dead = Dead(agent, letter, reason, self.deaths, self.clock_ms if since_ms is None else since_ms)
         self.bury(dead.key)

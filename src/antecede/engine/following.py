@@ -89,8 +89,8 @@ class Following:
         self._barriers.clear()
 
     def seen(self, agent: str, clock_ms: int) -> None:
-        """Note that the held letters of the agent for which no time is noted yet wait from this time on. If the clock
-        was set back, the other held letters wait from this time on, too."""
+        """Record ``clock_ms`` as the time from which the held letters of an agent wait, if no time is recorded for them
+        yet. If the clock was set back, the other held letters wait from this time on, too."""
         for letter in self.held.get(agent, ()):
             key = f"{letter.id} {agent}"
             self.since[key] = min(self.since.get(key, clock_ms), clock_ms)

@@ -110,9 +110,9 @@ class Quotas:
         self.crowded.discard(agent)
 
     def seen(self, agent: str, letters: int, clock_ms: int) -> None:
-        """Note that the letters that came to a mailbox since the last call wait from this time on. If the clock was set
-        back, the other letters wait from this time on, too: otherwise they would not grow older until the clock is
-        where it was. ``letters``: the number of all letters in the mailbox."""
+        """Record ``clock_ms`` as the time from which the new letters of a mailbox wait: those that came since the last
+        call. If the clock was set back, the other letters wait from this time on, too; otherwise their age would not
+        grow until the clock reaches its old value. ``letters``: the number of all letters in the mailbox."""
         self.of(agent)
         runs = self.ages.setdefault(agent, deque())
         for run in runs:
@@ -256,11 +256,11 @@ class Quotas:
         return size.bytes
 
     def dump(self) -> dict[str, list[tuple[int, int]]]:
-        """Return the durable part."""
+        """Return the durable part: for each mailbox, since when its letters wait."""
         return {agent: [(run[0], run[1]) for run in runs] for agent, runs in self.ages.items() if runs}
 
     def load(self, saved: dict[str, list[tuple[int, int]]]) -> None:
-        """Load the durable part."""
+        """Load the durable part that ``dump`` returned."""
         self.ages = {agent: deque([list(run) for run in runs]) for agent, runs in saved.items()}
         for agent in self.ages:
             self.of(agent)

@@ -58,7 +58,7 @@ def run_by(topology: TopologyFile, server: str, given: Classes | None = None) ->
 
 def readable(topology: TopologyFile, server: str, came: list[Belongings], given: Classes | None = None) -> None:
     """Import the classes of the agents that a server will have, and read the states of those that come to it; raise an
-    error if that fails. ``given``: classes that should not be imported."""
+    error if that fails. ``given``: classes to use instead of importing them."""
     if server not in topology.servers:
         return
     kinds = agents_of(topology, server, given)
@@ -87,8 +87,8 @@ def check_beginnings(agents: Mapping[str, type[Agent]]) -> None:
 
 
 def agents_of(topology: TopologyFile, server: str, given: Classes | None = None) -> dict[str, type[Agent]]:
-    """Import the application; return the classes of the agents that the file puts on a server. ``given``: classes that
-    should not be imported."""
+    """Import the application; return the classes of the agents that the file puts on a server. ``given``: classes to
+    use instead of importing them."""
     if server not in topology.servers:
         raise UsageError(f"{topology.name} has no server {server}: expected one of {', '.join(topology.servers)}")
     if topology.module is not None:

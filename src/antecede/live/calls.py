@@ -60,7 +60,8 @@ class CallsFile:
             return None
 
     def close(self) -> None:
-        """Record that this life ends for another reason than its calls: none of the calls counts as a try."""
+        """Record that the server ends for a reason other than its handler calls: no call in progress counts as a
+        try."""
         if self._progress is not None:
             self._progress.clear()
         if self._file >= 0:

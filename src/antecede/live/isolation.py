@@ -72,8 +72,9 @@ class Isolated:
         """A topology that the worker must learn before its next batch."""
 
     def renewed(self, other: "Isolated") -> "Isolated":
-        """Return the isolated agent after a change of the topology: this one, if its class is the same, with the other
-        one's settings; its worker learns the topology before its next batch. Otherwise the other one."""
+        """Return the isolated agent to use after a change of the topology. If its class is the same, this is the
+        present one, with the settings of ``other``; its worker learns the topology before its next batch. Otherwise it
+        is ``other``."""
         if other._setup.kind != self._setup.kind:
             self.close()
             return other

@@ -166,7 +166,7 @@ def _histogram(name: str, help_: str, durations: Durations) -> "Metric":
 
 
 class MetricsPage:
-    """The page of one server."""
+    """The page with the metrics of one server, for Prometheus."""
 
     def __init__(self, runtime: "ServerRuntime") -> None:
         try:

@@ -20,7 +20,8 @@ from antecede.store.format import numbered, segment_name
 
 
 class Keep(msgspec.Struct, frozen=True):
-    """Limits; None: no limit. Without any limit, the whole trace is kept, and only the needed part of the log."""
+    """Limits; None: no limit. Limits for the trace shorten it: without one, all of it is kept. Limits for the log set
+    how much is kept beyond what is needed: without one, nothing."""
 
     trace_seconds: float | None = None
     trace_bytes: int | None = None

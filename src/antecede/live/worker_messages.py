@@ -31,7 +31,7 @@ class Batch(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """The worker has loaded its class, or could not, for this reason."""
+    """The worker has loaded its class; or it could not, and ``failure`` is the reason."""
 
     failure: str = ""
 

@@ -12,7 +12,8 @@ class Members:
         self.names = names
 
     def destination(self, call: Call) -> tuple[int, str]:
-        """Return the members that a call is for, and the name of the operation there. Raise if there are none."""
+        """Return the members that a call is for, as bits, and the name of the operation there. Raise an error if there
+        is no member, or if a target is unknown."""
         unknown = [name for name in call.targets if name not in self.names]
         if unknown or not call.targets:
             raise ObjectError(f"no object {unknown[0]!r}" if unknown else "a call without a target")

@@ -247,7 +247,8 @@ def _run_instance(live: Live, one: Instance, between: Callable[[int], None] | No
 
 
 def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
-    """Compute instances of one root on a live state, in the order in which they began. Return how far each got."""
+    """Compute instances of one root on a live state. The outermost ones are computed in the given order, in which they
+    began; an instance that a call led to is computed during that call. Return how far each got."""
     if len(instances) == 1:
         return {instances[0].id: _run_instance(live, instances[0])}
     outcomes: dict[str, Outcome] = {}

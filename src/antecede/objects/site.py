@@ -76,7 +76,7 @@ class Site(Order):
         self, name: str, arguments: Iterable[Any] = (), *, deadline: float | None = None, by: str = ""
     ) -> tuple[str, Effects]:
         """Start a root: an operation of this object. If a caller is given, its name begins the root's name. Return the
-        root's name and the effects; its end will be ``Answered``."""
+        root's name and the effects; when it ends, ``Answered`` is among the effects."""
         if name not in operations_of(self.kind):
             raise ObjectError(lacking(self.kind, name))
         try:

@@ -85,7 +85,7 @@ class State:
         """Attributes for which the class has a value, and views show the value of the state instead."""
 
     def form(self, attribute: str) -> Form:
-        """Return the form of an attribute's cells."""
+        """Return how an attribute's cells are encoded."""
         return self._forms.get(attribute, self._otherwise)
 
     # Whole states.

@@ -57,7 +57,8 @@ def work_of(view: Any) -> Work:
 
 
 def view_kind(kind: type[Object]) -> type[Object]:
-    """Return the class of an object's views: attributes that can change are copied when they are read."""
+    """Return the class of an object's views. An attribute with a mutable value is copied when it is first read. A
+    dictionary whose entries are cells is not copied as a whole: it copies each mutable entry that is read."""
     otherwise = getattr(kind, "__getattr__", None)
 
     def get(self: Any, name: str) -> Any:

@@ -29,7 +29,7 @@ Newest = dict[int, int]
 
 
 class Predecessors:
-    """The content that all copies of one message carry. Immutable; computed sizes are cached."""
+    """The part of a stamp that all copies of one message carry. Immutable; computed sizes are cached."""
 
     __slots__ = ("_size", "before", "recent", "time")
 

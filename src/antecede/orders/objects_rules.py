@@ -49,7 +49,7 @@ def saved(waiting: Waiting) -> Any:
 
 
 def restored(state: Any) -> Waiting:
-    """Return a message from a snapshot."""
+    """Return a waiting message from its state in a snapshot."""
     source, message, stamped = state
     return waiting_for(source, unpack_message(message), msgspec.convert(stamped, Stamp))
 

@@ -16,15 +16,17 @@ The text leaves open how the token moves and what happens to a multicast that is
 * A member delivers by its own numbers, without gaps.
 
 **No starvation.** A request reaches all members, so from some moment on every holder knows that it is open. From then
-on each pass goes to a member strictly nearer to the requester, counting round. No queue needs to travel in the token.
+on each pass goes to a member strictly nearer to the requester, counting round. So the token need not carry a queue of
+waiting members, as it does in Suzuki and Kasami's algorithm.
 
 **Why it is right.** Let T(m) be the moment at which m is numbered; there is one token, so T is total, and every member
-delivers by T. If send(m) happened before send(m'), then T(m) < T(m'): a queue is numbered first come, first served, and
-m is delivered after T(m), while m' is numbered after its send. So the order is causal, hence FIFO.
+delivers by T. If send(m) happened before send(m'), then T(m) < T(m'). If one member sent both, its queue is numbered
+first come, first served. If the sender of m' delivered m before it sent m', then m is delivered after T(m), and m' is
+numbered after its send. Every other case is a chain of these two. So the order is causal, hence FIFO.
 
 **One token.** Each pass increases the token's own number. A token that is not newer than the last one seen is a
 duplicate. Requests are idempotent: a request that is not newer than the last one from its member, because it was
-repeated or overtaken, has no effect and is answered as a duplicate.
+repeated or overtaken, has no effect, and the verdict on it is ``DUPLICATE``.
 """
 
 from collections import deque

@@ -45,7 +45,7 @@ def _generate(
 ) -> tuple[int, int]:
     """Continue a trace until the arrays are full or it ends. Return the numbers of rows and destinations written.
 
-    ``state`` holds how many messages were sent and how many copies are in the air. A row's ``copies`` is 0 for a
+    ``state`` holds how many messages were sent and how many copies are in transit. A row's ``copies`` is 0 for a
     delivery.
     """
     processes = len(counts)

@@ -41,7 +41,7 @@ class Acknowledgements:
             self.due = now + _ack_seconds
 
     def deadline(self) -> float | None:
-        """The time at which a step must be taken to acknowledge."""
+        """The time at which a step must be taken to send acknowledgements; None: none are due."""
         return None if self.due == inf else self.due + _ack_seconds
 
 

@@ -63,7 +63,8 @@ class Stage(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """A server's answer to the first question: what it has, and what stands in the way of a change."""
+    """A server's answer to ``change-look``, the first command of a change: what the server has, and what stands in the
+    way of the change."""
 
     server: str
     system: Mark

@@ -210,7 +210,7 @@ class ClientLine:
         self._greet(connection)
 
     def _renews(self, code: str) -> bool:
-        """Return whether a refusal is about an identity, and the credentials were replaced since they were read."""
+        """Read the credentials again if a refusal is about the identity; return whether they have changed."""
         return code in (NOT_PROVEN, REVOKED) and self._keyring is not None and self._keyring.renew()
 
     def received(self, parts: list[wire.AnyPart]) -> None:

@@ -45,7 +45,8 @@ class Clock:
         return wall_ms if self._begun is None else self._start_ms + int((now - self._begun) * 1000.0)
 
     def differs(self, server_ms: int, wall_ms: int) -> bool:
-        """Return whether the log must contain how far the wall clock is ahead now."""
+        """Return whether the wall clock is ahead of server time by clearly more or less than the log has recorded, so
+        that this must be logged again."""
         return self._begun is not None and abs(wall_ms - server_ms - self.times.ahead_ms) > _drift_ms
 
     def set(self, item: Clocked) -> Clocked:

@@ -73,7 +73,8 @@ class Connection(Protocol):
         ...
 
     def busy(self, busy: bool) -> None:
-        """Stop reading while parts that have arrived are still to be handled, or continue; independent of ``hold``."""
+        """Stop reading, because parts that have arrived are still to be handled; or, if ``busy`` is false, continue.
+        Independent of ``hold``."""
         ...
 
     def expect_a_reader(self, expected: bool) -> None:

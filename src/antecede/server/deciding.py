@@ -41,11 +41,12 @@ class Deciding:
         self._ask_at = 0.0
 
     def commanded(self, now: float) -> None:
-        """Note that a command of the attempt in progress came, or is being carried out."""
+        """Record that a command of the attempt in progress has come, or is being carried out."""
         self._commanded = self._since = now
 
     def idle(self, now: float) -> float | None:
-        """Return the seconds since the last command of the attempt in progress."""
+        """Return the seconds since the last command of the attempt in progress; an hour if none came since the server
+        started; None if no attempt is in progress."""
         return None if not self._in_progress else max(0.0, now - self._commanded) if self._commanded else _long_ago
 
     @property
@@ -54,7 +55,9 @@ class Deciding:
         return bool(organisation.paused or organisation.staged is not None)
 
     def watch(self, now: float) -> str:
-        """Look whether the operator is gone. Return the server to ask about the decision, or an empty string."""
+        """Check whether the change in progress gets no more commands. If another server coordinates it, return the name
+        of that server when it is time to ask it for the decision; otherwise an empty string. Without a coordinator
+        elsewhere, abandon a change that was idle for too long."""
         organisation = self._machine.organisation
         if not self._in_progress:
             self._since = None

@@ -1,4 +1,4 @@
-"""Letters in the hands of clients: until when they must not expire.
+"""Letters that clients have received and not yet reported as handled: until when they must not expire.
 
 A letter that was handed to a client stays in its mailbox until the client has reported it. Meanwhile the client may
 have handled it, so it must not expire. The letter may expire again if the client is gone for a while, or if the client
@@ -13,7 +13,7 @@ from antecede.engine.quotas import Quotas
 
 
 class Hands:
-    """The clients of one server that may have letters in their hands."""
+    """The clients of one server that may have received letters which they have not yet reported."""
 
     def __init__(self, quotas: Quotas) -> None:
         self._quotas = quotas

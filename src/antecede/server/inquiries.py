@@ -22,7 +22,7 @@ CODE = "topology-changed"
 
 
 class Inquiries:
-    """The questions of one server, and its answers."""
+    """The questions of one server about a change of the topology, and its answers to such questions."""
 
     def __init__(self, peering: "Peering", machine: AgentServer, log: Log) -> None:
         self._peering = peering

@@ -209,7 +209,7 @@ class Participant:
         return {"server": self._machine.name, "in_transit": found, "sent": sent}
 
     def stage(self, given: str) -> dict[str, Any]:
-        """Get ready for a change."""
+        """Get ready for a change of the topology: check that it can still be made, and log it as staged."""
         machine, stage = self._machine, read_stage(given)
         self._check(attempt_of(stage.change, stage.attempt))
         staged = machine.organisation.staged

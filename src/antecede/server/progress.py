@@ -183,7 +183,8 @@ class Progress:
             self._free.append(slot)
 
     def clear(self) -> None:
-        """Note that the life ends for another reason than its calls, so that none of them counts."""
+        """Record that the server ends for a reason other than its handler calls, so that no call in progress counts as
+        a try."""
         self._memory[0:_head_bytes] = bytes(_head_bytes)
 
     def _more(self) -> None:

@@ -96,7 +96,7 @@ class Numbering(Generic[T]):
         return self.last - self.accepted_upto
 
     def accepted(self, upto: int) -> None:
-        """Settle all publishes up to this number, which the server has."""
+        """Settle all publishes up to this number: the server has accepted them."""
         self.accepted_upto = max(self.accepted_upto, upto)
         self._weigh()
         tickets = self.tickets

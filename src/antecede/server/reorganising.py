@@ -87,7 +87,7 @@ class Reorganising:
         lives: Callable[[str], bool],
         log: Log,
     ) -> None:
-        """``lives``: whether an address is an agent of this server."""
+        """``lives``: returns whether an address is an agent of this server."""
         self._machine = machine
         self._driver = driver
         self._peering = peering

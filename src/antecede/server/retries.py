@@ -105,7 +105,8 @@ class Retries:
         return admitted, dead
 
     def exhausted(self, due: React) -> Reaction | None:
-        """Return the reaction of a suspect that has had all its tries: its letter is dead, and is not tried again."""
+        """Return the reaction to a suspect letter that has had all its tries: the letter is dead, and is not tried
+        again. Return None if a try is left."""
         letter = due.letters[0]
         tries = self._suspects.of(due.agent, letter.id)
         if not is_last_try(tries):

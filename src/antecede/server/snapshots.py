@@ -1,7 +1,7 @@
 """A server's durable state as bytes, in two formats.
 
 Format 2, which is written, is a map with named fields and its format number. It has one table of letters
-(:mod:`antecede.channel.letter_table`); everything that holds a letter keeps the letter's number there.
+(:mod:`antecede.channel.letter_table`); whatever holds a letter stores only the letter's position in this table.
 
 Format 1, which is still read, is an array of nine values, with each letter in full wherever it is held: a multicast to
 400 mailboxes is there 400 times. Reading it shares equal letters again.

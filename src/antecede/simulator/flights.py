@@ -60,7 +60,7 @@ class Flights:
         self.early: dict[tuple[Parcel, str], deque[Early]] = {}
 
     def flying(self) -> list[Flight]:
-        """Return the flying packets, oldest first."""
+        """Return the packets in transit, oldest first."""
         return list(self._flying.values())
 
     def __len__(self) -> int:
@@ -103,7 +103,8 @@ class Flights:
         heappush(self._due, flight.age)
 
     def next_due(self) -> Flight | None:
-        """Return the oldest flight that needs no statement."""
+        """Return the oldest packet in transit that arrives without a statement of the script, once; None if there is
+        none."""
         while self._due:
             flight = self._flying.get(heappop(self._due))
             if flight is not None:

@@ -149,12 +149,13 @@ class Store(Protocol):
 
     @property
     def unvouched(self) -> bool:
-        """Whether no group vouches for the last records: if their group is damaged, it looks like a torn write."""
+        """Whether no later group vouches for the last records, that is, proves that they were durable. Without such a
+        proof, damage to their group looks like a torn write."""
         ...
 
     def vouch(self) -> None:
-        """Let the commit thread write a group without records that vouches for all groups before it, unless records
-        come first."""
+        """Let the commit thread write a group without records, unless records come first. Either group vouches for all
+        groups before it: it proves that they were durable when it was written."""
         ...
 
     def forget_cuts(self) -> None:

@@ -54,7 +54,7 @@ class Recovered(msgspec.Struct, frozen=True):
 
 
 class Judged(msgspec.Struct):
-    """A directory that was checked, without any change."""
+    """The contents of a data directory that was checked; the check changes nothing."""
 
     identity: Identity
     recovered: Recovered

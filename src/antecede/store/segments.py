@@ -194,7 +194,7 @@ class Segments:
                 self._starts[self.current] = record
 
     def drop(self, floor: int) -> int:
-        """Delete all segments whose records are all up to ``floor``; return how many."""
+        """Delete all segments whose records are all up to ``floor``, except the newest segment; return how many."""
         dropped = 0
         while True:
             with self._lock:

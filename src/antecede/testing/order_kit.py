@@ -348,7 +348,8 @@ def _check_snapshots(spec: OrderSpec, checked: Checked) -> None:
 
 
 def _compare(run: _Run, order: Order, fresh: Order) -> None:
-    """Let the original and the restored order go on with the same inputs."""
+    """Check that the original and the restored order hold the same messages, and react in the same way to the same
+    inputs."""
     said = "the snapshot forgets: after restore, {} differs from the original"
     if [m.id for m in fresh.held()] != [m.id for m in order.held()]:
         _fail(run.spec, said.format("held()"))

@@ -245,7 +245,7 @@ def _way_back(start: str, after: Mapping[str, list[str]], shorter_than: int) -> 
 
 
 def rows_of(explanation: Mapping[str, Any]) -> list[Event]:
-    """Return only the events of an explanation, in a possible sequence."""
+    """Return the events that an explanation names, and no others, in a sequence in which they may have happened."""
     links = [*explanation.get("chain", ())]
     if links:
         links = [explanation, *links]

@@ -210,8 +210,8 @@ def _lists(pa: Any, column: Any) -> list[tuple[str, ...] | None]:
 
 
 def _extras(pa: Any, column: Any) -> list[dict[str, Any] | None]:
-    """Return the columns that the schema does not name, which are folded into one; none of them may stand for a named
-    column."""
+    """Return the extra columns of each row: those that the schema does not name. They are stored in one column. None of
+    them may have the name of a column of the schema."""
     found: list[dict[str, Any] | None] = []
     for text in _texts(pa, column):
         extra = _folded_decoder.decode(text) if text is not None else None

@@ -85,7 +85,8 @@ class _Clock:
         self.earliest = min([*known, released or _always], default=_always)
 
     def slack_of(self, earlier: "_Clock") -> int | None:
-        """Return how much later the earlier message could have arrived."""
+        """Return how much later, in nanoseconds, the earlier message would have had to arrive to come after this one;
+        None: not known."""
         if self.released is not None and earlier.arrived is not None:
             return self.released - earlier.arrived
         if self.delivered is not None and earlier.delivered is not None:

@@ -73,8 +73,8 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def shortest(acts: Acts, late: int, send: int, early: Callable[[int], bool], receiver: range) -> Found:
-    """Return the shortest chain from a send to a delivery in ``receiver`` before ``late`` for which ``early`` returns
-    true."""
+    """Return the shortest chain that begins with ``send`` and ends with a delivery in ``receiver``. That delivery comes
+    before ``late``, and ``early`` returns true for it."""
     came: dict[int, Step] = {send: Step(send, NOBODY, False)}
     reached: dict[int, int] = {}
     ended: dict[int, int] = {}

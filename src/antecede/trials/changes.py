@@ -68,7 +68,7 @@ class Journey:
 
 
 class Changes(Round):
-    """A trial of changes; a fault is one round of changes."""
+    """A trial with changes of the topology; each fault that it makes is one round of changes (see above)."""
 
     pause_seconds = 0.01
 
@@ -114,7 +114,7 @@ class Changes(Round):
             self.found.append(f"{extra} was removed and ended with {code}: {self.processes.log(extra)[-500:]}")
 
     async def _change(self, station: TopologyFile) -> None:
-        """Make one change, among kills."""
+        """Make one change of the topology, while servers and the command are killed."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _change_seconds_max
         outcome: ChangeOutcome | None = None

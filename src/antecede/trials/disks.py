@@ -31,7 +31,8 @@ _length_bytes = 4
 
 
 class TroubledFiles(Files):
-    """The file layer of a server in a trial."""
+    """The file layer of a server in a trial: it records every operation in the journal, and makes the faults that the
+    second file names."""
 
     def __init__(self, journal: str, troubles: str) -> None:
         self._journal = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o640)

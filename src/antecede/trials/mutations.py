@@ -33,7 +33,8 @@ _odd: tuple[Any, ...] = (
 
 
 class Liar:
-    """Makes lies from valid conversations."""
+    """Turns valid conversations into lies: one change somewhere makes them break a rule of the protocol, in most
+    cases."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -82,7 +83,7 @@ class Liar:
         return b"".join(written)
 
     def _framed(self, parts: list[Any]) -> bytes:
-        """Frame parts, even if they are no longer valid parts."""
+        """Return a frame with these parts, even if they are no longer valid."""
         body = _encode(parts)
         length = len(body) + 1
         return length.to_bytes(4, "big") + b"\x01" + body

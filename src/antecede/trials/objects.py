@@ -118,7 +118,7 @@ class Calls(Load):
 
 
 class ObjectKills(Round):
-    """A round of kills under calls of objects."""
+    """A round in which servers are killed while clients call objects."""
 
     settle_seconds = 120.0
     orders = ("significant",)

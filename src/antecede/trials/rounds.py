@@ -41,7 +41,7 @@ class Outcome(msgspec.Struct):
 
     @property
     def found(self) -> list[str]:
-        """The errors."""
+        """The errors that this round has found."""
         return self.figures.found
 
 

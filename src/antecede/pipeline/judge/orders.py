@@ -166,8 +166,8 @@ def causal_walk(
     questions: Questions | None = None,
     slots: int = FIRST_SLOTS,
 ) -> Iterator[Longs]:
-    """Walk the lines with the causal kernel. Yield the late deliveries, some at a time. Without a core all are
-    judged."""
+    """Walk the lines with the causal kernel. Yield the late deliveries, some at a time. With a core, only the messages
+    sent in it are judged; without one, all messages."""
     lines = walk.lines
     make = lines.scratch.array
     vectors = Vectors(lane_of, make((lines.processes, lanes), counter), np.full(lines.processes, -1, np.int32))

@@ -257,7 +257,8 @@ def _pairs_of_cells(deeds: Deeds) -> Longs:
 
 
 def _settle(deeds: Deeds, pairs: Longs, before: Longs) -> None:
-    """Write the second request of each pair to ``before``, at the first one, unless the second precedes the first."""
+    """For each pair of requests, store the second one in ``before``, at the place of the first, unless the second
+    precedes the first significantly. Of several second ones, the earliest is kept."""
     sends = deeds.lines.send_of(pairs.reshape(-1)).reshape(-1, 2)
     start = 0
     while start < len(pairs):

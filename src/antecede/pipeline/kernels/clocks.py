@@ -1,8 +1,8 @@
 """Comparison of recorded clocks with the events, along a walk (the rules are those of antecede.trace.clocks).
 
 Both rules for vector clocks check each entry separately, so entries can be processed in blocks: an event disagrees if
-one of its entries does. For each entry, ``known`` is how far the past reaches into that process's line, and ``floor``
-is the largest value of the entry in the past.
+one of its entries does. An entry belongs to one process. For each entry, ``known`` is the number of that process's
+events in the past of the current event, and ``floor`` is the largest value of the entry in that past.
 """
 
 from typing import NamedTuple

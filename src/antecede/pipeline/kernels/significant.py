@@ -67,7 +67,7 @@ class Lanes(NamedTuple):
 
 
 class Running(NamedTuple):
-    """The rows of vectors of running instances."""
+    """The three rows of vectors of each running instance."""
 
     of: Ints
     free: Ints
@@ -77,7 +77,7 @@ class Running(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """The rows of vectors of operations of objects."""
+    """The two rows of vectors of each cell (an operation of an object)."""
 
     done: Longs
     requests: Longs

@@ -128,7 +128,7 @@ def place(
 
 @compiled
 def weigh(offsets: Longs, source: Ints, first: int, last: int, weights: Longs) -> None:
-    """Count the deliveries of some processes."""
+    """Add to ``weights`` the number of deliveries of each process from ``first`` to before ``last``."""
     for process in range(first, last):
         for k in range(offsets[process], offsets[process + 1]):
             weights[process] += source[k] >= 0

@@ -137,7 +137,7 @@ def lookup(keys: Any, wanted: Any) -> tuple[Longs, Bools]:
 
 
 def contested_hops(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> bytes:
-    """Return the rows of routers at contested places, with their content."""
+    """Return the rows of routers at places that several rows claim, with their content."""
     rows = Rows(packed, numbering, Excluded())
     found = rows.contested(excluded)
     said = zip(

@@ -50,7 +50,7 @@ class Model(msgspec.Struct, frozen=True):
     beta: float
 
     def stamp(self, size: int) -> float:
-        """Bytes of stamp in a domain of that many servers."""
+        """Return the bytes of one stamp in a domain of that many servers."""
         family = self.order.partition(":")[0]
         if self.name == "paper" or family == "matrix":
             return float(size * size)

@@ -67,7 +67,7 @@ def flat(servers: int) -> Domains:
 
 
 def star(servers: int, hub: int) -> Domains:
-    """Return a domain of two for each server and the hub."""
+    """Return one domain for each server except the hub: this server and the hub."""
     return [sorted((hub, server)) for server in range(servers) if server != hub]
 
 
@@ -122,7 +122,8 @@ def best_star(problem: Problem) -> Domains:
 
 
 def blocks(problem: Problem) -> Domains | None:
-    """Return the biconnected blocks of the traffic graph, its parts joined by domains of two; None without igraph."""
+    """Return the biconnected blocks of the traffic graph as domains, and a domain of two servers for each further part
+    of the graph, to connect it; None without igraph."""
     if find_spec("igraph") is None:
         return None
     graph = _graph(problem)
@@ -135,7 +136,8 @@ def blocks(problem: Problem) -> Domains | None:
 
 
 def communities(problem: Problem, seed: int) -> Iterator[Domains]:
-    """Yield Leiden's communities at several resolutions, on a backbone; nothing without igraph."""
+    """Yield plans whose domains are communities found by the Leiden algorithm, at several resolutions, and a backbone
+    that joins them; without igraph, yield nothing."""
     if find_spec("igraph") is None or problem.n < 4 or not len(problem.near):
         return
     import random

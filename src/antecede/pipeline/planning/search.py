@@ -214,7 +214,8 @@ def _axes(one: Candidate) -> tuple[float, float, float]:
 
 
 def violated(figures: Figures, bounds: Bounds) -> str | None:
-    """Return the bound that a plan breaks most, with its value and the limit."""
+    """Return the bound that a plan breaks most, as a text with the limit and the plan's value; None if it breaks no
+    bound."""
     found = []
     if bounds.max_domain is not None and figures.largest > bounds.max_domain:
         found.append(

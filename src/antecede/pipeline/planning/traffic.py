@@ -126,8 +126,8 @@ class _Counter:
 
 
 def of_trace(trace: Matched, home: Home, also: Iterable[str] = ()) -> Traffic:
-    """Return the traffic of a matched trace. A message with unknown destinations went to the processes that delivered
-    it.
+    """Return the traffic of a matched trace. If the destinations of a message are unknown, the processes that delivered
+    it are counted as its destinations.
 
     ``also`` names servers that belong to the plan even if they sent nothing.
     """

@@ -43,7 +43,7 @@ class Parts(Protocol):
         ...
 
     def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], onto: int) -> "Parts":
-        """Run a stage on some parts. Return its output by part."""
+        """Run a stage on some parts. Return its output, grouped into ``onto`` parts."""
         ...
 
     def joined(self) -> "Parts":
@@ -55,7 +55,7 @@ class Flow(Protocol):
     """The place where stages run."""
 
     def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], onto: int) -> Parts:
-        """Run a stage on each input. Return its output by part."""
+        """Run a stage on each input. Return its output, grouped into ``onto`` parts."""
         ...
 
 

@@ -8,7 +8,9 @@ from antecede.simulator.explorer.scope import Scope
 
 
 def unfinished(process: int, local: Local, wanted: int, idle: bool, scope: Scope) -> Finding | None:
-    """Return what is left over at a process to which ``wanted`` was addressed, when nothing is in flight any more."""
+    """Return a finding if nothing is in flight and a process has not finished: it has not delivered all messages
+    addressed to it (``wanted``, as bits), has not sent all messages that it should send, or still holds one; otherwise
+    None."""
     missing = wanted & ~local.delivered
     if missing:
         bit = missing.bit_length() - 1

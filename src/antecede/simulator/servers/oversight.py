@@ -2,9 +2,9 @@
 
 - Server time passes as virtual time does, whatever happens to the wall clock, and a restart neither moves it back nor
   forgets the time in between.
-- A server that wrote nothing for a moment has a log in which the loss of any group is found: the last group is damaged
-  in a copy, and opening the copy must be refused. But the server does not write for ever: an empty group never follows
-  another empty group.
+- A server that wrote nothing for a moment has a log in which the loss of any group with records is found: the last such
+  group is damaged in a copy, and opening the copy must be refused. But the server does not write for ever: an empty
+  group never follows another empty group.
 - A snapshot that is built from the log is the state of the server, byte for byte.
 - Every truncation of the log is shown until an operator acknowledges it.
 """
@@ -113,7 +113,8 @@ class Oversight:
     # Witnesses.
 
     def looked(self) -> None:
-        """Check a server after its regular work: if it was quiet, its log must soon vouch for its last group."""
+        """Check a server after its regular work: if it was quiet, its log must soon prove that the last group with
+        records was durable, so that the loss of this group would be found (see above)."""
         server, now = self._server, self._server.world.now
         # The last witness may have been written just before the last record, and the next one comes only after a while.
         since = self.appended_at + limits.witness_seconds + 2 * limits.witness_after_seconds

@@ -41,7 +41,7 @@ class Ring(Notification):
 
 
 class Riddle(Notification):
-    """A notification without a handler."""
+    """A notification for which no agent has a handler."""
 
     id: int
 

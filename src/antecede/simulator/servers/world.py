@@ -116,7 +116,8 @@ class ServerWorld:
         self._kernel.at(time, _carry_out, (call, given))
 
     def unless(self, stale: Callable[[], bool], time: float, call: Callable[[], None]) -> None:
-        """Call a function at a time, unless it is no longer needed by then; the world does not wait for such calls."""
+        """Call ``call`` at the given time, unless ``stale`` then returns true; the world does not wait for such
+        calls."""
         self._kernel.at(time, _carry_out_unless, (stale, call))
 
     def run(self, seconds: float | None = None) -> None:
@@ -397,7 +398,7 @@ class ServerWorld:
         return 1 + (self.random.random() < self.faults.duplicates)
 
     def delay(self) -> float:
-        """How long something travels."""
+        """Draw at random how many virtual seconds something travels."""
         draw = self.random.random
         return 0.0005 + draw() * 0.002 if draw() < 0.8 else draw() * 0.05
 

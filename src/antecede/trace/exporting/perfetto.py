@@ -15,7 +15,7 @@ from antecede.trace.schema import ARRIVE, DELIVER, SEND
 
 
 def written(view: View) -> Iterator[str]:
-    """Yield the document in pieces."""
+    """Yield the JSON document that Perfetto reads, in pieces."""
     encode = msgspec.json.Encoder().encode
     begin = min((one.time for one in view.sequence), default=0)
     about = {"source": "antecede export", "times": "recorded" if view.recorded else "logical"}

@@ -248,8 +248,8 @@ class Plan:
 
 
 def _misspelled(column: str, named: dict[str, str]) -> str:
-    """Return a hint if a name in the mapping looks like a misspelt column, for the message that the column is
-    missing."""
+    """Return a hint for the error that ``column`` is missing, if a name in the mapping looks like a misspelling of it;
+    otherwise an empty text."""
     own = [name for name in named if name not in _columns + _texts and not name.startswith(_prefixes)]
     found = get_close_matches(column, own, 1)
     return f"{found[0]} would be an extra column, did you mean {column}? If not, " if found else ""

@@ -74,7 +74,7 @@ class Spans:
         return Woven(placed(services, ties, self._above))
 
     def _ties(self, span: Span, taken: set[str]) -> Iterator[Tie]:
-        """The messages that a span receives."""
+        """Yield the messages that a span receives, and count missing parents and times that cannot be right."""
         parent = self._parent(span)
         if parent is not None:
             halves = self._halves[parent.trace, parent.id]
