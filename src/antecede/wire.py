@@ -106,7 +106,7 @@ class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
 
 
 class PeerFrames(Part, frozen=True, array_like=True, gc=False, tag=2):
-    """Frames of one link."""
+    """Frames of one link between two servers, in one part."""
 
     domain: str
     source: int

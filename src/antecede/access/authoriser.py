@@ -89,7 +89,7 @@ class Authoriser:
         self._rates.clear()
 
     def servers(self) -> Mapping[str, Identity]:
-        """The identities of servers."""
+        """Return the identities of servers in the access file, by name; empty without an access file."""
         return {} if self.access is None else self.access.servers
 
     def identity(self, role: str, name: str) -> Identity | None:

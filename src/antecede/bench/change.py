@@ -36,7 +36,7 @@ WINDOWS = ("before", "dry_run", "change", "after")
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The measurement."""
+    """The settings of the measurement."""
 
     servers: int = 4
     rounds: int = 10

@@ -63,7 +63,7 @@ async def pipelined(port: int, messages: int, together: int = 1_000) -> None:
 
 
 async def echo(port: int) -> None:
-    """Return every message."""
+    """Send every message back to its sender."""
     connection = await _connect(port)
 
     async def got(message: Any) -> None:

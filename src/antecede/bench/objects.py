@@ -31,7 +31,7 @@ Caller = Callable[[str, int, int], dict[str, float]]
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The choice of measurements."""
+    """The choice of measurements, and their length."""
 
     kinds: tuple[str, ...] = KINDS
     under_way: tuple[int, ...] = (1, 8, 32, 256)

@@ -61,7 +61,7 @@ class Ledger(Agent):
 
 
 class Wall(Agent):
-    """Returns every message."""
+    """An agent that sends every message back to its sender."""
 
     def on_item(self, item: Item, ctx: Context) -> None:
         ctx.reply(item)

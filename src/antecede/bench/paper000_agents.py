@@ -25,7 +25,7 @@ class Ping(Notification):
 
 
 class Pong(Notification):
-    """The answer."""
+    """The answer to a ping."""
 
     number: int
 
@@ -65,7 +65,7 @@ class _Run:
 
 
 class Main(Agent):
-    """Measures rounds."""
+    """An agent that measures rounds: a ping to all agents, until all have answered."""
 
     def on_begin(self, begin: Begin, ctx: Context) -> None:
         _runs[:] = [_Run(begin, ctx.sender)]

@@ -36,7 +36,7 @@ clients = { letters = 4000000, bytes = 4000000000 }
 
 
 def restart(records: int, messages: int, subscribers: int, body_bytes: int, tell: Tell) -> dict[str, Any]:
-    """Measure both logs."""
+    """Make both logs (see above), and measure a restart from each. Return the report."""
     with tempfile.TemporaryDirectory(prefix="antecede-restart-") as folder:
         _write_single(f"{folder}/single", records, tell)
         single = _restarted(f"{folder}/single")

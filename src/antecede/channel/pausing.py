@@ -18,7 +18,7 @@ from antecede.channel.letters import Letter
 
 
 class Waiting(msgspec.Struct, frozen=True, array_like=True):
-    """A letter that waits."""
+    """A letter that waits until a pause ends."""
 
     letter: Letter
     to: tuple[str, ...]

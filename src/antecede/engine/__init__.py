@@ -167,7 +167,7 @@ class Engine:
             raise MailboxFullError(reason)
 
     def seen(self, agents: list[str], clock_ms: int) -> None:
-        """Note that the letters that came since the last call wait from this time on."""
+        """Record this time as the time from which the new letters wait: those that came since the last call."""
         for agent in agents:
             if agent in self.mailboxes:
                 self.quotas.seen(agent, len(self.mailboxes[agent]), clock_ms)
@@ -378,7 +378,7 @@ class Engine:
         return agent in self._reacting
 
     def note_read(self, client: str, letter: str) -> None:
-        """Note the last letter that a client's handler has begun."""
+        """Record the last letter that a client's handler has begun."""
         self.read[client] = letter
         if len(self.read) > 2 * len(self.mailboxes) + 64:
             self.read = {one: last for one, last in self.read.items() if one in self.mailboxes}

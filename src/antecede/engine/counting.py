@@ -67,7 +67,7 @@ class Counting:
                 footprint.bytes += size
 
     def taken(self, agent: str, letters: list[Letter]) -> None:
-        """Note that these letters were removed from the head of a mailbox that is in ``runs``."""
+        """Record that these letters were removed from the head of a mailbox that is in ``runs``."""
         runs = self.runs[agent]
         start = 0
         while runs and start < len(letters):

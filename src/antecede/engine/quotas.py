@@ -80,7 +80,7 @@ class Quotas:
     # Changes of mailboxes.
 
     def taken(self, agent: str, letters: list[Letter], emptied: bool = False) -> None:
-        """Note that letters were removed from the head of a mailbox; ``emptied``: it has no more."""
+        """Record that letters were removed from the head of a mailbox; ``emptied``: it has no more."""
         if agent in self.handed:
             left = self.handed[agent] - len(letters)
             if left > 0:
@@ -103,7 +103,7 @@ class Quotas:
             self.emptied(agent)
 
     def emptied(self, agent: str) -> None:
-        """Note that a mailbox has no letters any more."""
+        """Record that a mailbox has no letters any more."""
         self.known.pop(agent, None)
         self._sizes.pop(agent, None)
         self.ages.pop(agent, None)

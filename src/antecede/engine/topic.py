@@ -17,7 +17,7 @@ class Subscribe(Notification):
 
 
 class Unsubscribe(Notification):
-    """Unsubscribe the sender."""
+    """Unsubscribe the sender from the topic."""
 
 
 class Topic(Agent):

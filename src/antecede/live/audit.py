@@ -23,7 +23,7 @@ class AuditFile:
         self._failed = False
 
     def write(self, line: str) -> None:
-        """Append a line."""
+        """Append a line to the audit log."""
         data = line.encode() + b"\n"
         try:
             # Only the owner may read who connects.

@@ -28,7 +28,7 @@ class Housekeeping:
         """Whether another process builds a snapshot."""
 
     def begin(self) -> None:
-        """Start the periodic work."""
+        """Start the task that does the periodic work."""
         self._task = asyncio.get_running_loop().create_task(self._keep())
 
     def end(self) -> None:

@@ -40,7 +40,7 @@ _early = timedelta(minutes=5)
 
 
 def new_key() -> PrivateKey:
-    """Return a new key."""
+    """Return a new private key (Ed25519)."""
     require_cryptography()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -98,7 +98,7 @@ class Authority:
 
     @property
     def pem(self) -> bytes:
-        """The authority's certificate."""
+        """Return the authority's certificate in PEM."""
         return _certificate_pem(self._certificate)
 
     def issue(self, key: PrivateKey, name: str, uri: str, hosts: tuple[str, ...], days: float) -> bytes:

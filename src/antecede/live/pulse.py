@@ -33,7 +33,7 @@ class Pulse:
         self._handle = asyncio.get_running_loop().call_later(_beat_seconds, self.begin)
 
     def end(self) -> None:
-        """Stop recording the time."""
+        """Stop recording the time of the event loop."""
         if self._handle is not None:
             self._handle.cancel()
 

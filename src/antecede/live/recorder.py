@@ -25,7 +25,7 @@ from antecede.topology import TopologyFile
 
 
 class Recorder:
-    """Watches one server's log."""
+    """Watches one server's log: lets closed segments be converted, and then releases them."""
 
     def __init__(
         self, directory: str, topology: TopologyFile, store: Store, log: ServerLog, keep: Keep = KEEP_NEEDED

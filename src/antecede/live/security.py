@@ -20,7 +20,7 @@ class ServerSecurity:
     """The identity of one server, and the identities that it knows."""
 
     def __init__(self, access: str | Path, credentials: Credentials, server: str) -> None:
-        """``access``: the access file."""
+        """``access``: the path of the access file."""
         credentials.expect(SERVER, server)
         self._file = access
         self.credentials = credentials

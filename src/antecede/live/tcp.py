@@ -123,7 +123,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
             self._guest.drop = _too_late
 
     def _ended(self, reason: str) -> None:
-        """Notify the owner, once."""
+        """Notify the receiver that the connection has ended, only once."""
         if not self._told:
             self._told = True
             self._receiver.closed(reason, self._loop.time())
@@ -216,7 +216,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._attend()
 
     def _attend(self) -> None:
-        """Start or stop reading."""
+        """Stop reading while there is a reason for it; otherwise continue."""
         deaf = self._held or self._busy or (self.full and self._expects_a_reader)
         if self._closing or deaf == self._deaf:
             return

@@ -53,7 +53,7 @@ class Outbox:
         self.add(Stray(msgspec.structs.replace(message, label=Label(label.type, "")), label))
 
     def note(self, type_: str, one: Instance) -> None:
-        """Note that an instance begins, commits or aborts."""
+        """Record that an instance begins, commits or aborts."""
         self.add(Local(type_, one.id, one.operation, one.parent))
 
     def drain(self) -> Effects:

@@ -253,7 +253,7 @@ class Replicas(Site):
             self.outbox.add(Local("begin", part.attempt, ROOT, ""))
 
     def _undo_parts(self, root: Root) -> None:
-        """Note that a try of a shared root was undone."""
+        """Record that a try of a shared root was undone."""
         for part in root.parts:
             self.outbox.add(Local(ABORT, part.attempt, ROOT, ""))
             part.tries += 1
@@ -336,7 +336,7 @@ class Replicas(Site):
     # Requests of the server.
 
     def call(self, called: Called, arguments: list[Any], deadline_ms: int) -> Effects:
-        """Begin a call of a client or agent of this server; its end will be among ``ended``."""
+        """Begin a call of a client or agent of this server; when it ends, its result is added to ``ended``."""
         given = (called.object, called.operation, arguments)
         # A snapshot gives it back as a fraction, and must have the same bytes as before.
         name, effects = self.start(ROOT, given, deadline=float(deadline_ms), by=f"{called.caller}!{self._life}")

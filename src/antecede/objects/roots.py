@@ -246,7 +246,7 @@ class Roots:
         return late
 
     def deadline(self) -> float | None:
-        """Return the first deadline."""
+        """Return the earliest deadline of all roots; None: no root has one."""
         due = self._due
         while due and due[0][1] not in self._numbers:
             heappop(due)

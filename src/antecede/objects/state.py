@@ -50,7 +50,7 @@ class Change(msgspec.Struct, gc=False):
         self._put(self.after, self.size, self.digest)
 
     def undo(self) -> None:
-        """Take it back."""
+        """Undo the change: restore the value before it."""
         self._put(self.before, -self.size, -self.digest)
 
     def _put(self, value: Any, size: int, digest: int) -> None:

@@ -63,11 +63,11 @@ class Form:
         return encode_state(value)
 
     def decode(self, encoded: Any) -> Any:
-        """Return the whole attribute."""
+        """Return the value of a whole attribute from its bytes."""
         return _decode(encoded)
 
     def decode_key(self, encoded: Any) -> Any:
-        """Return the key of an entry."""
+        """Return the key of an entry from its bytes."""
         return _decode(encoded)
 
     def decode_entry(self, encoded: Any) -> Any:

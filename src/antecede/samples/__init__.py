@@ -9,7 +9,7 @@ import msgspec
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One sample."""
+    """One sample: files to copy, and a command that uses them."""
 
     path: str
     """The file or the folder, in this package and where it is copied to."""

@@ -46,11 +46,11 @@ class Guest:
         return self.known and not self.server
 
     def proved(self, *, server: bool) -> None:
-        """Note that the hello was accepted."""
+        """Record that the hello was accepted."""
         self.admission._proved(self, server)
 
     def left(self) -> None:
-        """Note that the connection is closed."""
+        """Record that the connection is closed."""
         self.admission._left(self)
 
     def keeps(self, unfinished: int) -> None:

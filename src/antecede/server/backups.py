@@ -49,7 +49,7 @@ class Frozen(Protocol):
         ...
 
     def end(self) -> None:
-        """Forget the files."""
+        """Release the files: they are not needed any more."""
         ...
 
 

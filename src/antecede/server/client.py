@@ -52,7 +52,7 @@ class LineOwner(Protocol):
         ...
 
     def delivered(self, letters: list[Letter]) -> None:
-        """Letters arrived."""
+        """Handle letters that have arrived."""
         ...
 
     def gone(self, error: AntecedeError) -> None:

@@ -181,7 +181,7 @@ class ServerCore:
         self.peering.stop(reason)
 
     def fail(self, reason: str) -> None:
-        """Note that no step can be taken any more, or that no record will become durable: the server must end."""
+        """Record that no step can be taken any more, or that no record will become durable: the server must end."""
         self.failure = reason
         self.upkeep.failed = True
 

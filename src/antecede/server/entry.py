@@ -73,11 +73,11 @@ class Entry:
         return incoming
 
     def cannot_accept(self, reason: str) -> None:
-        """Note that no connection can be accepted for a while."""
+        """Record that no connection can be accepted for a while."""
         self.log.warning("accept-failed", reason=reason, connections=len(self.connections))
 
     def handshake_failed(self, remote: str, reason: str) -> None:
-        """Note that the TLS handshake with a connection failed: the other end has no certificate that we accept, or
+        """Record that the TLS handshake with a connection failed: the other end has no certificate that we accept, or
         none of ours is accepted there."""
         self.guard.refused_stranger(remote, "", Refusal("tls", reason), None)
 

@@ -27,13 +27,14 @@ class Hands:
                 self.take(address, limits.reactions_together_max, now)
 
     def take(self, address: str, letters: int, now: float, more: bool = False) -> None:
-        """Note how many letters a client has in its hands; with ``more``, how many it has got in addition."""
+        """Record how many letters a client has received and not yet reported; with ``more``, how many it has received
+        in addition."""
         self._moved[address] = now
         handed = self._quotas.handed
         handed[address] = letters + (handed.get(address, 0) if more else 0)
 
     def moved(self, address: str, now: float) -> None:
-        """Note that a client has reported a letter, or has left."""
+        """Record that a client has reported a letter, or has left."""
         if address in self._moved:
             self._moved[address] = now
 

@@ -91,11 +91,11 @@ class Inbox:
         return None if self._current is None or self.running else self._try_at
 
     def handled(self) -> None:
-        """Note that the handler has returned."""
+        """Record that the handler has returned."""
         self.dead("")
 
     def failed(self, reason: str, now: float) -> None:
-        """Note that the handler failed: it is tried again, or its letter is dead."""
+        """Record that the handler failed: it is tried again, or its letter is dead."""
         self._tries += 1
         if is_last_try(self._tries):
             self.dead(reason)

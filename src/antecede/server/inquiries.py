@@ -50,7 +50,7 @@ class Inquiries:
         return fresh
 
     def ended(self, name: str) -> bool:
-        """Note that a server was dialed, with success or without. Return whether it was dialed for a question."""
+        """Record that a server was dialed, with success or without. Return whether it was dialed for a question."""
         asked = name in self._dialed
         self._dialed.discard(name)
         return asked

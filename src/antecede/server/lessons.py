@@ -103,7 +103,8 @@ class Lessons:
         self._trouble = ""
 
     def take(self, peer: str, part: wire.AnyPart, connection: Connection) -> None:
-        """Take a lesson."""
+        """Take a part from a peer that should be a lesson: the topology in force, after a change that this server has
+        missed. Refuse any other part."""
         if not isinstance(part, wire.Lesson):
             what = f"{type(part).__name__} where a topology was expected"
             self._peering.refuse(peer, connection, Refusal("lesson-expected", what))

@@ -239,7 +239,7 @@ class Peering:
         self._dial_later(self.peers[name], now)
 
     def _dial_ended(self, name: str) -> bool:
-        """Note that a server was dialed. Return whether that was for a question, or the server is not a peer."""
+        """Record that a server was dialed. Return whether that was for a question, or the server is not a peer."""
         if self.inquiries.ended(name):
             return True
         self._dialing.discard(name)

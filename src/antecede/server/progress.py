@@ -86,7 +86,7 @@ class Progress:
     # Plain handlers.
 
     def call(self, agent: str, letter: str) -> None:
-        """Note that plain handlers of this agent are called next, the first one for this letter. They have the event
+        """Record that plain handlers of this agent are called next, the first one for this letter. They have the event
         loop until ``off``."""
         self.number += 1
         if agent != self._agent:
@@ -96,7 +96,7 @@ class Progress:
         self._running = _plain
 
     def then(self, letter: str) -> None:
-        """Note that the next plain handler of the same agent is called for this letter."""
+        """Record that the next plain handler of the same agent is called for this letter."""
         self._letter = letter
         name = letter.encode()
         if len(name) == self._name_bytes:
@@ -132,7 +132,7 @@ class Progress:
         return slot
 
     def at(self, slot: int, letter: str) -> None:
-        """Note that the handler of this letter is called next."""
+        """Record that the handler of this letter is called next."""
         self.number += 1
         if slot < 0:
             return
@@ -162,19 +162,19 @@ class Progress:
         return text, text + len(name)
 
     def on(self, slot: int) -> None:
-        """Note that this batch has the event loop from now on."""
+        """Record that this batch has the event loop from now on."""
         self.number += 1
         if slot >= 0:
             self._memory[_running_place] = _running.pack(slot + 1)
         self._running = slot
 
     def off(self) -> None:
-        """Note that no batch has the event loop."""
+        """Record that no batch has the event loop."""
         self._running = -1
         self._memory[_running_place] = _nothing
 
     def end(self, slot: int) -> None:
-        """Note that a batch has ended."""
+        """Record that a batch has ended."""
         if slot >= 0:
             start = _head_bytes + slot * _slot_bytes
             self._memory[start : start + 4] = _nothing

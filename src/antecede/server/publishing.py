@@ -254,7 +254,7 @@ class Publishing(Generic[T]):
         return ticket
 
     def send(self, ticket: T) -> None:
-        """Send a question."""
+        """Send a question, and keep it until it is answered."""
         self.numbering.keep(ticket)
         self._send(ticket, False)
 
@@ -288,7 +288,7 @@ class Publishing(Generic[T]):
         return ticket
 
     def begins(self, letter: str) -> None:
-        """Note that the client begins to handle a letter: its publishes from now on come after the letter."""
+        """Record that the client begins to handle a letter: its publishes from now on come after the letter."""
         ticket, self._begun = self.numbering.open, letter
         if ticket is not None:
             begun, place = ticket.begun, len(ticket.bodies)

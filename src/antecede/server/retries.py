@@ -150,7 +150,7 @@ class Retries:
         return self.waiting[0][0] if self.waiting else None
 
     def settle_plain(self, due: React, letters: list[str]) -> None:
-        """Note that a whole batch succeeded and requested nothing."""
+        """Record that a whole batch succeeded and requested nothing."""
         if self._running == due.agent:
             self._running = ""
         self.done += len(letters)

@@ -21,7 +21,7 @@ class Timers:
         return len(self.waiting)
 
     def set(self, number: int, when_ms: int, agent: str, letter: Letter) -> None:
-        """Set a timer."""
+        """Set a timer: at ``when_ms`` of server time the agent gets the letter."""
         self.waiting[number] = (when_ms, agent, letter)
         heappush(self.alarms, (when_ms, number))
         self._footprint.add(letter)

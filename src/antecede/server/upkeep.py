@@ -83,7 +83,7 @@ class Upkeep:
         self._no_witness_before = 0.0
 
     def logged(self, count: int, size: int, now: float) -> None:
-        """Note that this many records with this many bytes were appended to the log."""
+        """Record that this many records with this many bytes were appended to the log."""
         self.logged_records += count
         self.logged_bytes += size
         self._wrote_at = now
@@ -122,12 +122,12 @@ class Upkeep:
         return Snapshot(self._machine.snapshot(), self._store.last)
 
     def kept(self) -> None:
-        """Note that the snapshot is on the disk."""
+        """Record that the snapshot is on the disk."""
         self._keeping = False
         self.failures = 0
 
     def not_kept(self, reason: str, now: float) -> None:
-        """Note that the snapshot could not be written: try again later."""
+        """Record that the snapshot could not be written: try again later."""
         self._log.error("snapshot-failed", reason=reason, again_seconds=limits.snapshot_retry_seconds)
         self._keeping = False
         self.failures += 1

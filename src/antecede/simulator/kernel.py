@@ -50,7 +50,7 @@ class Kernel:
         heappush(self.events, (time, self.tie(), act, subject))
 
     def step(self) -> None:
-        """Take the next event."""
+        """Take the next event: move the time to it, and carry it out."""
         self.now, _, act, subject = heappop(self.events)
         act(subject)
 

@@ -24,7 +24,7 @@ def note_cut(files: Files, directory: str, recovered: Recovered) -> Recovered:
 
 
 def forget_cuts(files: Files, directory: str) -> None:
-    """Delete all notes."""
+    """Delete all notes about truncations."""
     for group in numbered(files.names(directory), "cut"):
         files.unlink(f"{directory}/{cut_name(group)}")
     files.sync_directory(directory)

@@ -59,7 +59,7 @@ def _ways(topology: Topology, start: str) -> tuple[dict[str, str], str]:
 
 
 def outline(file: TopologyFile, *, unicode: bool = True) -> str:
-    """The outline as text."""
+    """Return the outline of a topology as text."""
     lines: list[str] = []
     strokes = ("├─ ", "└─ ", "│  ") if unicode else ("|- ", "`- ", "|  ")
     topology = file.organisation

@@ -80,7 +80,7 @@ def traffic_rows(traffic: Mapping[Pair, tuple[int, int | None]]) -> list[dict[st
 
 
 def stamp_figures(stamps: costs.Stamps) -> dict[str, Any]:
-    """The report's ``stamp``."""
+    """Return the value of the report's key ``stamp``."""
     if not stamps.copies:
         return {"bytes_mean": None, "bytes_max": None, "copies": None}
     return {"bytes_mean": stamps.bytes / stamps.copies, "bytes_max": stamps.most, "copies": stamps.copies}

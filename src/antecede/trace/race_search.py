@@ -31,7 +31,7 @@ _never, _always = -(2**66), 2**66
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """The races to report."""
+    """Settings that choose the races to report."""
 
     first: int = 10
     within: int | None = None

@@ -28,7 +28,7 @@ _process = re.compile(rb'"process"\s*:\s*"([^"]{0,200})"', re.IGNORECASE)
 
 
 class Size(msgspec.Struct, frozen=True):
-    """An estimate, never exact."""
+    """The estimated size of a trace; it is not exact."""
 
     events: int
     processes: int

@@ -23,7 +23,7 @@ from antecede.walks.walkers import name_of_walker
 
 
 class Backups(Round):
-    """A round of backups."""
+    """A round with backups of a running system, which are restored and verified at the end."""
 
     down_max = 1
     settle_seconds = 120.0

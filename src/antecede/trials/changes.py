@@ -44,7 +44,7 @@ class Journey:
 
     @property
     def flat(self) -> TopologyFile:
-        """One domain."""
+        """The topology with all servers in one domain."""
         return self._topology({"A": self.base}, {})
 
     def stations(self, extra: str) -> list[TopologyFile]:

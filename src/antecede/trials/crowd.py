@@ -67,14 +67,14 @@ class Sink(Agent):
 
 
 class Echo(Agent):
-    """Answers at once."""
+    """An agent that answers every question at once."""
 
     def on_ask(self, ask: Ask, ctx: Context) -> None:
         ctx.reply(Answer())
 
 
 class Stuck(Agent):
-    """Never returns."""
+    """An agent whose handler does not return during the trial."""
 
     def on_item(self, item: Item, ctx: Context) -> None:
         time.sleep(86_400)

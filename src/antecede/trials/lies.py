@@ -63,7 +63,7 @@ class Word(Notification):
 
 
 class Echo(Agent):
-    """An agent that answers."""
+    """An agent that answers every notification."""
 
     heard: int = 0
 

@@ -182,7 +182,7 @@ class Load:
         return count, digest
 
     async def tell(self, walker: str, seconds: float) -> Told:
-        """Ask a walker."""
+        """Ask a walker for its count and digest."""
         return await self._buses[0].ask(walker, Tell(), expect=Told, timeout=seconds)
 
     async def _ask(self, seconds: float) -> list[str]:

@@ -87,7 +87,7 @@ def reactions_of(walk: str, length: int, walkers: int) -> Iterator[tuple[str, in
 
 
 class Walker(Agent):
-    """Forwards walks."""
+    """An agent that forwards walks, and counts them."""
 
     count: int = 0
     digest: int = 0

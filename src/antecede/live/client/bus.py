@@ -298,7 +298,7 @@ class Bus:
         self._changed.set()
 
     def delivered(self, letters: list[Letter]) -> None:
-        """Letters arrived."""
+        """Handle letters that have arrived."""
         self._handlers.delivered(letters)
 
     # Listening.

@@ -72,7 +72,7 @@ class Handlers:
         self._topics.pop(topic, None)
 
     def close(self) -> None:
-        """Handle nothing more."""
+        """Cancel the task that calls handlers: no more letters are handled."""
         if self._task is not None:
             self._task.cancel()
 

@@ -97,7 +97,7 @@ def _bring(
     ready: Longs,
     waiting: int,
 ) -> int:
-    """Note the message at the head of a sequence. Return the new number of ready messages."""
+    """Record the message at the head of a sequence. Return the new number of ready messages."""
     if cursors[process] < offsets[process + 1] - offsets[process]:
         message = message_at(offsets, source, argument, with_sends, offsets[process] + cursors[process])
         next_here[process] = at_head[message]

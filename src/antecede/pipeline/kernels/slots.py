@@ -36,7 +36,7 @@ class Slots(NamedTuple):
 
 
 class Vectors(NamedTuple):
-    """The knowledge of processes."""
+    """The vectors of the processes: what each one knows of the sends of others."""
 
     lane_of: Ints
     """For each process, the lane of its entry, -1 if it has none."""
@@ -52,7 +52,7 @@ def slots_of(lanes: int, kind: Any, count: int = FIRST_SLOTS, make: Make = np.ze
 
 
 def free_of(count: int) -> Ints:
-    """Return ``count`` free numbers."""
+    """Return a list of free numbers, from 0 to before ``count``."""
     return np.arange(count, dtype=np.int32)
 
 

@@ -155,7 +155,7 @@ def contested_hops(packed: Iterable[bytes], numbering: Numbering, excluded: Excl
 
 
 def measured(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> Iterator[tuple[int, bytes]]:
-    """Measure one bucket."""
+    """Measure the rows of one bucket. Yield the results by part, for the next stage."""
     rows = Rows(packed, numbering, excluded)
     arrivals, direct, waits = _arrivals(rows, numbering.names)
     yield LINES, pack_struct(waits)

@@ -117,5 +117,5 @@ def replay(
 
 
 def as_json(replayed: Replayed | None) -> dict[str, Any] | None:
-    """The report's ``replay``."""
+    """Return the value of the report's key ``replay``."""
     return None if replayed is None else msgspec.structs.asdict(replayed)

@@ -33,7 +33,7 @@ _many_servers = 64
 
 
 class Task(msgspec.Struct, frozen=True):
-    """One restart."""
+    """One restart of the search, from a given plan (``parent`` and ``block``)."""
 
     parent: bytes
     block: bytes

@@ -31,7 +31,7 @@ _tasks_a_core = 4
 
 
 class Parts(Protocol):
-    """Bytes by part."""
+    """The output of a stage: bytes, grouped into numbered parts."""
 
     def gather(self, stage: Callable[[Iterable[bytes]], bytes], parts: Sequence[int]) -> list[bytes]:
         """Run a stage on some parts. Return its results, which must be small, in the order of the parts."""

@@ -106,7 +106,7 @@ class Witness:
         return text.replace("{process}", process).replace("{message}", message)
 
     def scenario(self) -> str:
-        """The scenario file."""
+        """Return the text of a scenario file that shows the finding."""
         order = self._order
         lines = [
             f"# {self._finding.kind}: {self.says()}.",

@@ -82,7 +82,7 @@ class _Sketch(msgspec.Struct):
         return self.last
 
     def new_domain(self, members: list[int], random: Random) -> None:
-        """Add a domain."""
+        """Add a domain of these servers, with a random order."""
         self.names += 1
         self.domains[f"D{self.names}"] = members
         self.orders[f"D{self.names}"] = random.choice(_orders)

@@ -339,7 +339,7 @@ class SimulatedClient:
             self._put_waiting()
 
     def delivered(self, letters: list[Letter]) -> None:
-        """Letters arrived."""
+        """Handle letters that have arrived."""
         self._inbox.delivered(letters)
         self._handle()
 

@@ -21,7 +21,7 @@ _tables = {SERVER: "servers", CLIENT: "clients", OPERATOR: "operators"}
 
 
 class SimulatedKey:
-    """A private key."""
+    """A private key whose signatures only the simulated world can check."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret

@@ -22,7 +22,7 @@ _strikes_max = 100
 
 
 class Poisoned(Faults, frozen=True, kw_only=True):
-    """Faults with poison."""
+    """Faults, among them poison: letters whose handlers end their process."""
 
     poisons: int = 2
     """The number of letters whose handlers end their process."""

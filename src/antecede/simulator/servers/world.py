@@ -107,7 +107,7 @@ class ServerWorld:
         return self._kernel.now
 
     def later(self, seconds: float, call: Callable[..., None], *given: Any) -> None:
-        """Call something later."""
+        """Call a function with these arguments after this number of virtual seconds."""
         kernel = self._kernel
         kernel.at(kernel.now + seconds, _carry_out, (call, given))
 

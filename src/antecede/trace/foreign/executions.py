@@ -117,7 +117,7 @@ class Logs:
                     raise TraceError(f"{file.name}:{said.line}: more events or clock entries than one import can hold")
 
     def choose(self, name: str) -> None:
-        """Keep one execution."""
+        """Keep only the execution with this name."""
         if name not in self._executions:
             names = list(self._executions)
             more = f" and {len(names) - 8} more" if len(names) > 8 else ""
