@@ -39,7 +39,7 @@ from antecede.numbers import Numbers
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One numbered body in transit."""
+    """One numbered body in transit on a link."""
 
     source: int
     """The sender's incarnation."""

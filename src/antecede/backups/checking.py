@@ -60,7 +60,7 @@ class Checked(msgspec.Struct):
 
 
 def check_backup(backup: Backup, plan: Plan, tell: Tell = lambda _: None) -> Checked:
-    """Check everything about a backup."""
+    """Check the files of a backup, recover every server from it, and check that the states are a consistent cut."""
     checked = Checked({"": list(damaged(backup))}, [])
     snapshots: dict[str, bytes] = {}
     for server in backup.manifest.servers:

@@ -96,7 +96,7 @@ class Status:
             yield
 
     def tell(self, counted: tuple[int, int] | None) -> None:
-        """Show how far the phase is."""
+        """Show the progress of the phase: ``counted`` is what is done, and the total; None: not known."""
         if counted is None or not counted[1]:
             return
         done, total = counted

@@ -73,7 +73,7 @@ class Tries:
         return self.counts.get(f"{letter} {agent}", 0)
 
     def is_suspect(self, agent: str, letter: str) -> bool:
-        """Whether this letter runs alone."""
+        """Whether this letter is a suspect, which is handled alone."""
         return letter in self.letters.get(agent, ())
 
     def is_careful(self, agent: str, letter: str) -> bool:

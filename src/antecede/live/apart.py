@@ -32,7 +32,7 @@ from antecede.topology import TopologyFile, parse_topology
 
 
 class Request(msgspec.Struct, frozen=True):
-    """The input of the process."""
+    """The input of the process that imports the classes."""
 
     server: str
     topology: str

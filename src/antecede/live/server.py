@@ -341,7 +341,7 @@ class ServerRuntime:
         self._loop.call_soon(self.tick)
 
     def tick(self) -> None:
-        """Take a run of turns."""
+        """Take turns of the driver until it has nothing more to do for now."""
         if self._ended or self.core.failure:
             return
         driver, machine = self.driver, self.machine

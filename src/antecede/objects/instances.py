@@ -146,7 +146,7 @@ class Root(msgspec.Struct):
 
     @property
     def attempt(self) -> str:
-        """The name of its present try."""
+        """The name of the root's present try."""
         return self.name if self.tries == 1 else f"{self.name}~{self.tries}"
 
 

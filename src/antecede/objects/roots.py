@@ -90,7 +90,7 @@ class Roots:
         return sorted((root for queue in self._waiting.values() for root in queue), key=_age)
 
     def add(self, root: Root) -> None:
-        """Let a new root wait."""
+        """Add a new root to those that wait to be started."""
         self._waiting.setdefault(self._operation(root), deque()).append(root)
         self._expect(root)
 

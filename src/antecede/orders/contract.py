@@ -139,7 +139,7 @@ class Order(ABC):
         raise OrderError(f"order {self.name} cannot judge a packet without accepting it")
 
     def tick(self, now: float) -> Effects:
-        """Process the passing of time."""
+        """Do what is due at this time; see ``deadline``."""
         return []
 
     def deadline(self) -> float | None:

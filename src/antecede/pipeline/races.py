@@ -198,7 +198,7 @@ class _Search:
 
 
 class _Reaching(Chains):
-    """Chains from one send to another."""
+    """Finds chains of messages from one send to another."""
 
     def between(self, sent: int, until: int) -> list[tuple[int, int]]:
         """Return the shortest chain of messages from one send to another: it starts at or after ``sent``, and the

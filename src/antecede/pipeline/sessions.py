@@ -180,7 +180,7 @@ class _Requests:
             self._heard(signal.SIGALRM, None)
 
     def ignore(self) -> None:
-        """Ignore requests from now on."""
+        """Ignore the signals that ask to stop from now on."""
         self._waiting = True
         if self._before:
             signal.setitimer(signal.ITIMER_REAL, 0)

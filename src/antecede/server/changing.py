@@ -99,7 +99,7 @@ for a server that is busy for too long is :class:`BusyServerError`."""
 
 
 class _Silent(TopologyError):
-    """A server does not answer."""
+    """The error that a server does not answer."""
 
     def __init__(self, server: str) -> None:
         super().__init__(f"server {server} does not answer")

@@ -214,7 +214,7 @@ class ClientLine:
         return code in (NOT_PROVEN, REVOKED) and self._keyring is not None and self._keyring.renew()
 
     def received(self, parts: list[wire.AnyPart]) -> None:
-        """Take what the server sent."""
+        """Handle parts that the server has sent."""
         owner, connection = self._owner, self._connection
         if self._proof is not None and connection is not None and not isinstance(parts[0], wire.Bye):
             if not self._left:

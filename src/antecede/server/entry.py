@@ -64,7 +64,7 @@ class Entry:
         it."""
 
     def opened(self, connection: Connection, now: float) -> "Incoming":
-        """Take a connection that came in."""
+        """Register a new incoming connection; return its receiver."""
         incoming = Incoming(self, connection, now)
         self.connections[incoming] = None
         connection.expect_a_reader(True)

@@ -33,11 +33,11 @@ class Inquiries:
         self._dialed: set[str] = set()
 
     def ask(self, server: str, now: float) -> None:
-        """Ask a server for its hello."""
+        """Plan a question to a server, for its hello, at this time."""
         self._at[server] = now
 
     def deadline(self) -> float | None:
-        """The time of the next question."""
+        """Return the time of the next question; None: there is none."""
         return min(self._at.values(), default=None)
 
     def due(self, now: float) -> list[str]:

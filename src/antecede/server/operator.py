@@ -64,7 +64,7 @@ class OperatorRequest:
         self._connection.send([self._request])
 
     def received(self, parts: list[wire.AnyPart]) -> None:
-        """Take what the server sent."""
+        """Handle parts that the server has sent."""
         for part in parts:
             if self._done:
                 return

@@ -26,7 +26,7 @@ class Unreachable(msgspec.Struct, frozen=True):
     tries: int
 
     def status(self, now: float) -> dict[str, Any]:
-        """Return what an operator sees."""
+        """Return the values that ``status`` shows to an operator."""
         return {"reason": self.reason, "tries": self.tries, "seconds": round(max(0.0, now - self.since), 1)}
 
 

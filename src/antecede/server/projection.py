@@ -207,7 +207,7 @@ class Projection:
         return msgspec.msgpack.encode(place)
 
     def load(self, saved: bytes) -> None:
-        """Continue where ``save`` was called."""
+        """Load the place that ``save`` returned, to continue from there."""
         try:
             # A place that was saved before objects recorded their conflicts has four values, and one that was saved
             # before rows had texts for people has five; one that was saved before server time existed has six, and one

@@ -56,7 +56,7 @@ class Questions(Generic[T]):
         return True
 
     def answered(self, letter: Letter) -> None:
-        """Take an answer that arrived."""
+        """Settle the question that this letter answers, if it is still open."""
         quoted = letter.answers[1:]
         ticket = self._numbering.asks.get(int(quoted)) if quoted.isdecimal() else None
         if ticket is not None and self.close(ticket):

@@ -95,7 +95,7 @@ class Sessions:
             session.rights.forget()
 
     def defer(self, call: Callable[[], None]) -> None:
-        """Call in the next turn."""
+        """Call a function in the next turn."""
         self._driver.defer(call)
 
     def __len__(self) -> int:

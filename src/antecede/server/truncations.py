@@ -35,7 +35,7 @@ class Truncations:
         return [cut for cut in cuts if cut.group > self.newest]
 
     def apply(self, item: CutItem) -> None:
-        """Take an item of the log."""
+        """Apply an item of the log: a truncation, or its acknowledgement."""
         if isinstance(item, Truncated):
             self.open.append(item)
             self.newest = max(self.newest, item.group)
@@ -43,5 +43,5 @@ class Truncations:
             self.open = [cut for cut in self.open if cut.group > item.upto]
 
     def status(self) -> list[dict[str, Any]]:
-        """Return what an operator sees."""
+        """Return the truncations that ``status`` shows to an operator."""
         return [msgspec.structs.asdict(cut) for cut in self.open]

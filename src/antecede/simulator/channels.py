@@ -286,7 +286,7 @@ class ChannelWorld(World):
             self.at(self.now + self._down_seconds * self._faults.random(), self._mend, None)
 
     def _mend(self, _: None) -> None:
-        """Make the network whole again."""
+        """End all partitions of the network."""
         self._network.cut = set()
 
     # Timers.

@@ -34,14 +34,14 @@ class Asked(NamedTuple):
 
 
 class Received(NamedTuple):
-    """An order received a packet."""
+    """The event that an order has received a packet, with the verdict."""
 
     packet: Packet
     verdict: Verdict
 
 
 class Delivered(NamedTuple):
-    """A letter has reached the application."""
+    """The event that a letter has reached the application."""
 
     letter: Letter
 

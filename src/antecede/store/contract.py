@@ -97,12 +97,12 @@ class Store(Protocol):
 
     @property
     def log_bytes(self) -> int:
-        """The disk space of the log."""
+        """The disk space of the log, in bytes."""
         ...
 
     @property
     def figures(self) -> Figures:
-        """Figures since it was opened."""
+        """The figures of the store since it was opened."""
         ...
 
     @property

@@ -34,7 +34,7 @@ from antecede.topology.graph import Topology
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """One line of a change."""
+    """One difference between two topologies: a line in the description of a change."""
 
     kind: str
     """``agent-added``, ``agent-removed``, ``agent-moved``, ``agent-class``, ``server-added``, ``server-removed``,

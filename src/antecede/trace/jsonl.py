@@ -54,7 +54,7 @@ Item = tuple[int, bytes, Event | Fault]
 
 
 def encode(event: Event) -> bytes:
-    """One line, without its end."""
+    """Return an event as one line, without the line break."""
     if not event.extra:
         return _encoder.encode(event)
     # The schema's keys come in its order, before the extra ones, which come in that of their names.

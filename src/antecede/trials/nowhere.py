@@ -54,7 +54,7 @@ class Nowhere(asyncio.Transport):
 
 
 def feed(end: asyncio.BufferedProtocol, data: bytes) -> None:
-    """Let an end read these bytes."""
+    """Let one end of a connection read these bytes."""
     while data:
         memory = memoryview(end.get_buffer(-1))
         part = data[: len(memory)]

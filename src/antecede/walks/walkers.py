@@ -36,7 +36,7 @@ class Mark(Notification):
 
 
 class Home(Notification):
-    """The end of a walk."""
+    """The message at the end of a walk, which goes back to the client that started it."""
 
     walk: str
     number: int

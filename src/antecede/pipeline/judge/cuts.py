@@ -62,7 +62,7 @@ class Cuts(msgspec.Struct, frozen=True):
         return self.table()[:, unit - 1]
 
     def units_of(self, process: Any, index: Any) -> NDArray[np.int32]:
-        """Return the unit of each event."""
+        """Return the number of the unit of each event."""
         return units(self.table(), process, index.astype(np.int64))
 
 

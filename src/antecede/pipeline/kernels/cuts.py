@@ -33,7 +33,7 @@ def _unit(bounds: Longs, process: int, index: int) -> int:
 
 @compiled
 def units(bounds: Longs, process: Ints, index: Longs) -> Ints:
-    """Return the unit of each event."""
+    """Return the number of the unit of each event."""
     found = np.empty(len(process), np.int32)
     for row in range(len(process)):
         found[row] = _unit(bounds, process[row], index[row])

@@ -62,7 +62,7 @@ def domains_of(plan: Plan) -> Domains:
 
 
 def flat(servers: int) -> Domains:
-    """Return one domain of all."""
+    """Return one domain of all servers."""
     return [list(range(servers))] if servers > 1 else []
 
 

@@ -183,7 +183,7 @@ def _joining(prices: Floats, most: int) -> Floats:
 
 
 def figures_of(found: Floats) -> Figures:
-    """The kernel's figures by name."""
+    """Return the kernel's figures as a struct with names."""
     return Figures(
         float(found[kernel.COST]),
         float(found[kernel.HOPS]),

@@ -37,7 +37,7 @@ Incoming = tuple[tuple[int, int], ...]
 
 
 class Node(NamedTuple):
-    """A process after some silent arrivals."""
+    """The state of a process after some silent arrivals."""
 
     local: Local
     flights: Flights

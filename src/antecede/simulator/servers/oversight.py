@@ -170,7 +170,7 @@ class Oversight:
     # Truncations.
 
     def acknowledge(self) -> None:
-        """Acknowledge truncations, if there are several."""
+        """Acknowledge the truncations that are shown, as an operator does, if there are several."""
         server = self._server
         shown = server.machine.truncations.open
         if len(shown) > 1 and not server.core.driver.behind:

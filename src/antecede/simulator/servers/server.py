@@ -145,7 +145,7 @@ class SimulatedServer:
         self.world.went(self)
 
     def _go(self) -> None:
-        """End the process of this life."""
+        """End the process of the server: its connections vanish, and its life ends."""
         self.oversight.went()
         self.up = False
         self.life += 1

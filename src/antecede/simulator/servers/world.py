@@ -291,7 +291,7 @@ class ServerWorld:
         return wire.VERSION_OLDEST if old and self.random.random() < old else wire.VERSION
 
     def snapshot_fails(self) -> bool:
-        """Whether this snapshot cannot be written."""
+        """Decide at random whether the next snapshot cannot be written."""
         return not self.calm and self.random.random() < self.faults.failed_snapshots
 
     # Regular work.

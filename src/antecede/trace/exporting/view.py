@@ -37,7 +37,7 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class View:
-    """One trace for one viewer."""
+    """One trace, prepared for the tool that will show it."""
 
     def __init__(self, trace: Matched, late: Sequence[Late], aside: Mapping[str, int], logical: bool = False) -> None:
         self.trace = trace

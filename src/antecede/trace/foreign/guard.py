@@ -42,7 +42,7 @@ class Guard:
 
     @contextmanager
     def on(self, file: str, line: int) -> Iterator[None]:
-        """Watch the searches of one line."""
+        """Watch the time of the searches in one line of a file, while the context is open."""
         self._place = file, line
         try:
             yield
