@@ -61,7 +61,7 @@ def verify(public: str, signature: bytes, content: bytes) -> bool:
 
 
 def require_cryptography() -> None:
-    """Raise an error that says what to install."""
+    """Raise an error that names the package to install, if it is missing."""
     try:
         import cryptography  # noqa: F401
     except ImportError:

@@ -60,7 +60,7 @@ class Table:
         self.stirred = True
 
     def begin(self, one: Instance) -> None:
-        """Begin an instance; it is computed after all that began before."""
+        """Begin an instance; it is computed after all instances that began earlier."""
         self._begun += 1
         one.place = self._begun
         one.state = RUNNING

@@ -1,5 +1,5 @@
-"""``verify``, ``measure``, ``explain``, ``late`` and ``matched`` on a table: a Spark DataFrame on its own session, or
-any table that Arrow can read (:mod:`antecede.pipeline.framed`)."""
+"""``verify``, ``measure``, ``explain``, ``late`` and ``matched`` on a table: a Spark DataFrame in the session that it
+belongs to, or any table that Arrow can read (:mod:`antecede.pipeline.framed`)."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -93,7 +93,7 @@ class Backups:
         return {"server": name}
 
     def cut(self, id_: str) -> dict[str, Any]:
-        """Keep the files of this moment, and go on."""
+        """Keep the files as they are at this moment, and take messages from peers again."""
         self._check(id_)
         if not self._peering.paused or self.freeze is None:
             raise MissingError(f"server {self._machine.name} no longer waits for the cut: start the backup again")

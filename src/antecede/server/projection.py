@@ -391,7 +391,7 @@ def project(
     topology: Topology | None = None,
     homes: dict[str, str] | None = None,
 ) -> Iterator[Event]:
-    """The rows of a server's whole log, given all its records from the first."""
+    """Yield the rows of the trace from a server's whole log: all its records, from the first one on."""
     projection = Projection(server, incarnation, topology, homes)
     for record in joined(records):
         yield from projection.rows(record)

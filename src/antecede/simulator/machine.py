@@ -357,8 +357,8 @@ class Machine:
 
 
 def send_by(channel: Channel, topology: Topology, letter: Letter) -> None:
-    """Send a letter. The shipped hop finds the route of a multicast in forests only, which servers require. In other
-    topologies each destination gets a separate letter."""
+    """Send a letter. The shipped code routes multicasts only in forests, which servers require. In other topologies
+    each destination gets a separate letter."""
     if topology.cycle is None:
         channel.send(letter)
     else:

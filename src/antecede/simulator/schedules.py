@@ -137,7 +137,7 @@ class Stuck(Exception):
 
 
 class FaultySchedule:
-    """Orders on links and disks, in a world with faults. It is its own workload."""
+    """Orders on links and disks, in a world with faults. It also decides what the processes send."""
 
     def __init__(self, spec: OrderSpec, plan: Plan, recorder: Watcher) -> None:
         rng = self._rng = plan.rng

@@ -39,7 +39,7 @@ class Remote:
         """How long the servers accepted nothing from each other: an upper bound."""
 
     async def cut(self) -> dict[str, Cut]:
-        """Hold all servers, then cut all of them."""
+        """Let all servers stop taking messages from each other, then make the cut at each; return the cuts."""
         cutting, begun = self._cutting, monotonic()
         while not cutting.over:
             due = cutting.requests()

@@ -74,7 +74,8 @@ def learn_row(rows: Rows, slot: int, process: int) -> None:
 
 @inner
 def weigh_row(rows: Rows, slot: int, copies: int, weight: Ints) -> int:
-    """Add up dependents, bytes and the paper's bytes of all copies; return the bytes of one copy."""
+    """Add to ``weight`` the dependents, the bytes, and the bytes by the paper's count, of all copies; return the bytes
+    of one copy."""
     members, window = rows.size.shape
     size = 0
     for k in range(members):

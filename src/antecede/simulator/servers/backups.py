@@ -1,4 +1,5 @@
-"""Backups of simulated systems: an operator cuts a world under faults, and a new world goes on from the copies.
+"""Backups of simulated systems: an operator makes a backup of a world with faults, and a new world continues from the
+copies.
 
 The cut is made by the shipped classes on both sides (:mod:`antecede.server.cutting`, :mod:`antecede.server.backups`),
 with requests that take some time and servers that crash in between. The restored world has no faults and no clients. It
