@@ -221,7 +221,8 @@ def register(app: typer.Typer) -> None:
         The kinds of calls: compatible calls conflict with nothing; shared calls conflict only with an operation that is
         never called; conflicting calls conflict with each other; nested calls call a second object. All of these are
         answered when every replica has the call on its disk. Unconfirmed calls conflict with nothing, and are answered
-        when one server has the call on its disk. Without etcd (Debian's etcd-server) the rest is measured. Needs Linux.
+        when the caller's server, which has a replica, has the call on its disk. Without etcd (Debian's etcd-server) the
+        rest is measured. Needs Linux.
         """
         from antecede.bench.objects import KINDS, Settings, bench_objects, table
 

@@ -1,4 +1,4 @@
-"""``antecede dead``: letters that their agents could not react to.
+"""``antecede dead``: letters that could not be handled or delivered.
 
 All commands work with the servers that answer, and name those that do not on standard error. The exit code is 2 only if
 nothing could be done.
@@ -20,7 +20,11 @@ _filters = Filters()
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="Letters that their agents could not handle.")
+    group = typer.Typer(
+        no_args_is_help=True,
+        help="Dead letters: letters that an agent or client could not handle, that a client may not receive, that "
+        "expired, or whose destination does not exist.",
+    )
     app.add_typer(group, name="dead")
 
     @group.command("list")
@@ -59,7 +63,7 @@ def register(app: typer.Typer) -> None:
         print(json.dumps(one_letter(where, keys, "dead-show", letter), indent=2))
 
     for name, does in (
-        ("replay", "Send dead letters again, as new letters to the agents that could not handle them."),
+        ("replay", "Send dead letters again, as new letters to the same agents or clients."),
         ("bury", "Remove dead letters from the list for good."),
     ):
         _many(group, name, does)

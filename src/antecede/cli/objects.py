@@ -43,8 +43,8 @@ def register(app: typer.Typer) -> None:
         server itself does not respond; or the server crashed during a call that conflicts with nothing, and a replica
         has not answered since. In all these cases the command exits with code 2 and the reason.
 
-        An operation with confirm=False is answered as soon as it is on the disk of one server that has a replica. From
-        then on nothing can undo it.
+        If the called server has a replica, an operation with confirm=False is answered as soon as it is on the disk of
+        this server. From then on nothing can undo it.
         """
         from antecede.cli.live import Access, address_of, command_line
 

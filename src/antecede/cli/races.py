@@ -43,8 +43,8 @@ def register(app: typer.Typer) -> None:
 
         A race is a message and another one that depends on it, both delivered by one process in that order, although
         nothing made the second wait for the first. A longer delay of the first would have broken causal order. The
-        slack is the shortest such delay. A guarantee of the system removes the pairs that it orders: fifo removes the
-        pairs from one sender, causal removes all pairs.
+        slack is how much longer the first could have taken. A guarantee of the system removes the pairs that it orders:
+        fifo removes the pairs from one sender, causal removes all pairs.
 
         Exit 0: the trace was searched. 2: there was no valid delivery, or nothing could be read.
         """

@@ -30,7 +30,9 @@ def register(app: typer.Typer) -> None:
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> int:
-        """Send one notification and wait until the server has it on disk. With --ask, print the answer.
+        """Send one notification and wait until the server has accepted it. With --ask, print the answer.
+
+        Accepted means: stored with the durability of the server (serve --durability), by default on its disk.
 
         Without --ask the command does not wait for a reply. A reply to a client with a name (--client) is kept for it;
         any other reply is dropped.

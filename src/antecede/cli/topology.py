@@ -36,9 +36,11 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Check that a topology is a forest, and print its guarantee between each two domains.
 
-        Exit code 1 if it must not be used: there is a cycle of servers and domains (printed), or orders do not meet the
-        file's guarantee. Exit code 2 if it cannot be read. With --classes also 2 if a class of an agent or object
-        cannot be imported; `antecede up` and `serve` make the same check when they start.
+        Exit code 1 if it must not be used (the reasons are printed): there is a cycle of servers and domains; there are
+        several domains, and an order does not meet the file's guarantee, or supports only one domain; or a replicated
+        object has no domain with all its servers and an order based on conflicts. Exit code 2 if the file cannot be
+        read. With --classes also 2 if a class of an agent or object cannot be imported; `antecede up` and `serve` make
+        the same check when they start.
         """
         topology = read_topology(file)
         verdict = check_topology(topology)
@@ -83,7 +85,8 @@ def register(app: typer.Typer) -> None:
 
         All members of the domain must be running. Unacknowledged messages are sent again. If a server had already
         received such a message but could not acknowledge it, it gets this message twice. Therefore the command is
-        refused (exit code 2) if no link of the domain is stopped and all members were reset equally often.
+        refused (exit code 2) if nothing shows a loss of data: no link of the domain is stopped, and no member has
+        missed an earlier reset of the domain.
         """
         from antecede.cli.live import Access, ask_server
         from antecede.server.resetting import next_generation

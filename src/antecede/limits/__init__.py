@@ -77,8 +77,8 @@ conflicts_bytes_max: Final = 1024 * 1024
 conflict_pairs_max: Final = 65_536
 """One file with a table of conflicting operations, and its pairs."""
 kin_instances_max: Final = 4_096
-"""Instances of one object with a conflicting ancestor or descendant there. Each is compared with all others, so their
-number counts twice: 16 million pairs are some 100 MB."""
+"""Instances of one object that have an ancestor or descendant there whose operation conflicts with theirs. Each is
+compared with all others, so their number counts twice: 16 million pairs are some 100 MB."""
 raw_text_bytes_max: Final = 4 * 1024
 """The part of a quarantined row's own text that is kept."""
 

@@ -118,8 +118,8 @@ def operation(method: Any = None, *, conflicts_with: Iterable[str] = (), confirm
     """Mark a method as an operation, and name those with which it conflicts (possibly itself).
 
     The answer of a replicated object waits until all replicas have the call on their disks. With ``confirm=False``, an
-    operation that conflicts with nothing and returns nothing (``-> None``) is answered when the caller's server has the
-    call on its disk."""
+    operation that conflicts with nothing, calls nothing and returns nothing (``-> None``) is answered when the caller's
+    server has the call on its disk, if this server has a replica."""
     try:
         names = (conflicts_with,) if isinstance(conflicts_with, str) else tuple(conflicts_with)
     except TypeError:

@@ -82,6 +82,6 @@ def check_kin(count: int, where: str) -> None:
     """Refuse an object with too many instances that need separate cells."""
     if count > limits.kin_instances_max:
         raise UsageError(
-            f"{where}: {count} instances have a conflicting ancestor or descendant at the same object: "
-            f"significant order can be judged for at most {limits.kin_instances_max}"
+            f"{where}: {count} instances have an ancestor or descendant at the same object whose operation conflicts "
+            f"with theirs: significant order can be judged for at most {limits.kin_instances_max}"
         )
