@@ -4,11 +4,12 @@ A write is one **frame**: four bytes of length, one byte of version, then a list
 one moment for one connection share a frame. Parts are typed structs, and a reader decodes nothing else, so nothing from
 the wire can become a class, a deeply nested value or an unbounded list.
 
-**Versions.** The first part on a connection is a hello with the newest and the oldest supported version. It is sent in
-a frame of the oldest version, so that every end with a common version can read it. Both ends then use the smaller of
-the two newest versions. This version supports all earlier ones; an end without a common version gets the reason and is
-disconnected. A later version may add fields at the end of a part. Readers of an earlier version skip these fields, and
-a field that is missing has its default.
+**Versions.** The first part on a connection has the newest and the oldest supported version. It is a hello, or, from
+an end with credentials, an :class:`Introduce`. (An operator without credentials begins with a :class:`Request`, which
+has no versions.) It is sent in a frame of the oldest version, so that every end with a common version can read it. Both
+ends then use the smaller of the two newest versions. This version supports all earlier ones; an end without a common
+version gets the reason and is disconnected. A later version may add fields at the end of a part. Readers of an earlier
+version skip these fields, and a field that is missing has its default.
 
 ====  ==================================================================================================
 1     the first
@@ -81,7 +82,7 @@ class LinkHello(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
-    """A server's first part to another server."""
+    """A server's first part to another server; with credentials, its first part after the proofs of identity."""
 
     version: int
     oldest: int
@@ -126,8 +127,8 @@ class PeerAck(Part, frozen=True, array_like=True, gc=False, tag=3):
 
 
 class ClientHello(Part, frozen=True, array_like=True, gc=False, tag=4):
-    """A client's first part. Unless it is temporary, the client's name is durable: it always stands for the same
-    mailbox."""
+    """A client's first part; with credentials, its first part after the proofs of identity. Unless it is temporary, the
+    client's name is durable: it always stands for the same mailbox."""
 
     version: int
     oldest: int

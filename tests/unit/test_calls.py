@@ -169,7 +169,7 @@ def test_what_cannot_be_called_is_said(tmp_path: Path) -> None:
         with pytest.raises(RefusedError, match="till is the name of a replicated object"):
             async with servers[0].bus("till"):
                 pass
-        with pytest.raises(UsageError, match="replicated objects, and their replicas would differ"):
+        with pytest.raises(UsageError, match="cannot be reset, because the replicas of its objects would differ"):
             servers[0].operations.forget("A", "1")
 
     _play(tmp_path, play)
@@ -204,7 +204,7 @@ def test_calls_that_have_not_ended_are_bounded(tmp_path: Path, monkeypatch: pyte
             waiting = [asyncio.ensure_future(till.put(1)) for _ in range(12)]
             while servers[0].machine.calls.open < 12:
                 await asyncio.sleep(0.01)
-            with pytest.raises(OverloadError, match="12 calls of objects that began here have not ended"):
+            with pytest.raises(OverloadError, match="this server has 12 unfinished calls to objects"):
                 await till.put(1)
             for one in await asyncio.gather(*waiting, return_exceptions=True):
                 assert isinstance(one, CallTimeoutError)

@@ -192,6 +192,9 @@ def test_wrong_settings(line: str) -> None:
 def test_a_wrong_dead_follow() -> None:
     with pytest.raises(TopologyError, match="dead_follow"):
         parse_topology(_file % (', dead_follow = "stop"', ""))
+    text = (_file % (', dead_follow = "hold"', "")).replace('server = "s1"', 'servers = ["s1"]')
+    with pytest.raises(TopologyError, match="object orders: dead_follow is only for agents; remove it"):
+        parse_topology(text)
 
 
 def test_letters_do_not_expire_early_when_the_clock_is_set_forward_and_back() -> None:

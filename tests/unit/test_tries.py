@@ -393,5 +393,5 @@ def test_settings_that_make_no_sense(application: str, agent: str, expected: str
 
 def test_objects_cannot_be_isolated() -> None:
     text = (_file % ("", "")).replace('server = "s1", class', 'servers = ["s1"], isolate = "process", class')
-    with pytest.raises(TopologyError, match="object a: isolate: expected it only for agents, not for objects"):
+    with pytest.raises(TopologyError, match="object a: isolate is only for agents; remove it"):
         parse_topology(text)

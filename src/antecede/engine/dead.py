@@ -1,9 +1,10 @@
 """Dead letters: letters that could not be handled, with the reason; they wait for an operator.
 
-Dead letters are kept in the sequence in which they died, and each has a number in that sequence. An operator may mean
-all of them, or those that fit a :class:`Choice`, and there may be very many. So they are read in pages
-(:func:`page_of`): a page ends after a number of letters, and the next one begins after the number of the last letter
-that was examined. Pages stay right when letters before or behind them come and go.
+Dead letters are kept in the sequence in which they died, and each has a number in that sequence. One command of an
+operator may be about all of them, or about those that fit a :class:`Choice`, and there may be very many. So they are
+read in pages (:func:`page_of`). There are limits for the letters on a page, for their bytes, and for the letters that
+are examined. A page says up to which number letters were examined, and the next page begins after that number. Pages
+stay right when letters before or behind them come and go.
 """
 
 from collections.abc import Callable, Mapping

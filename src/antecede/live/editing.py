@@ -48,7 +48,7 @@ class AccessText:
         self._text, self.access = text, found
 
     def write(self) -> None:
-        """Write the file as a whole."""
+        """Write the file atomically: a reader finds the previous content or the new one."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_public(self.path, self._text.encode())
 

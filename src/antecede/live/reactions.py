@@ -103,7 +103,8 @@ class Reactions:
             timeout.reschedule(asyncio.get_running_loop().time() + self._limit(agent))
 
     def _broken(self, due: React, error: BaseException) -> Outcome:
-        """Return the outcome of a batch without any effect: the agent could not be loaded, or a watch raised."""
+        """Return the outcome of a batch that had no effect, because the agent could not be loaded, an observer of
+        reactions raised an exception, or the batch was cancelled (the server stops, or the agent leaves)."""
         if is_ctrl_c(error):
             raise error
         self.host.forget(due.agent)

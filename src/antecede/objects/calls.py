@@ -100,7 +100,7 @@ class Calls:
     def check(self, bodies: list[bytes]) -> None:
         """Refuse a client's call with an error if there are too many calls, or if it is not valid."""
         if self.open >= limits.calls_open_max:
-            raise OverloadError(f"{self.open} calls of objects that began here have not ended: try again later")
+            raise OverloadError(f"this server has {self.open} unfinished calls to objects: try again later")
         if fault := unfit(bodies[0]) if len(bodies) == 1 else "several calls in one publish: expected one":
             raise UsageError(fault)
 

@@ -1,7 +1,8 @@
-"""The structs of arrays that stages pass to each other, each type with its own tag.
+"""The structs of arrays that stages pass to each other. Types that one reader may receive have different tags.
 
-A *piece* contains the valid rows of a bucket; lines are assembled from pieces. For a large trace, a piece is divided
-into *regions* of the lines. The counts of a bucket are a separate struct.
+A *piece* contains the valid rows of a bucket; lines are assembled from pieces. For a large trace, the lines are divided
+into *regions*, and the sends and deliveries of a bucket are sorted by region (one :class:`Region` each); its clocks and
+other rows still come in a piece. The counts of a bucket are a separate struct.
 """
 
 from collections.abc import Iterable, Iterator

@@ -351,8 +351,7 @@ def _why_behind(view: View, newest: int, unable: dict[str, str]) -> str:
 
 
 def _made(views: Iterable[View], number: int, attempt: str) -> bool:
-    """Return whether an attempt has made a change, as far as these servers know. Older servers do not name the
-    attempt."""
+    """Return whether these servers know that an attempt has made a change. Older servers do not name the attempt."""
     return any(
         view.change >= number
         and next((one.attempt for one in view.history if one.change == number), "") in ("", attempt)
@@ -371,8 +370,9 @@ def _finish(views: dict[str, View], wish: Wish) -> _Part[dict[int, str]]:
         if not decided and coordinator and coordinator not in views:
             if not wish.resolve:
                 raise TopologyError(
-                    f"change {number} was begun and only server {coordinator} knows whether it was made, but it does "
-                    "not answer: start that server, or, if its data is lost: antecede topology resolve"
+                    f"change {number} was begun, and only server {coordinator} knows whether the change was made, but "
+                    "that server does not answer: start it, or, if its data is lost: antecede topology resolve "
+                    f"{wish.new.name if wish.live else '--data DIR'} --decision abandon"
                 )
             decided = wish.resolve == "commit"
         elif not decided and coordinator:

@@ -185,7 +185,7 @@ class DeadLetters:
 
 def _number(name: str, text: str) -> int:
     if not text.isdecimal() or len(text) > _digits_max or not text.isascii():
-        raise UsageError(f"{name} {text[:32]!r}: expected a number")
+        raise UsageError(f"{name} {text[:32]!r}: expected a whole number of at most {_digits_max} digits")
     return int(text)
 
 

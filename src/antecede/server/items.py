@@ -189,8 +189,9 @@ class Formatted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
 
 
 class Resumed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=16):
-    """The server has started again. Its last steps may be lost, although their letters were handled before the steps
-    were durable: from here on letters get numbers that none of those letters had."""
+    """The server has started again. The last steps of its previous life may be lost. Handlers may already have seen
+    letters that these steps created, because reactions can run before a step is durable. So from here on letters get
+    numbers that no lost letter can have had."""
 
     def numbers_after(self, last: int) -> int:
         """Return the number after which the next letters are numbered; ``last``: the number of the last letter in the

@@ -95,7 +95,7 @@ class OperatorRequest:
         self._end(None, ClosedError(reason or CLOSED_AT_ONCE))
 
     def writable(self) -> None:
-        """Nothing waits to be written."""
+        """The connection has room again. Do nothing: nothing waits to be written."""
 
     def _end(self, document: Any, error: AntecedeError | None) -> None:
         if not self._done:

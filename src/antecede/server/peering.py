@@ -228,8 +228,8 @@ class Peering:
         return due
 
     def dial_failed(self, name: str, now: float, reason: str = "") -> None:
-        """Schedule another attempt later, with growing pauses, because there was no answer. This is logged once, when
-        it has happened a few times: peers that start together do not find each other at once."""
+        """Schedule another attempt to connect, with growing pauses, because one failed. The failure is logged once,
+        after a few attempts: peers that start together do not find each other at once."""
         if self._dial_ended(name):
             return
         before = self.unreachable.get(name, Unreachable("", now, 0))

@@ -9,11 +9,11 @@ which is bad in its own way:
 ``last``       mostly the newest comes first
 ``first``      mostly the oldest comes first, so that exceptions are rare and surprising
 ``starved``    each packet has a fixed rank: one with a bad rank waits until nothing better is in flight
-``timed``      exponential delays, as in the bare world
+``timed``      exponential delays, as by default in ``antecede simulate``
 ``heavy``      delays with a heavy tail
-``slow link``  timed, and one link is very slow
+``slow link``  timed, and one link is very slow; or none, if its two ends are drawn equal
 ``slow peer``  timed, and everything to one process is very slow
-``slow kind``  timed, and copies of messages, or all other packets, are very slow
+``slow kind``  timed, and one kind of packet is very slow: copies of messages, or all others (drawn at random)
 =============  =====================================================================================
 """
 

@@ -52,7 +52,7 @@ class Record:
         self.tell(f"{message} arrives at {process}")
 
     def dropped(self, process: str, message: str) -> None:
-        """Record that the order treats the message that has just arrived as a repeat."""
+        """Record that the link or the order has dropped the message that has just arrived, as a duplicate."""
         if self._marks and self._marks[-1] == Mark(process, ARRIVE, message):
             self._marks[-1] = Mark(process, "drop", message)
 

@@ -371,8 +371,10 @@ class _Reader:
     def _hold(self, document: dict[str, Any]) -> Iterable[str]:
         for name, entry in self._table(document, "agents").items():
             follow = entry.get("dead_follow", DEAD_FOLLOW[0])
-            if "dead_follow" in entry and (follow not in DEAD_FOLLOW or "servers" in entry):
-                expected = " or ".join(DEAD_FOLLOW) if "servers" not in entry else "it only for agents, not for objects"
+            if "dead_follow" in entry and "servers" in entry:
+                raise self.error(f"object {name}: dead_follow is only for agents; remove it", "agents", name)
+            if follow not in DEAD_FOLLOW:
+                expected = " or ".join(DEAD_FOLLOW)
                 raise self.error(f"agent {name}: dead_follow = {brief(follow)}: expected {expected}", "agents", name)
             if follow == "hold":
                 yield name

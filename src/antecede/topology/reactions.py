@@ -67,7 +67,7 @@ def read_reactions(document: dict[str, Any], error: Callable[..., Exception]) ->
         isolate = entry.get("isolate", ISOLATE[0])
         given = [key for key in KEYS if key in entry]
         if given and "servers" in entry:
-            raise error(f"object {name}: {given[0]}: expected it only for agents, not for objects", "agents", name)
+            raise error(f"object {name}: {given[0]} is only for agents; remove it", "agents", name)
         if isolate not in ISOLATE:
             raise error(f"agent {name}: isolate = {isolate!r}: expected {' or '.join(ISOLATE)}", "agents", name)
         if isolate == "process":

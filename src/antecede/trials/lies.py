@@ -181,7 +181,7 @@ class Victim:
         return cast("list[list[wire.Part]]", getattr(self, f"_of_{kind}")())
 
     def _of_strangers(self) -> list[list[wire.Part]]:
-        """Return conversations before a hello, or with a refused hello."""
+        """Return a conversation without a hello, or with a hello that is refused."""
         first: list[wire.Part] = [
             wire.Ping(),
             wire.Pong(),

@@ -1,5 +1,5 @@
-"""``explain`` on Spark: one task finds the places of the events that explain something; then their names and ids are
-looked up.
+"""``explain`` on Spark: one task finds the events that explain a violation, by their places (process number and index);
+then the process names and message ids are looked up.
 
 The report has the same keys as that of :mod:`antecede.trace.explain`.
 """

@@ -89,7 +89,7 @@ class Intruder:
         """The connection ended."""
 
     def writable(self) -> None:
-        """Nothing waits to be written."""
+        """The connection has room again. Do nothing: nothing waits to be written."""
 
 
 class IdentifiedWorld(ServerWorld):
