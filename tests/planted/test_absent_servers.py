@@ -80,11 +80,11 @@ def test_domains_that_begin_again_when_a_server_learns(monkeypatch: Patch) -> No
 
 
 def test_a_server_that_is_left_out_although_it_is_needed(monkeypatch: Patch) -> None:
-    def needed(old: Any, new: Any, region: Any, begun: Any) -> set[str]:
+    def concerned(old: Any, new: Any, region: Any, begun: Any) -> set[str]:
         return real(old, new, set(), ())
 
-    real = topology_change._needed
-    monkeypatch.setattr(topology_change, "_needed", needed)
+    real = topology_change._concerned
+    monkeypatch.setattr(topology_change, "_concerned", concerned)
     _caught()
 
 

@@ -99,7 +99,7 @@ def test_the_exit_code_is_1_if_a_server_refuses_another(
     health: str, refused: dict[str, str], code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = {"server": "s1", "health": health, "refused": refused}
-    monkeypatch.setattr("antecede.cli.live.ask_server", lambda *given: answer)
+    monkeypatch.setattr("antecede.cli.status.ask_server", lambda *given: answer)
     assert run(["status", "tcp://127.0.0.1:7101", "--json"]) == code
 
 
@@ -125,7 +125,7 @@ def test_the_exit_code_is_1_if_servers_use_different_access_files(
     file = tmp_path / "shop.toml"
     servers = '[servers]\ns1 = "tcp://127.0.0.1:7101"\ns2 = "tcp://127.0.0.1:7102"\n'
     file.write_text(servers + '[domains]\nA = { servers = ["s1", "s2"] }\n')
-    monkeypatch.setattr("antecede.cli.live.ask_server", lambda address, *given: answers[address.port - 7101])
+    monkeypatch.setattr("antecede.cli.status.ask_server", lambda address, *given: answers[address.port - 7101])
     assert run(["status", str(file)]) == code
     assert ("servers use different access files" in capsys.readouterr().out) == differs
     assert run(["status", str(file), "--json"]) == code
@@ -146,7 +146,7 @@ def test_advice_about_keys(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     ]
     access = {"mode": "access-file", "digest": "d", "identities": 3, "error": "", "expires": keys}
     answer = {**_idle, "server": "s1", "access": access}
-    monkeypatch.setattr("antecede.cli.live.ask_server", lambda *given: answer)
+    monkeypatch.setattr("antecede.cli.status.ask_server", lambda *given: answer)
     assert run(["status", "tcp://127.0.0.1:7101"]) == 0
     shown = capsys.readouterr().out
     assert "  key of client a expires in less than a day: antecede credentials rotate\n" in shown
