@@ -39,12 +39,13 @@ class RestoredServer(msgspec.Struct, frozen=True):
 def restore(
     backup: Backup, target: str, plan: Plan, epoch: str, topology: str, tell: Tell = lambda _: None
 ) -> dict[str, RestoredServer]:
-    """Make a new system in a new folder. ``plan``, ``epoch`` and ``topology`` (text): those of the new system."""
+    """Make a new system in a new or empty folder. ``plan``, ``epoch`` and ``topology`` (text): those of the new
+    system."""
     target = target.rstrip("/")
     if os.path.lexists(target) and not os.path.isdir(target):
         raise UsageError(f"{target}: is a file: expected the name of a new folder")
     if os.path.isdir(target) and os.listdir(target):
-        raise UsageError(f"{target}: not empty: expected the name of a new folder")
+        raise UsageError(f"{target}: not empty: expected the name of a new or empty folder")
     found: dict[str, Recovered] = {}
     snapshots: dict[str, bytes] = {}
     former: dict[str, int] = {}

@@ -8,7 +8,7 @@ the geometric mean of the ratios and its 95 % confidence interval, by Student's 
 Both versions run with this interpreter, and both execute this version's :mod:`antecede.bench.ours`: the agents and the
 program are the same, only the package below them differs.
 
-``antecede bench channel --permissions`` compares in the same way a client with permissions and one without. With
+In the same way, ``antecede bench channel --permissions`` compares a client with permissions and one without. With
 permissions the server has an access file: both ends prove their identity once, and each publish is checked. Without
 them there is one token for all. Neither uses TLS.
 """

@@ -13,7 +13,7 @@ class Links:
     """The links of one server."""
 
     def __init__(self, consumers: dict[str, MessageConsumer], resend_after: float) -> None:
-        """``resend_after``: no link sends a frame again before it was unacknowledged for this time."""
+        """``resend_after``: a link sends a frame again only when the frame has been unacknowledged for this time."""
         self.ends = [
             (name, peer, link) for name, consumer in consumers.items() for peer, link in consumer.links.items()
         ]

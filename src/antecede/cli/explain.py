@@ -48,9 +48,9 @@ def register(app: typer.Typer) -> None:
         """Explain why deliveries are late: which chain of messages overtook each of them.
 
         A delivery is late if its process has already delivered a message that depends on it. The chain begins at the
-        sender, with the late message (another copy of it) or a later one, and reaches the receiver before the late
-        message does. You see one of the shortest chains. antecede verify counts the late deliveries; --first N explains
-        those with the smallest index at their receiver.
+        sender: with a copy of the late message to another process, or with a later message. It reaches the receiver
+        before the late message does. You see one of the shortest chains. antecede verify counts the late deliveries;
+        --first N explains those with the smallest index at their receiver.
 
         By significant order, a message is late if another message, which had to wait for it, was received before it.
         Each step of the chain shows why one message had to wait for another: the same instance handled both, or two

@@ -30,8 +30,8 @@ def register(app: typer.Typer) -> None:
         program: str | None = typer.Option(
             None,
             metavar="FILE",
-            help="A file with lines: processes P…, and send M FROM -> TO[,TO…] [after K] (after K deliveries at FROM). "
-            "Only these sends are tried.",
+            help="A file with a line 'processes P…' and lines 'send M FROM -> TO[,TO…] [after K]'; K counts deliveries "
+            "at FROM. Only these sends are tried.",
         ),
         guarantee: str = typer.Option(
             "",

@@ -61,7 +61,9 @@ def register(app: typer.Typer) -> None:
             help="TOML: together, apart (lists of lists of servers), never_router (a list of servers).",
         ),
         allow_disconnected: bool = typer.Option(
-            False, "--allow-disconnected", help="Servers that exchange no messages need no route to each other."
+            False,
+            "--allow-disconnected",
+            help="Servers that exchange no messages, neither directly nor through others, need no route to each other.",
         ),
         max_domain: int | None = typer.Option(None, metavar="S", help="Maximum number of servers in a domain."),
         max_share: float | None = typer.Option(
@@ -87,8 +89,8 @@ def register(app: typer.Typer) -> None:
         """Find the cheapest split of servers into domains for this traffic.
 
         Domains never form a cycle, so causal order holds end to end. In every domain that it enters, a message costs α
-        + β times the bytes of its stamp; --model paper counts only s² for a domain of s servers. With the measured
-        costs the answer is often to stay flat: one domain for all.
+        (one durable hop) plus β for each byte of its stamp; --model paper counts only s² for a domain of s servers.
+        With the measured costs the answer is often to stay flat: one domain for all.
 
         Exit 0: a plan was found. 1: no plan satisfies all bounds; the most restrictive bound is named. 2: bad usage or
         unreadable input.

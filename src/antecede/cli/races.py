@@ -32,14 +32,17 @@ def register(app: typer.Typer) -> None:
         within: float | None = typer.Option(None, metavar="SECONDS", help="Only races whose slack is at most SECONDS."),
         first: int = typer.Option(10, metavar="N", help="Show the N races with the least slack."),
         every: bool = typer.Option(
-            False, "--all", help="Count every earlier message of a sender, not only the last one delivered."
+            False,
+            "--all",
+            help="If several messages from one sender race with the same later message, count all, not only the last "
+            "one delivered.",
         ),
         engine: str = ENGINE,
         master: str | None = MASTER,
         conf: list[str] | None = CONF,
         as_json: bool = JSON,
     ) -> int:
-        """Find races: pairs of messages that arrived in order only because of their timing.
+        """Find races: pairs of messages that were delivered in order only because of their timing.
 
         A race is a message and another one that depends on it, both delivered by one process in that order, although
         nothing made the second wait for the first. A longer delay of the first would have broken causal order. The

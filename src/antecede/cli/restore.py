@@ -12,7 +12,9 @@ def register(app: typer.Typer) -> None:
     @app.command("restore")
     def restore(
         folder: str = typer.Argument(..., metavar="BACKUP", help="A folder that antecede backup made."),
-        data: str = typer.Argument(..., metavar="DIR", help="The folder of the new data directories; must be empty."),
+        data: str = typer.Argument(
+            ..., metavar="DIR", help="The folder of the new data directories: a new or empty folder."
+        ),
         topology: str | None = typer.Option(
             None, metavar="FILE", help="A topology that differs only in addresses. Default: that of the backup."
         ),

@@ -36,11 +36,11 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Check that a topology is a forest, and print its guarantee between each two domains.
 
-        Exit code 1 if it must not be used (the reasons are printed): there is a cycle of servers and domains; there are
-        several domains, and an order does not meet the file's guarantee, or supports only one domain; or a replicated
-        object has no domain with all its servers and an order based on conflicts. Exit code 2 if the file cannot be
-        read. With --classes also 2 if a class of an agent or object cannot be imported; `antecede up` and `serve` make
-        the same check when they start.
+        Exit code 1 if it must not be used. The reasons are printed: a cycle of servers and domains; in a file with
+        several domains, an order that does not meet the file's guarantee or that supports only one domain; a replicated
+        object whose servers do not all share a domain with an order based on conflicts. Exit code 2 if the file cannot
+        be read. With --classes also 2 if a class of an agent or object cannot be imported; `antecede up` and `serve`
+        make the same check when they start.
         """
         topology = read_topology(file)
         verdict = check_topology(topology)

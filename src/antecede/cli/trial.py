@@ -61,7 +61,7 @@ def register(app: typer.Typer) -> None:
 
     @group.command("kills")
     def kills(
-        kills: int = typer.Option(30, min=1, help="Number of kills in total; a round has at most --round."),
+        kills: int = typer.Option(30, min=1, help="Number of kills in total, divided into rounds (--round)."),
         round_: int = typer.Option(
             50, "--round", min=1, help="Kills per round; the logs are checked after each round."
         ),
@@ -117,7 +117,9 @@ def register(app: typer.Typer) -> None:
 
     @group.command("powercuts")
     def powercuts(
-        cuts: int = typer.Option(10, min=1, help="Number of power cuts in total; a round has about --round."),
+        cuts: int = typer.Option(
+            10, min=1, help="At least this many power cuts in total, divided into rounds (--round)."
+        ),
         round_: int = typer.Option(
             25, "--round", min=1, help="Power cuts per round; the logs are checked after each round."
         ),
@@ -195,13 +197,16 @@ def register(app: typer.Typer) -> None:
             2_000, min=0, max=50_000, help="Number of unknown addresses that connect again and again."
         ),
         memory: int = typer.Option(1_024, min=1, metavar="MIB", help="Fail if a server uses more memory than this."),
-        p99: float = typer.Option(100.0, metavar="MS", help="Fail if the p99 of the probes exceeds this."),
+        p99: float = typer.Option(
+            100.0, metavar="MS", help="Fail if the p99 of the answer times of the other agents exceeds this."
+        ),
         folder: str | None = _folder,
         as_json: bool = JSON,
     ) -> int:
         """Overload two servers, with an absent subscriber, an isolated handler that blocks, and connecting strangers.
 
-        Exit 0: memory and the p99 of other agents are within their bounds, and nothing accepted is lost. 1: otherwise.
+        Exit 0: memory and the p99 of the answer times of the other agents are within their bounds, and nothing accepted
+        is lost. 1: otherwise.
         """
         from antecede.trials.overload import Settings, Trial
 

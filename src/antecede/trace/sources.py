@@ -169,7 +169,8 @@ def expanded(
     below: Callable[[str], list[str]],
     ignored: Callable[[str], bool] = lambda name: False,
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield each path with a file that it names, and the real path of that file; ``-`` is kept.
+    """For each path, yield (path, file, real path of the file) for every file that it names; for ``-``, all three are
+    ``-``.
 
     ``below`` returns the files of a directory. A pattern does not match the names that are ``ignored``.
     """

@@ -359,11 +359,11 @@ class ServerWorld:
                 self.wrong(due.agent, f"two letters have the id {letter.id}")
 
     def fails(self, due: React) -> bool:
-        """Whether this batch is to fail: at its first try, and never the same letter twice."""
+        """Draw whether this batch is to fail. A batch is identified by its first letter, and fails at most once."""
         return self._fails(due.letters[0].id)
 
     def client_fails(self, letter: Letter) -> bool:
-        """Whether a client's handler is to fail: at its first try, and never for the same letter twice."""
+        """Draw whether a client's handler is to fail; it fails at most once for the same letter."""
         return self._fails(f"client {letter.id}")
 
     def _fails(self, what: str) -> bool:
