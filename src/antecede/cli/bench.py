@@ -111,7 +111,7 @@ def register(app: typer.Typer) -> None:
         """Measure events per second on Spark, from Parquet to the verdict for FIFO and causal order, with validation.
 
         Lower bounds in the same run: pyarrow's scan of the same columns, and a single-threaded walk with the causal
-        kernel. Our target for the speed is defined for ten million messages: --messages 10000000.
+        kernel. A trace of ten million messages (--messages 10000000) shows the speed for large traces.
         """
         from antecede.pipeline import require
 
