@@ -8,7 +8,7 @@ from antecede.crashes import guarded
 
 
 def main() -> None:
-    """Run the command line and exit, even if its modules cannot be imported."""
+    """Run the command line and exit with its code, or with 2 if its modules cannot be imported."""
     code = guarded(_run)
     # The command has ended: Ctrl-C during Python's own shutdown would only print a traceback.
     with suppress(ValueError):

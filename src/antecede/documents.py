@@ -6,8 +6,8 @@ from antecede.errors import AntecedeError, UsageError
 
 
 def read_bytes(path: str | os.PathLike[str], bytes_max: int, error: type[AntecedeError] = UsageError) -> bytes:
-    """Return the content of a file. A file that cannot be read, or is longer than ``bytes_max``, raises this error; a
-    special file that never ends is not read further."""
+    """Return the content of a file. Raise ``error`` if it cannot be read or is longer than ``bytes_max``; reading stops
+    there, since a special file may never end."""
     name = os.fsencode(path).decode("utf-8", "replace")
     try:
         with open(path, "rb") as file:
@@ -20,8 +20,8 @@ def read_bytes(path: str | os.PathLike[str], bytes_max: int, error: type[Anteced
 
 
 def read_text(path: str | os.PathLike[str], bytes_max: int, error: type[AntecedeError] = UsageError) -> str:
-    """Return the text of a file, UTF-8 with or without a byte order mark. See :func:`read_bytes` for errors; bytes that
-    are not text raise the same error."""
+    """Return the text of a file, UTF-8 with or without a byte order mark. Raise ``error`` as :func:`read_bytes` does,
+    and also for bytes that are not UTF-8."""
     data = read_bytes(path, bytes_max, error)
     try:
         return data.decode("utf-8-sig")

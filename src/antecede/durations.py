@@ -1,7 +1,7 @@
 """Durations as counts in buckets, for the histograms of a server's metrics page.
 
-The caller adds seconds; nothing here reads a clock. One thread adds, another may read at the same time: it sees a
-consistent count. Adding takes well under a microsecond.
+The caller adds seconds; nothing here reads a clock. While one thread adds, another may read, and gets consistent
+counts. Adding takes well under a microsecond.
 """
 
 from bisect import bisect_left

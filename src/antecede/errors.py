@@ -38,7 +38,7 @@ class ScenarioError(AntecedeError):
 
 
 class ScopeTooLargeError(AntecedeError):
-    """An exhaustive exploration that reaches more states than it may."""
+    """An exhaustive exploration that reaches more states than its limit allows."""
 
 
 class TraceError(AntecedeError):
@@ -50,7 +50,7 @@ class TopologyError(AntecedeError):
 
 
 class DecidedError(TopologyError):
-    """A change of the topology that cannot be abandoned, because it was made."""
+    """A change of the topology that cannot be abandoned, because it has been made already."""
 
     code = "decided"
 
@@ -206,8 +206,8 @@ class SparkError(AntecedeError):
 
 
 def again(error: AntecedeError, where: str = "") -> AntecedeError:
-    """Return a new error like this one, with ``where`` in its text. One error raised in several places would gather all
-    their tracebacks."""
+    """Return a copy of an error, with ``where`` before its text. (One object that is raised in several places would
+    gather the tracebacks of all.)"""
     twin = copy(error)
     if where:
         twin.args = (f"{where}: {error}",)
@@ -215,6 +215,7 @@ def again(error: AntecedeError, where: str = "") -> AntecedeError:
 
 
 def similar(given: str, known: Iterable[str]) -> str:
-    """Return a question for the end of an error: the known name that was probably meant. Empty if none is similar."""
+    """Return a question for the end of an error's text, with the known name that was probably meant; empty if no name
+    is similar."""
     near = get_close_matches(given[:100], list(known), 1, 0.6)
     return f"; did you mean {near[0]}?" if near else ""

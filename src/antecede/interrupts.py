@@ -15,7 +15,7 @@ from types import FrameType
 
 
 class Terminated(KeyboardInterrupt):
-    """Raised when SIGTERM ends a command: it cleans up as after Ctrl-C."""
+    """Raised when SIGTERM ends a command, which then cleans up as after Ctrl-C."""
 
 
 class _Noting:
@@ -42,7 +42,8 @@ def is_ctrl_c(error: BaseException) -> bool:
 
 @contextmanager
 def noted() -> Iterator[None]:
-    """Record SIGINT inside the context, so that ``is_ctrl_c`` is certain; only with Python's default handler."""
+    """Record SIGINT inside the context, so that ``is_ctrl_c`` is certain. No effect if Python's default handler was
+    replaced, or outside the main thread."""
     ours = (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler

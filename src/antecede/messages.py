@@ -1,14 +1,13 @@
 """The basic types: what an application sends, what travels, and what a protocol step requests.
 
 Inside one order, a process is a small integer, its *member number*. A set of processes is a bit mask, so that union,
-difference and membership are one machine operation for any number of members. The packages above use names of
-processes.
+difference and membership are one operation each, for any number of members. The packages above use names of processes.
 
 A protocol step turns one input into a list of **effects**, to be carried out in that order:
 
 =============  ========================================================================================
-``Persist``    the rest of this list, and the state that the step left behind, must be durable
-               before the next effect is carried out. A crash loses exactly what no ``Persist`` covered.
+``Persist``    the rest of this list, and the state after the step, must be durable before the next
+               effect is carried out. A crash loses exactly what no ``Persist`` covered.
 ``Sent``       the application's send takes place now (a synchronous order decides when that is).
 ``Send``       hand this packet to the network.
 ``Accept``     a packet that was held is now part of the protocol's durable state: the link below may
@@ -91,7 +90,7 @@ class Verdict(Enum):
 
 DELIVER: Final = Verdict.DELIVER
 HOLD: Final = Verdict.HOLD
-"""The usual verdicts by their own names: finding a member of an enumeration takes as long as ten other instructions."""
+"""The usual verdicts as constants: finding a member of an enumeration takes as long as ten other instructions."""
 
 
 class Persist(msgspec.Struct, frozen=True, gc=False):
@@ -111,7 +110,7 @@ class Send(msgspec.Struct, frozen=True, gc=False):
 
 
 class Accept(msgspec.Struct, frozen=True, gc=False):
-    """This packet, held until now, is part of the durable state."""
+    """This packet, which was held, is part of the durable state from now on."""
 
     packet: Packet
 

@@ -32,7 +32,8 @@ class Numbers:
             self._advance()
 
     def merge(self, upto: int, beyond: int) -> Sequence[int]:
-        """Add another such set; return every number that is new here, and perhaps some that are not."""
+        """Add the set with this ``upto`` and ``beyond``; return all numbers that were not in this set before, and
+        perhaps some that were."""
         if not beyond and not self.beyond:
             fresh, self.upto = range(self.upto + 1, upto + 1), max(self.upto, upto)
             return fresh
@@ -58,7 +59,7 @@ class Numbers:
 
 
 def _ones(bits: int) -> Iterator[int]:
-    """The positions of the ones in a bit map, ascending, in time proportional to its length."""
+    """Yield the positions of the ones in a bit map, ascending, in time proportional to the length of the map."""
     text = bin(bits)[:1:-1]
     position = text.find("1")
     while position >= 0:

@@ -1,9 +1,9 @@
-"""Spans of reactions for applications that use OpenTelemetry: only through its API package, and only if it is set up.
+"""Spans of reactions, for applications that use OpenTelemetry. Only its API package is used, if an SDK is set up.
 
-A reaction is one span. It is linked to the span in which the letter was sent: another reaction's span, or a client's
-current span. So a chain of messages can be followed from span to span, through servers and crashes. The letter carries
-that span as a W3C trace context, a short text that nothing else reads. Messages from a handler are sent in the
-reaction's span, and spans that the handler opens are its children. A failed try has its own span.
+Each try of a reaction is one span. It is linked to the span in which the letter was sent: another reaction's span, or a
+client's current span. So a chain of messages can be followed from span to span, through servers and crashes. The letter
+carries the span in which it was sent as a W3C trace context, a short text that nothing else reads. Messages from a
+handler are sent in the reaction's span, and spans that the handler opens are children of that span.
 
 The package ``opentelemetry-api`` (extra ``telemetry``) does nothing without an SDK. If it is missing, or if no SDK is
 set up when a server starts or a bus is entered, letters carry no context and there is no cost. Names of attributes
@@ -42,12 +42,13 @@ def current() -> Callable[[], str] | None:
 
 
 def spans(server: str = "") -> "Spans | None":
-    """Return the spans of reactions at a server, or at a client; None if tracing is off."""
+    """Return an object that makes the spans of reactions at a server, or without ``server`` at a client; None if
+    tracing is off."""
     return Spans(server) if is_set_up() else None
 
 
 class Spans:
-    """One span per reaction; see :class:`antecede.engine.host.Watch`."""
+    """One span per try of a reaction; see :class:`antecede.engine.host.Watch`."""
 
     def __init__(self, server: str) -> None:
         from opentelemetry import trace
@@ -61,7 +62,7 @@ class Spans:
         return begun
 
     def open(self, agent: str, letter: Letter) -> "tuple[Span, Any]":
-        """Open a span and make it current; return it with the object that ends it."""
+        """Open a span and make it current; return it with the token that makes the previous span current again."""
         from opentelemetry.context import Context as Around
         from opentelemetry.context import attach
         from opentelemetry.trace import SpanKind, set_span_in_context
@@ -106,7 +107,7 @@ class Spans:
 
 
 def _text(span: "Span") -> str:
-    """Return a span as a W3C trace context."""
+    """Return a span as a W3C trace context; empty if the span is not valid."""
     where = span.get_span_context()
     if not where.is_valid:
         return ""

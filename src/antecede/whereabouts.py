@@ -1,7 +1,7 @@
 """Find the place in an application's own code that an exception came from.
 
 A reason such as ``KeyError: 'key'`` does not help the author of the handler. They need the innermost frame of their own
-code, not a frame of this package, which called it, or of a library that it called.
+code, not a frame of this package, which called that code, or of a library that the code called.
 """
 
 import os
@@ -20,7 +20,7 @@ _standard, _installed = (
 
 
 def place_of(error: BaseException) -> str:
-    """Return ``shop.py:31 in total``, or nothing if only this package's code was running."""
+    """Return ``shop.py:31 in total``; empty if all frames are of this package or of Python's standard library."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{Path(error.filename).name}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
@@ -47,8 +47,8 @@ def traceback_of(error: BaseException) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the exception's own text in a form that can be written. It comes from the application: it may contain
-    characters that UTF-8 cannot encode, or raise another exception."""
+    """Return the exception's own text in a form that can be written. It comes from the application, so it may contain
+    characters that UTF-8 cannot encode, and making it may raise another exception."""
     try:
         # The text of a syntax error already names its place, sometimes on several lines.
         text = str(error.msg) if isinstance(error, SyntaxError) else str(error)

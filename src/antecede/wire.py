@@ -1,15 +1,15 @@
 """Bytes between processes: the messages between two servers, or between a client and a server.
 
-A write is one **frame**: four bytes of length, one byte of version, then a list of *parts*. All parts that are ready at
-one moment for one connection share a frame. Parts are typed structs, and a reader decodes nothing else, so nothing from
-the wire can become a class, a deeply nested value or an unbounded list.
+Each write is one **frame**: four bytes of length, one byte of version, then a list of *parts*. All parts that are ready
+at one moment for one connection share a frame. Parts are typed structs, and a reader decodes nothing else, so nothing
+from the wire can become a class, a deeply nested value or an unbounded list.
 
-**Versions.** The first part on a connection has the newest and the oldest supported version. It is a hello, or, from
-an end with credentials, an :class:`Introduce`. (An operator without credentials begins with a :class:`Request`, which
-has no versions.) It is sent in a frame of the oldest version, so that every end with a common version can read it. Both
-ends then use the smaller of the two newest versions. This version supports all earlier ones; an end without a common
-version gets the reason and is disconnected. A later version may add fields at the end of a part. Readers of an earlier
-version skip these fields, and a field that is missing has its default.
+**Versions.** The first part on a connection has the newest and the oldest supported version. It is a hello, or, from an
+end with credentials, an :class:`Introduce`. (An operator without credentials begins with a :class:`Request`, which has
+no versions.) It is sent in a frame of the oldest version, so that every end with a common version can read it. Both
+ends then use the smaller of the two newest versions. The newest version supports all earlier ones; an end without a
+common version gets the reason and is disconnected. A later version may add fields at the end of a part. Readers of an
+earlier version skip these fields, and a field that is missing has its default.
 
 ====  ==================================================================================================
 1     the first
@@ -23,12 +23,12 @@ version skip these fields, and a field that is missing has its default.
 **Temporary clients.** A client whose name begins with :data:`TEMPORARY` is forgotten, with its mailbox, when it closes
 for good (a final :class:`Bye`), or after some time without a connection. The name alone decides this, not a field of
 the hello: names are already in the log and in every snapshot. So a server still knows after a restart which clients to
-forget, and no format changes. An older server treats such a client like any other.
+forget, and no format had to change. An older server treats a temporary client like any other.
 
-**Bounds.** These raise :class:`WireError` and close the connection: a frame longer than its bound, a wrong length, too
-many parts or list entries, and bytes that are not parts. In MessagePack the number of entries comes before the first of
-them, so a list that is too long is refused before any entry is decoded. Before the hello a frame is short and has one
-part. Stamps and letters travel as bytes; their receivers check them. This module does not know sockets.
+**Bounds.** These raise :class:`WireError` and close the connection: a frame longer than its bound, a wrong length, more
+parts or list entries than allowed, and bytes that are not parts. In MessagePack the number of entries comes before the
+first of them, so a list that is too long is refused before any entry is decoded. Before the hello a frame is short and
+has one part. Stamps and letters travel as bytes; their receivers check them. This module does not know sockets.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -97,11 +97,11 @@ class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
     change: int = 0
     """The number of the change that put the present topology in force."""
     attempt: str = ""
-    """The attempt to make a change in which the server takes part; empty: none."""
+    """The attempt at a change of the topology that the sender takes part in; empty: none."""
     asked: str = ""
     """In an answer: the attempt of the hello that is answered."""
     known: bool = True
-    """In an answer: whether the server that is answered shares a domain with this one."""
+    """In an answer: whether the receiver of the answer shares a domain with its sender."""
     teaches: bool = False
     """In an answer: whether a :class:`Lesson` follows."""
 
@@ -127,8 +127,8 @@ class PeerAck(Part, frozen=True, array_like=True, gc=False, tag=3):
 
 
 class ClientHello(Part, frozen=True, array_like=True, gc=False, tag=4):
-    """A client's first part; with credentials, its first part after the proofs of identity. Unless it is temporary, the
-    client's name is durable: it always stands for the same mailbox."""
+    """A client's first part; with credentials, its first part after the proofs of identity. Unless the client is
+    temporary, its name is durable: the name always stands for the same mailbox."""
 
     version: int
     oldest: int
@@ -147,7 +147,7 @@ class Welcome(Part, frozen=True, array_like=True, gc=False, tag=5):
 
 
 class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
-    """Publishes of a client: one or several of a type to the same destinations; numbers rise by one."""
+    """One or several publishes of a client, of one type and to the same destinations; their numbers rise by one."""
 
     number: int
     """The number of the first publish."""
@@ -172,14 +172,14 @@ class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):
 
 
 class Refused(Part, frozen=True, array_like=True, gc=False, tag=8):
-    """A publish was refused, and all after it. The client gives the later ones new numbers, starting with this
-    number."""
+    """``count`` publishes from ``number`` on were refused, and all after them are skipped. The next publish gets
+    ``number`` again. Unless ``retry`` is set, the client sends the skipped ones again, with new numbers."""
 
     number: int
     count: int
     reason: str
     retry: bool
-    """Whether the same publish may be accepted later; this applies to all refused ones."""
+    """Whether the refused publishes may be accepted later."""
     code: str = ""
     """The reason in one word, for programs. Older servers don't send it."""
 
@@ -215,7 +215,8 @@ class Bye(Part, frozen=True, array_like=True, gc=False, tag=13):
 
     reason: str
     final: bool = False
-    """Whether another try would be useless."""
+    """Whether it is closed for good: connecting again would be useless. A temporary client that sends this is
+    forgotten."""
     code: str = ""
     """The rule that the other end has broken, as one word for programs, or empty. Older versions do not send it."""
     at: str = ""
@@ -306,7 +307,8 @@ def frame(parts: Iterable[Part], version: int = VERSION) -> bytes:
 
 
 def frames(parts: Sequence[Part], version: int = VERSION) -> list[bytes]:
-    """Return parts as frames of moderate length: a new frame begins when the last one is long enough."""
+    """Return parts as frames of moderate length: a new frame begins when the next part would make the last one too
+    long."""
     if 0 < len(parts) <= _parts_few:
         # The content of a frame is a list of parts, which is encoded in one call.
         body = _encode(parts)
@@ -340,8 +342,9 @@ def _framed(pieces: list[bytes], version: int) -> bytes:
 class Unframer:
     """Turns a stream of bytes back into parts, in whatever pieces it arrives.
 
-    At first the other end is unidentified: frames are short, have one part, and are read one at a time, since the first
-    may change what the next is allowed. ``trust`` makes it read longer frames, and all complete ones at once.
+    At first the other end is unidentified: frames are short, have one part, and are read one at a time, since each
+    frame may change what the next may contain. After ``trust`` longer frames are read, and all complete ones in one
+    call.
     """
 
     __slots__ = ("_bytes_max", "_trusted", "pending")
@@ -353,13 +356,13 @@ class Unframer:
         self._trusted = False
 
     def trust(self, bytes_max: int = limits.frame_bytes_max) -> None:
-        """From now on read frames up to this length, with many parts."""
+        """From now on read frames of up to ``bytes_max`` bytes, with many parts."""
         self._bytes_max = bytes_max
         self._trusted = True
 
     def feed(self, data: bytes) -> list[AnyPart]:
-        """Take bytes, and return the parts that are complete. If the other end is unidentified (or was at the time of
-        the call), ``more`` returns the parts that are left."""
+        """Take bytes, and return the parts of the frames that are complete. Before ``trust`` this is one frame at most,
+        and ``more`` returns the next one."""
         pending = self.pending
         if self._trusted and not pending and len(data) > _header_bytes:
             # One whole frame, as in nearly all reads of a quiet connection.
@@ -370,7 +373,8 @@ class Unframer:
         return self.more()
 
     def more(self) -> list[AnyPart]:
-        """Return the parts of the next frames that are complete; nothing if none is."""
+        """Return the parts of the frames that are complete (before ``trust``: of the first), and remove these
+        frames."""
         pending = self.pending
         if not pending:
             return []

@@ -29,7 +29,8 @@ class Audit:
         self._left_out = 0
 
     def note(self, event: str, who: Who | None, remote: str, **fields: Any) -> None:
-        """Write one event. ``who``: None if the other end has proved nothing; the name that it claims is a field."""
+        """Write one event. ``who``: None if the other end has proved nothing; then the name that it claims is one of
+        ``fields``."""
         now = self._clock()
         if event == REFUSED:
             if not self._refusals.holds(now):

@@ -21,7 +21,7 @@ PAGES: Final = ("metrics", "health", "live", "ready")
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """The reason why an end may not connect, or an identity may not do something."""
+    """The reason why an end is not allowed to connect, or an identity is not allowed to do something."""
 
     code: str
     """The reason in one word, for programs."""
@@ -100,11 +100,11 @@ class Access(msgspec.Struct, frozen=True, dict=True):
     """The file's name, for messages; not part of its content."""
 
     def identities(self, role: str) -> dict[str, Identity]:
-        """The identities of a role; none if there is no such role."""
+        """Return the identities of a role, by name; none if there is no such role."""
         return {SERVER: self.servers, CLIENT: self.clients, OPERATOR: self.operators}.get(role, {})
 
     def everyone(self) -> list[Identity]:
-        """All identities: servers, clients, operators."""
+        """Return all identities: servers, clients, operators."""
         return [*self.servers.values(), *self.clients.values(), *self.operators.values()]
 
     @cached_property
@@ -115,7 +115,7 @@ class Access(msgspec.Struct, frozen=True, dict=True):
         return hashlib.sha256(ordered).hexdigest()[:16]
 
     def limits_of(self, identity: Identity) -> Limits:
-        """The limits of an identity: its own, and the general ones where it has none."""
+        """Return the limits of an identity: its own, and the general ones where it has none."""
         own, general = identity.limits, self.limits
         return Limits(
             general.rate if own.rate is None else own.rate,
@@ -124,7 +124,7 @@ class Access(msgspec.Struct, frozen=True, dict=True):
         )
 
     def expiring(self) -> list[tuple[float, Identity, Key]]:
-        """The keys that expire, the next one first."""
+        """Return the keys that have an expiry time, with this time, the earliest first."""
         found = [
             (key.expires, identity, key)
             for identity in self.everyone()

@@ -1,10 +1,9 @@
-"""Limits of rate: a bucket that fills at a constant rate, and holds at most what comes in one second, or 1 if that is
-less."""
+"""Limits of rate: a bucket that fills at a constant rate, and holds at most what comes in one second (at least 1)."""
 
 
 class Bucket:
     """Permits at most ``rate`` units per second on average. It holds at most ``rate`` units (at least 1). While
-    anything is left, any amount may be taken at once; a larger one makes the next callers wait."""
+    anything is left, any amount may be taken; if it is more than what is left, the next callers must wait."""
 
     __slots__ = ("_filled_at", "_level", "rate")
 
@@ -21,8 +20,8 @@ class Bucket:
         return self._level > 0
 
     def take(self, amount: float) -> None:
-        """Take this amount out. If it is more than the bucket holds, the next caller must wait until the bucket is
-        filled again."""
+        """Take this amount out. If it is more than the bucket holds, the next callers must wait until the missing
+        amount has been filled in."""
         self._level -= amount
 
 
@@ -58,7 +57,7 @@ class Attempts:
         self._buckets: dict[str, Bucket] = {}
 
     def take(self, address: str, now: float) -> bool:
-        """Count one attempt; return False if the address made too many."""
+        """Count one attempt; return False if the address has exceeded its rate."""
         bucket = self._buckets.pop(address, None) or Bucket(self._rate)
         self._buckets[address] = bucket
         if len(self._buckets) > self._addresses_max:

@@ -1,8 +1,9 @@
 """The lower bounds: TCP on the bare event loop with msgspec, with or without a disk, and nothing else.
 
-A frame is four bytes of length and a MessagePack list of (number, body). The receiver of *log* writes the bodies into
-an allocated file and syncs, as many as have arrived at a time, in one thread, as our log does. It answers when the last
-one is on the disk. In a *loop* with a disk both ends write and sync their input before they answer.
+A frame is four bytes of length and a MessagePack list of (number, body). A receiver in the role *log* writes the bodies
+into a file that was allocated before: as our log does, one thread writes and syncs together all bodies that have
+arrived. It answers when the last one is on the disk. In the roles *echo* and *ping* with a disk, each end writes and
+syncs a message before it sends it.
 """
 
 import asyncio
@@ -29,8 +30,8 @@ def framed(items: list[tuple[int, bytes]]) -> bytes:
 
 
 class End(asyncio.BufferedProtocol):
-    """One end; it calls back with the items of every frame. It reads into the same memory every time, as our
-    connections do."""
+    """One end of a connection; it calls ``got`` with the items of every frame. It reads into the same memory every
+    time, as our connections do."""
 
     def __init__(self, got: "Callable[[End, list[tuple[int, bytes]]], None]") -> None:
         self._got = got
@@ -69,7 +70,7 @@ class End(asyncio.BufferedProtocol):
 
 
 class _File:
-    """An allocated file that is written from start to end, and again from the start."""
+    """A file that is allocated first, and then written from start to end, again and again."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT)
@@ -112,7 +113,7 @@ class Log:
 
 
 async def listen(got: Callable[[End, list[tuple[int, bytes]]], None]) -> None:
-    """Accept connections, and report the port, until standard input ends."""
+    """Report the port, and accept connections until standard input ends."""
     server = await asyncio.get_running_loop().create_server(lambda: End(got), "127.0.0.1", 0)
     settle()
     say(port=server.sockets[0].getsockname()[1])
@@ -127,7 +128,7 @@ async def dial(port: int, got: Callable[[End, list[tuple[int, bytes]]], None]) -
 
 
 async def log(data: str) -> None:
-    """Receive messages and write them to the disk; number 0 asks for an answer."""
+    """Receive messages and write them to the disk; answer when the message with number 0 is on it."""
     ends: list[End] = []
     log = Log(data, lambda number: ends[0].transport.write(framed([(0, b"")])) if number == 0 else None)
 
@@ -139,7 +140,7 @@ async def log(data: str) -> None:
 
 
 async def pipelined(port: int, messages: int, together: int, warm: int = 2_000) -> None:
-    """Send messages that the other end writes to its disk."""
+    """Send messages that the other end writes to its disk, and report the rate."""
     done = asyncio.Event()
     end = await dial(port, lambda _, items: done.set())
     for count in (warm, messages):
@@ -157,7 +158,7 @@ async def pipelined(port: int, messages: int, together: int, warm: int = 2_000) 
 
 
 async def echo(data: str | None = None) -> None:
-    """Return every message, after writing it to the disk if there is one."""
+    """Send every message back; write it to the disk first, if there is one."""
     file = None if data is None else _File(data)
 
     def got(end: End, items: list[tuple[int, bytes]]) -> None:

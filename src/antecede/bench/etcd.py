@@ -1,8 +1,8 @@
 """etcd as the peer of ``antecede bench objects``: three nodes on one machine, puts over the HTTP gateway.
 
-A put of etcd is ordered after all puts before it, and is answered when it is on the disks of two of the three nodes.
-The client writes HTTP by hand on connections that stay open, one per call under way: a library for HTTP would cost more
-than the call.
+etcd orders all puts in one sequence, and answers a put when it is on the disks of two of the three nodes. The client
+writes HTTP itself, on connections that stay open, one per call under way: a library for HTTP would take more time than
+the call.
 """
 
 import asyncio

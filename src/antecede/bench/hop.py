@@ -5,10 +5,10 @@
   few and for many letters, so the difference of two runs does not include it.
 * **β**, the CPU time of one byte of stamp: an order with matrix stamps sends, encodes, decodes and receives in small
   and in large groups; the additional time of a larger stamp is divided by its additional bytes. A network of 1 Gbit/s
-  adds 8 ns.
+  adds 8 ns per byte.
 * **σ**, the mean size of an order's stamps, by the size of its domain: uniform unicasts in the simulation, one short
-  run for each size. Some stamps still grow at the end of such a run; the committed table is the result of ``antecede
-  sweep stamps``.
+  run for each size. The stamps of some orders still grow at the end of such a run, so the planner's own table comes
+  from the longer runs of ``antecede sweep stamps``.
 
 The results are medians over the rounds. With few letters α, a difference of two runs, is noisy; a busy machine makes
 both α and β larger.
@@ -94,7 +94,7 @@ def _byte_ns() -> float:
 
 
 def _stamp_cost(members: int, messages: int = 400) -> tuple[float, float]:
-    """Nanoseconds and bytes of one stamp of a matrix: sent, encoded, decoded and received."""
+    """Return the nanoseconds in which one matrix stamp is sent, encoded, decoded and received, and its bytes."""
     spec = parse("matrix")
     sender, receiver = spec.create(0, members), spec.create(1, members)
     total = 0
@@ -111,6 +111,6 @@ def _stamp_cost(members: int, messages: int = 400) -> tuple[float, float]:
 
 
 def stamp_bytes(order: str, size: int) -> float:
-    """The mean size of an order's stamps in a domain of this size, with uniform unicasts."""
+    """Return the mean size of an order's stamps in a domain of this size, with uniform unicasts."""
     setup = Setup(parse(order), size, max(3_000, 100 * size), warmup=max(1_000, 40 * size))
     return float(simulate(setup)["stamp"]["bytes_mean"])

@@ -26,7 +26,7 @@ async def _connect(port: int) -> Any:
 
 
 async def receiver(port: int, messages: int) -> None:
-    """Make a stream, read this many messages from it, and report when it is done."""
+    """Make a stream, read this number of messages from it, and report the time of the last one."""
     from nats.js.api import AckPolicy, ConsumerConfig
 
     connection = await _connect(port)
@@ -50,7 +50,8 @@ async def receiver(port: int, messages: int) -> None:
 
 
 async def pipelined(port: int, messages: int, together: int = 1_000) -> None:
-    """Publish to the stream, with this many unacknowledged messages at a time."""
+    """Publish to the stream in batches of ``together`` messages; wait until one batch is acknowledged before the
+    next."""
     connection = await _connect(port)
     stream = connection.jetstream(publish_async_max_pending=2 * together)
     started = perf_counter()
@@ -77,7 +78,7 @@ async def echo(port: int) -> None:
 
 
 async def ping(port: int, messages: int, warm: int = 200) -> None:
-    """Ask, and wait for each answer."""
+    """Send requests, wait for each answer, and report the figures."""
     connection = await _connect(port)
     times = []
     for _ in range(warm + messages):

@@ -1,7 +1,7 @@
 """Our own parties: a server with agents; a program on the bus of a server; a client.
 
-``bench channel --against`` also runs this file by its path on the package of another checkout. So it uses public names
-and imports only what the oldest compared version has; everything else that it needs is in this file.
+``bench channel --against`` also runs this file by its path on the package of another checkout. So it uses only public
+names, and imports only what the oldest compared version has; everything else that it needs is in this file.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ class Player(Agent):
 
 
 class Meter:
-    """The CPU time, user and system, of this process and of the receiver's for the counted messages."""
+    """The CPU time, user and system, of this process and of the receiver's process for the counted messages."""
 
     def __init__(self) -> None:
         self.receiver: int | None = None
@@ -97,7 +97,7 @@ class Meter:
             self._started = self._now(self.receiver)
 
     def figures(self, messages: int) -> dict[str, float]:
-        """Microseconds per message since the start."""
+        """Return the CPU time since the start, in microseconds per message."""
         if self.receiver is None:
             return {}
         spent = [now - then for now, then in zip(self._now(self.receiver), self._started, strict=True)]
@@ -113,8 +113,8 @@ class Meter:
 
 
 settle_memory = import_module(f"{ServerRuntime.__module__.rpartition('.')[0]}.process").settle_memory
-"""Exclude the objects that live as long as the server from garbage collection. Versions have this function in different
-modules, next to their live server."""
+"""Exclude the objects that live as long as the server from garbage collection. Each version has this function in a
+module ``process``, in the same package as its live server."""
 _meter = Meter()
 _soak_parts = 10
 _strokes: list[float] = []
@@ -129,7 +129,7 @@ _agents: dict[str, dict[str, type[Agent]]] = {
 
 
 def topology_text(ports: list[int]) -> str:
-    """Two servers and one domain."""
+    """Return the topology: two servers and one domain."""
     homes = [(agent, server, kind) for server, agents in _agents.items() for agent, kind in agents.items()]
     return "\n".join(
         [
@@ -194,7 +194,7 @@ async def pipelined(
 
 
 async def soak(topology: str, messages: int, pid: int, data: str | None = None) -> None:
-    """Send in ten parts, and report the memory of both servers after each."""
+    """Send the messages in ten parts, and report the memory of both servers after each part."""
     runtime = await _start(topology, "s1", data, False)
     async with runtime.bus("program") as bus:
         done = asyncio.Event()
@@ -230,7 +230,7 @@ async def accepted(
 
 
 async def taker(topology: str, messages: int) -> None:
-    """Run a client that receives this many messages, and reports when it has handled the last one."""
+    """Run a client that receives this number of messages, and reports the time at which it handled the last one."""
     done = asyncio.Event()
     count = 0
 
@@ -252,7 +252,7 @@ async def taker(topology: str, messages: int) -> None:
 
 
 async def giver(topology: str, messages: int, together: int = 500) -> None:
-    """Run a client that sends to another client of the same server, with this many notifications in a call."""
+    """Run a client that sends to another client of the same server, ``together`` notifications in each call."""
     async with connect(str(parse_topology(topology).servers["s2"]), name="giver") as bus:
         settle_memory()
         started = perf_counter()

@@ -6,12 +6,12 @@ flat domain and in a bus of domains. The main agent is on a server that is not a
 last server, so that a remote message in a bus passes three domains.
 
 The servers are started by ``antecede up``, as a user starts them. The report also has the time and the CPU time until
-all of them were connected, and their memory when idle: the sum of their proportional set sizes, in which a page that
-several processes share counts once.
+all servers were connected, and their memory when they are idle: the sum of their proportional set sizes, in which a
+page that several processes share counts once.
 
 The paper prints its times as pictures, and our copy of it has no numbers. What can be compared is the *law*: the paper
 says that the times of the flat organisation grow with the square of the number of servers, and those of the bus
-linearly. ``fits`` has both laws for both organisations, by least squares.
+linearly. ``fits`` in the report says how well each law fits each organisation, by least squares.
 """
 
 import asyncio
@@ -56,7 +56,8 @@ def bench_paper000(
     tell: Callable[[str], None],
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Measure all organisations, one after the other; return the report. ``step`` is called before each."""
+    """Measure all organisations, one after the other; return the report. ``step`` is called before each
+    organisation."""
     runs = [(shape, servers) for servers in settings.servers for shape in settings.shapes]
     rows = []
     for at, (shape, servers) in enumerate(runs):
@@ -120,7 +121,7 @@ def _measured(shape: str, servers: int, settings: Settings, directory: str | Non
 
 
 async def _rounds(address: str, to: list[str], count: int) -> list[float]:
-    """Let the main agent measure some rounds; the first few are not counted."""
+    """Let the main agent measure some rounds, and return their times without the first few."""
     warm = max(1, min(5, count // 4))
     measured: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
     async with connect(address) as bus:

@@ -65,7 +65,8 @@ class _Run:
 
 
 class Main(Agent):
-    """An agent that measures rounds: a ping to all agents, until all have answered."""
+    """An agent that measures rounds: a round is a ping to the given agents, and lasts until all of them have
+    answered."""
 
     def on_begin(self, begin: Begin, ctx: Context) -> None:
         _runs[:] = [_Run(begin, ctx.sender)]

@@ -8,7 +8,7 @@ from antecede.bench.children import act, figures, program, say, settle, until_to
 
 
 def server_command(port: int, data: str) -> list[str]:
-    """Return the command of a server that has every write on disk before it answers."""
+    """Return the command of a server that answers a write only when it is on disk."""
     settings = {
         "port": str(port),
         "bind": "127.0.0.1",
@@ -30,7 +30,7 @@ def _client(port: int) -> Any:
 
 
 async def receiver(port: int, messages: int) -> None:
-    """Read this many messages from a stream, and report when it is done."""
+    """Read this number of messages from a stream, and report the time of the last one."""
     client = _client(port)
     say(ready=True)
     last: bytes | str = "0"
@@ -46,7 +46,7 @@ async def receiver(port: int, messages: int) -> None:
 
 
 async def pipelined(port: int, messages: int, together: int = 500) -> None:
-    """Add to a stream, with this many XADDs in a pipeline."""
+    """Add to a stream, with ``together`` XADDs in a pipeline."""
     client = _client(port)
     started = perf_counter()
     for start in range(0, messages, together):
@@ -58,7 +58,7 @@ async def pipelined(port: int, messages: int, together: int = 500) -> None:
 
 
 async def accepted(port: int, messages: int, warm: int = 200) -> None:
-    """Add to a stream, one message after the other."""
+    """Add to a stream, one message after the other; wait for each answer."""
     client = _client(port)
     times = []
     for _ in range(warm + messages):

@@ -1,10 +1,10 @@
 """Our parties of ``antecede bench objects``: a server with a replica of a table, and a program that calls it.
 
-The program uses the bus of server s1, or that of a client of s1; the table has a replica on each of the three servers.
-The kinds of calls are *compatible* (``add``, which conflicts with nothing), *unconfirmed* (the same, but the answer
-waits only until the caller's server has the call on its disk), *shared* (``share``, compatible with itself, but in
-conflict with ``audit``, which is never called), *conflicting* (``put``, in conflict with itself) and *nested*
-(``move``, whose call of the other table each replica repeats).
+The program is a client of server s1; the table has a replica on each of the three servers. The kinds of calls are
+*compatible* (``add``, which conflicts with nothing), *unconfirmed* (the same, but the answer waits only until the
+caller's server has the call on its disk), *shared* (``share``, compatible with itself, but in conflict with ``audit``,
+which is never called), *conflicting* (``put``, in conflict with itself) and *nested* (``move``, which calls the other
+table; every replica makes this call).
 """
 
 import asyncio
@@ -87,7 +87,7 @@ async def server(topology: str, name: str, data: str | None = None) -> None:
 
 
 def counts(runtime: ServerRuntime) -> dict[str, int]:
-    """Return how much a server did so far."""
+    """Return a server's frames, records, syncs and bytes of log so far."""
     links = [link for one in runtime.machine.channel.consumers.values() for link in one.links.values()]
     return {
         "frames": sum(link.sent for link in links),
@@ -98,7 +98,7 @@ def counts(runtime: ServerRuntime) -> dict[str, int]:
 
 
 async def filled(topology: str, bytes_: int) -> None:
-    """Make the state of the table this large."""
+    """Fill the table until its state has about this number of bytes."""
     address = str(parse_topology(topology).servers["s1"])
     async with connect(address, name="filler") as bus:
         table = bus.object("table", timeout=120.0)
@@ -130,7 +130,7 @@ async def caller(topology: str, kind: str, calls: int, under_way: int, pids: lis
 
 
 async def timed(one: Any, calls: int, under_way: int, pids: list[int], warm: int) -> dict[str, float]:
-    """Make calls, this number at a time. Return their rate and latency, and the CPU time of processes per call."""
+    """Make calls, ``under_way`` at a time. Return their rate and latency, and the CPU time of processes per call."""
     times: list[float] = []
     left = [0]
 

@@ -1,9 +1,9 @@
 """The floor of ``antecede bench objects``: the frames and syncs of a compatible call, and nothing else.
 
-A client sends a request to one process, which writes it to its log and sends it to two others. They write it to theirs
-and answer. When both have answered, the first process answers the client, writes that to its log, and then informs the
-others, which write that as well. As many items as wait are written and synced together. Without folders nothing is
-written.
+A client sends a request to one process, which writes it to its log and sends it to two others. They write it to their
+logs and answer. When both have answered, the first process answers the client, writes to its log that the request has
+ended, and then informs the others, which write that as well. All items that wait for a disk are written and synced
+together. Without folders nothing is written.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _Then = Callable[[], None]
 
 
 class _Durable:
-    """Calls back when an item is on the disk; at once if there is no disk."""
+    """Calls back when an item is on the disk; immediately if there is no disk."""
 
     def __init__(self, data: str | None) -> None:
         self._log = None if data is None else Log(data, self._written)

@@ -16,7 +16,7 @@ from antecede.errors import UsageError
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The comparison of a side, and its target."""
+    """The comparison of a side with another one, and the value that it should reach."""
 
     side: str
     against: str
@@ -53,8 +53,8 @@ targets = [
 
 
 def chosen(only: str | None) -> list[Side]:
-    """Return the sides in a comma-separated list; all without a list. A comparison with Redis always includes
-    the side with clients at both ends."""
+    """Return the sides in a comma-separated list; without a list, all sides. If the list has ``durable`` and
+    ``redis-pipelined``, the side with clients at both ends is added."""
     if only is None:
         return sides
     names = [name.strip() for name in only.split(",")]
@@ -149,7 +149,7 @@ def _ratios(wanted: dict[str, Side], samples: dict[str, list[Sample]]) -> list[d
 
 
 def shown(unit: str, value: float) -> str:
-    """A figure with its unit."""
+    """Return a figure with its unit."""
     if unit == "per_second":
         return f"{value:,.0f}/s"
     return f"{value:,.0f} µs" if unit == "p50_us" else f"{value:.1f} MiB"

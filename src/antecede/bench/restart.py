@@ -1,7 +1,8 @@
 """The cost of a restart: how long a server replays its log, and how much memory it needs for messages that wait.
 
-Two logs are made by driving the machine itself, without sockets: many records of one letter each, every one handled;
-and multicasts to clients that are absent. A separate process then restarts from each, as a server does.
+Two logs are made by driving the machine itself, without sockets: one has many records of one letter each, all of them
+handled; the other has multicasts to clients that are absent. A separate process then restarts from each log, as a
+server does.
 """
 
 import json
@@ -105,7 +106,7 @@ def _restarted(directory: str, snapshot: bool = False) -> dict[str, Any]:
 
 
 def _peak_bytes() -> int:
-    """Return the largest memory of this process so far."""
+    """Return the most memory that this process has used so far."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
@@ -115,7 +116,7 @@ def _peak_bytes() -> int:
 
 
 def main(directory: str, snapshot: str) -> None:
-    """Restart in this process, write a snapshot if asked to, and print what it cost."""
+    """Restart in this process, write a snapshot unless ``snapshot`` is empty, and print what it cost."""
     peak = _peak_bytes()
     cpu, begun = process_time(), perf_counter()
     with open_log(directory) as log:

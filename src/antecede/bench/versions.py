@@ -1,16 +1,17 @@
 """``antecede bench channel --against CHECKOUT``: this version and another one, in turns, by CPU time per message.
 
 Wall-clock figures of a shared machine differ by tens of percent from minute to minute; CPU time per message differs by
-a few percent. Both versions run in every round, each side of one directly after the same side of the other, and the
-version that goes first alternates. A round gives one ratio, this version's CPU time over the other's. The report has
-the geometric mean of the ratios and its 95 % confidence interval, by Student's t on their logarithms.
+a few percent. Both versions run in every round: each side is measured with one version, and directly afterwards with
+the other. The version that goes first alternates. For each side a round gives one ratio: this version's CPU time
+divided by the other's. The report has the geometric mean of the ratios and its 95 % confidence interval, by Student's t
+on their logarithms.
 
 Both versions run with this interpreter, and both execute this version's :mod:`antecede.bench.ours`: the agents and the
 program are the same, only the package below them differs.
 
 In the same way, ``antecede bench channel --permissions`` compares a client with permissions and one without. With
 permissions the server has an access file: both ends prove their identity once, and each publish is checked. Without
-them there is one token for all. Neither uses TLS.
+them nothing is proved or checked. Neither uses TLS.
 """
 
 import os
@@ -39,8 +40,8 @@ FIGURES = ("sender_cpu_us", "receiver_cpu_us", "cpu_us")
 
 
 def comparable(only: str | None, permissions: bool = False) -> list[Side]:
-    """Return the sides in a comma-separated list; the default ones without a list. ``permissions``: only sides whose
-    sender is a client, by default all of them."""
+    """Return the sides in a comma-separated list; without a list, the default ones. With ``permissions`` only sides
+    whose sender is a client are possible, and the default is all of these."""
     ours = {side.name: side for side in sides if isinstance(side.run, Ours) and not (permissions and side.run.embedded)}
     some = tuple(ours) if permissions else usual
     names = some if only is None else tuple(name.strip() for name in only.split(","))

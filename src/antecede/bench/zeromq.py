@@ -1,4 +1,4 @@
-"""ZeroMQ through pyzmq: PUSH to PULL over TCP, typed structs in and out by msgspec, as ours are.
+"""ZeroMQ through pyzmq: PUSH to PULL over TCP, typed structs, encoded and decoded by msgspec, as ours are.
 
 It is measured twice: with plain blocking calls, which are the fastest but leave a program without an event loop; and
 with ``zmq.asyncio``, which a program that also awaits other things would use.
@@ -33,7 +33,7 @@ def _socket(kind: str, waits: bool) -> Any:
 
 
 async def receiver(messages: int, waits: bool) -> None:
-    """Receive this many messages, and report when it is done. ``waits``: await each, in an event loop."""
+    """Receive this number of messages, and report the time of the last one. ``waits``: await each, in an event loop."""
     pull = _socket("PULL", waits)
     port = pull.bind_to_random_port("tcp://127.0.0.1")
     settle()

@@ -4,12 +4,13 @@ It owns the domain's order, a link to every other member, and the trains that le
 deliveries to the Channel, which decides whether a letter is for an agent of this server or for the next domain.
 
 **Bodies are bytes.** A packet is encoded once, with its stamp, when it is sent; a resend is the same bytes. (If a stamp
-were computed again for a resend, it would differ from the first, and the receiver would be stuck or the order broken.)
+were computed again for a resend, it would differ from the first: the receiver would wait for ever, or deliver in a
+wrong order.)
 
 **Accepting.** A frame's number is accepted in the step that accepts its packet. The packets that a step accepts, in
 their sequence, are what the step's record must contain. A packet that is only held is neither on disk nor acknowledged,
-and the peer sends it again. A packet that the order takes for a repeat changes nothing but its link; the record says
-so, and replay follows the record.
+so the peer sends it again. A packet that the order takes for a repeat changes only its link; the record says this, and
+replay follows the record.
 """
 
 from collections import deque
@@ -40,11 +41,11 @@ class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
     number: int
     packet: bytes
     held: bool = False
-    """Whether the order held it first; only traces use this."""
+    """Whether the order held the packet before it accepted it; only traces use this."""
     repeat: bool = False
     """Whether the order took it for a repeat, so that only its frame counts. Replay does not ask the order again: of
-    two packets with the same number it might take the other one for the repeat, because it knows only the packets that
-    the log has so far."""
+    two packets with the same number the order might now take the other one for the repeat, since in a replay it has
+    seen only the packets that are in the log."""
 
 
 class SavedConsumer(msgspec.Struct, frozen=True, array_like=True):
@@ -91,7 +92,7 @@ class Traffic:
         """Trains of letters that were sent; each is one message of the domain's order."""
         self.messages_delivered = 0
         self.held = 0
-        """Packets that had to wait."""
+        """Packets that the order held when they came."""
         self.stamp_bytes = 0
         """Bytes of stamps on all copies and control packets that left."""
 
@@ -358,8 +359,8 @@ class MessageConsumer:
     # State.
 
     def waiting(self, count: int) -> list[dict[str, Any]]:
-        """Return the first held messages: their senders, their content, what each waits for according to the order, and
-        the missing frames of each link."""
+        """Return the first ``count`` held messages: their senders, their content, what each waits for according to the
+        order, and the missing frames of each link."""
         missing = {peer: link.missing() for peer, link in self.links.items() if link.pending}
         frames = {packet.subject: number for packet, _, number, _ in self._held.values() if packet.message is not None}
         return [

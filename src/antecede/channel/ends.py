@@ -1,7 +1,7 @@
 """This server's ends of the links of all its domains: acknowledgements that wait, and frames to send again.
 
-Most steps need not look at any link: nothing is due for a resend, and it is known from an earlier look that
-acknowledgements wait.
+Most steps need not look at any link: they do not acknowledge, no resend is due, and an earlier look has already found
+that acknowledgements wait.
 """
 
 from collections.abc import Collection

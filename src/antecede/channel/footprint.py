@@ -1,8 +1,8 @@
 """The memory of letters that are held: in a mailbox, as dead letters, in a timer.
 
-A letter is counted in full, with its envelope, and only once, however many places hold it: a multicast is one object in
-many mailboxes. The same holds for a list of destinations that several letters share. Adding and removing a letter takes
-constant time, except for the first letter with a new list.
+The memory of a letter, with its envelope, is counted only once, however many places hold it: a multicast is one object
+in many mailboxes. The same holds for a list of destinations that several letters share. Adding and removing a letter
+takes constant time, except for the first letter with a new list.
 
 The figures are those of CPython on 64 bits. A test compares them with the memory that letters really take.
 """
@@ -74,6 +74,6 @@ _entry_bytes = 9
 """A pointer in a deque, with its part of the deque's block."""
 _envelope_bytes = 560
 """A letter without its body: the struct, the heads of its body and of up to six texts, a tuple with one destination,
-and 80 characters in all texts together; each text is bounded when it enters."""
+and 80 characters in all texts together; the length of each text is limited."""
 _address_bytes = 64
 """A pointer in a tuple and the head of a text."""

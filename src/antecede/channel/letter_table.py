@@ -61,8 +61,8 @@ class SavedLetters(msgspec.Struct, frozen=True):
 class LetterTable:
     """Numbers letters, for a snapshot that is being made.
 
-    Equal multicasts get the same number, even if they are different objects: the same state gives the same snapshot. A
-    letter with one destination is held in one place only.
+    Equal multicasts get the same number, even if they are different objects, so that equal states give equal snapshots.
+    A letter with one destination is in one place only, and is not compared with others.
     """
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ after the change. This keeps causal order: in a forest, if a waiting letter foll
 their way to the same server, they wait at the same place (``docs/guide/change.md`` has the argument).
 
 A letter waits only on its way to destinations behind the region; its other destinations get it at once. Letters to an
-agent that moves wait as well, if they are sent on the server that it leaves.
+agent that moves wait as well, if they are sent on the server that the agent leaves.
 """
 
 from collections.abc import Callable, Iterable
@@ -48,7 +48,8 @@ class Pausing:
         domain_of: Callable[[str], str],
     ) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]:
         """Let a letter wait for some of its destinations; return those that get it at once. ``came_by``: the domain
-        that brought it. ``domain_of``: returns the domain that leads to an address."""
+        that brought the letter; empty: it was sent here. ``domain_of``: returns the next domain on the way to an
+        address."""
         if came_by in self.domains:
             return local, onward
         closed = {domain for domain, _ in onward if domain in self.domains}

@@ -1,17 +1,18 @@
 """Own letters in transit through a total order back to this server, and the letters that must wait for them.
 
-A letter for agents on this server and on others goes through a total order to this server too. Further domains get it
-only when it is back, as if another member had sent it. Until then nothing outside of that domain may depend on it,
-because a message that depends on it could arrive before it by another route: a later letter that stays on this server,
-or an answer through another domain. Therefore
+A letter for agents on this server and on servers behind a domain with a total order goes through that
+order to this server too. Further domains get the letter only when it is back, as if another member had sent it. Until
+then nothing outside of that domain may depend on it: a later letter that stays on this server, or an answer through
+another domain, could arrive before it. Therefore
 
-* letters from this server's agents **into that domain alone** leave at once: the domain itself puts them in order;
+* letters from this server's agents **into that domain alone** leave at once, since the domain itself puts them in
+  order, unless a letter of the third kind waits;
 * a letter that stays on this server waits until all own letters that left before it are back;
-* any other letter waits likewise, and everything sent after it waits behind it.
+* any other letter waits likewise, and every letter that is sent after it waits behind it.
 
 Letters that are only forwarded here do not wait. Outside of that domain nothing depends on an own letter that is away,
-and messages from that domain that depend on it come after it. For the same reason only one domain at a time has own
-letters away, so nothing waits in a cycle.
+and messages from that domain that depend on it come after it. A letter that would come back through a second domain is
+of the third kind, and waits. So own letters are away in one domain at a time, and no two letters wait for each other.
 
 Letters that wait here were sent by a committed reaction or publish, and are part of the durable state.
 """
@@ -45,10 +46,11 @@ class Returns:
         self.waiting: deque[tuple[int, bool, Letter]] = deque()
         """Letters that wait: (number of the last own letter to wait for, whether it stays on this server, letter)."""
         self._blocked = False
-        """Whether a letter waits behind which every later letter must wait."""
+        """Whether a letter of the third kind waits, so that every later letter must wait behind it."""
 
     def admits(self, domains: list[str]) -> bool:
-        """Whether a letter that enters these domains (none: it stays here) may leave at once."""
+        """Return whether a letter may leave at once. ``domains``: the domains that it enters; empty if it stays
+        here."""
         return not self.away or (not self._blocked and domains == [self.domain])
 
     def leave(self, domain: str, letter: Letter) -> None:

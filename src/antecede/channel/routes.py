@@ -23,8 +23,8 @@ def way_of(
     first: Mapping[str, tuple[str, str]],
     total: Mapping[str, bool],
 ) -> Way:
-    """Return the way of a letter that came by a domain, or was sent here. ``home``: returns the server of an address.
-    ``total``: whether the order of a domain is total."""
+    """Return the way of a letter. ``came_by``: the domain that brought it; empty: it was sent here. ``home``: returns
+    the server of an address. ``total``: whether the order of a domain is total."""
     local: list[str] = []
     onward: dict[str, list[str]] = {}
     for agent in dict.fromkeys(to):
@@ -51,7 +51,8 @@ def way_of(
 
 
 def first_hops(topology: Topology, me: str) -> dict[str, tuple[str, str]]:
-    """Return, for every reachable server, the domain and the member of it to send to."""
+    """Return, for every reachable server, the first domain on the way there, and the member of that domain to send
+    to."""
     before = topology.tree(me)
     first: dict[str, tuple[str, str]] = {}
     for server in before:

@@ -1,8 +1,8 @@
 """A chat (Garg §12.4.1): the application of the tutorial, in which causal order matters to people.
 
-A room is an agent that only keeps its members. What a person says goes from their client directly to all members, as
-one message, so no server puts the messages of a room into a sequence. An answer must not appear before its question:
-that is causal order, and nothing else in this application provides it.
+A room is an agent that only keeps the list of its members. What a person says goes from their client directly to all
+members, as one message, so no server puts the messages of a room into a sequence. An answer must not appear before its
+question. Only causal order ensures this: the application itself does nothing for it.
 """
 
 from importlib.resources import files

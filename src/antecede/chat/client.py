@@ -1,7 +1,7 @@
-"""A chat in the terminal: a client in a room; each line of input is said to all members.
+"""A chat in the terminal: a client in a room; each line of input is sent to all members.
 
-The room is left when the input ends (Ctrl-D). Lines that the server has not accepted by then get a little more time, as
-long as some of them are accepted; a second Ctrl-D, or Ctrl-C, ends the chat at once.
+The room is left when the input ends (Ctrl-D). If the server has not accepted all lines by then, the chat waits a little
+longer, and again as long as the server accepts some of them; a second Ctrl-D, or Ctrl-C, ends the chat immediately.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from antecede.live.client import Bus, Received
 
 
 class Typed:
-    """The lines of an input. A thread that does not keep the program alive waits for them."""
+    """The lines of an input. A thread waits for them; it does not keep the program alive."""
 
     def __init__(self, descriptor: int | None) -> None:
         """``descriptor``: the file to read; None if the input has already ended."""
@@ -29,7 +29,7 @@ class Typed:
         self.ended_again = asyncio.Event()
         """Set when the user has pressed Ctrl-D a second time."""
         self.waiting = 0
-        """The number of lines that were typed, and not yet :meth:`handled`."""
+        """The number of lines that were typed, but are not yet :meth:`handled`."""
         Thread(target=self._read, daemon=True).start()
 
     async def next(self) -> str | None:
@@ -54,7 +54,8 @@ class Typed:
                 self._call(self.ended_again.set)
 
     def _read_lines(self, descriptor: int, add: Callable[[str], None]) -> None:
-        """Read until the input ends. Python's own stream would stay locked by this thread when the program ends."""
+        """Read until the input ends. This does not use Python's own stream, because this thread would still lock it
+        when the program ends."""
         rest = b""
         with suppress(OSError):
             while data := os.read(descriptor, 65_536):
@@ -88,8 +89,8 @@ class Chat:
         self._joined = asyncio.Event()
 
     async def run(self, typed: Typed | None = None) -> None:
-        """Join, say every line of input, and leave when the input ends. Raise ClosedError if the server has not
-        accepted all lines soon afterwards."""
+        """Join, send every line of input, and leave when the input ends. Raise ClosedError if the server does not
+        accept all lines soon after that."""
         self._bus.on(Said, self._said)
         self._bus.on(Members, self._changed)
         self._bus.otherwise(lambda letter: None)
@@ -126,7 +127,7 @@ class Chat:
             self._show(f"(not sent: {error})")
 
     async def _finish(self, talking: "asyncio.Task[None]", typed: Typed) -> None:
-        """Wait until the lines of an input that has ended are accepted, as long as the server accepts some."""
+        """After the end of the input, wait until all lines are accepted; give up when the server accepts no more."""
         again = asyncio.create_task(typed.ended_again.wait())
         leaving, seconds = {talking, again}, limits.chat_leave_seconds
         await asyncio.wait(leaving, timeout=seconds / 10, return_when=asyncio.FIRST_COMPLETED)

@@ -1,8 +1,9 @@
 """The story of the tutorial, in the simulated world: a slow connection, a question, and its answer.
 
-ann, bob, cy and dan are in one room, each at their own server. While the connection from ann's server to cy's is down,
-ann asks a question. bob receives it and answers. His answer reaches cy first. Under FIFO order cy sees it at once, and
-dan, behind cy's server, does too. Under causal order it waits for the question.
+ann, bob, cy and dan are in one room, each at a different server. While the connection from ann's server to cy's is
+down, ann asks a question. bob receives it and answers. His answer reaches cy first. Under FIFO order cy sees the answer
+before the question, and so does dan, whose messages pass through cy's server. Under causal order the answer waits for
+the question.
 """
 
 import msgspec
@@ -24,11 +25,11 @@ _resend_seconds = 0.2
 
 
 class Story(msgspec.Struct):
-    """The events under one order."""
+    """The screens of all people at the end, under one order."""
 
     order: str
     screens: dict[str, list[str]]
-    """By person, the lines on their screen."""
+    """For each person, the lines on their screen."""
     trace: list[Event]
 
     def reversed(self) -> list[str]:
@@ -66,7 +67,7 @@ class _Chat:
         self._seen = dict.fromkeys(PEOPLE, 0)
 
     def say(self, name: str, text: str) -> None:
-        """Show a line on one's own screen, and send it to the other members of the room."""
+        """Show a line on the screen of ``name``, and send it to the other members of the room."""
         letters = self._world.client(PEOPLE[name]).inbox
         rooms = [msgspec.msgpack.decode(one.body, type=Members) for one in letters if one.type == name_of(Members)]
         said = Said(by=name, text=text)
@@ -74,7 +75,7 @@ class _Chat:
         self._world.send(PEOPLE[name], [one for one in rooms[-1].names if one != PEOPLE[name]], said)
 
     def look(self) -> None:
-        """Show everything that was received since the last look."""
+        """Show on each screen everything that was received since the last call."""
         for name, client in PEOPLE.items():
             letters = [one for one in self._world.client(client).inbox if one.type == name_of(Said)]
             for letter in letters[self._seen[name] :]:

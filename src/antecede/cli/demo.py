@@ -26,9 +26,9 @@ def register(app: typer.Typer) -> None:
         traces.
 
         First, eight simulated processes exchange messages under no order, FIFO, causal and total order, on the same
-        slow network that reorders. Which orders keep their guarantee, and at what cost? Then three live servers
-        exchange letters. The middle one is killed with kill -9 and started again, and the Spark pipeline verifies the
-        trace in their logs.
+        slow network, which reorders messages. Which orders keep their guarantee, and at what cost? Then three live
+        servers exchange letters. The middle one is killed with kill -9 and started again, and the Spark pipeline
+        verifies the trace in their logs.
         """
         runs = [_run(name, seed, None if keep is None else Path(keep)) for name in _orders]
         # On FIFO links a message can be overtaken only by a chain of messages, and causal order prevents this.

@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="Also print the numbers as one JSON document."),
     ) -> int:
         """Write one HTML page about a trace: verdicts, the first violations as drawings, the cost of order, traffic,
-        rates, and the method. The page needs no script and nothing from outside. The same numbers are in a JSON file
+        rates, and the method. The page has no scripts and loads no other files. The same numbers are in a JSON file
         beside it.
 
         Exit 0: written, and every order holds. 1: written, an order is violated. 2: nothing could be judged.

@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
         to: str = typer.Option(".", metavar="DIR", help="The folder to copy them to."),
         as_json: bool = JSON,
     ) -> None:
-        """Copy small sample files to this folder: a trace, the chat of the tutorial, scenarios, logs and spans.
+        """Copy small sample files to the current folder: a trace, the chat of the tutorial, scenarios, logs and spans.
 
         There are logs and spans of every format that import reads. Without a name, list all samples, each with a
         command to try. A file that is there already is kept if it is the same; if it differs, nothing is copied.

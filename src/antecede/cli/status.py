@@ -22,12 +22,16 @@ def register(app: typer.Typer) -> None:
         watch: float | None = typer.Option(None, metavar="SECONDS", help="Repeat every SECONDS, until Ctrl-C."),
         as_json: bool = JSON,
     ) -> int:
-        """Show health, links, queue depths, and what each held message waits for. Exit code 1 unless every server is
-        ok, none refuses another, and all use the same access file and could read it.
+        """Show health, links, queue depths, and what each held message waits for.
 
-        A message is held until the messages that it depends on have arrived. "waits for s2: message 7, the last one
-        delivered is 5" means that messages from s2 are still in transit. With --json and --watch there is one document
-        per line.
+        A message is held until all messages that it depends on are delivered. "waits for s2: message 7, the last one
+        delivered is 5" means: the held message depends on message 7 from s2, but the last message from s2 that was
+        delivered here is message 5. Message 7, or one that must come before it, is in transit, or held itself.
+
+        With --json and --watch there is one document per line.
+
+        Exit 0: every server is ok, no server refuses the connection of another, all servers use the same access file
+        (or none has one), and there was no error when they last read it. 1: otherwise.
         """
         if watch is not None and not 0.1 <= watch <= 86_400:
             raise UsageError(f"--watch {watch}: expected 0.1 to 86400 seconds")
@@ -64,11 +68,11 @@ def register(app: typer.Typer) -> None:
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> int:
-        """Acknowledge that servers removed torn writes from their logs, so that status no longer shows it.
+        """Acknowledge that servers removed torn writes from their logs, so that status no longer shows this.
 
         When a server starts after a power cut, it removes a torn write, one that the power cut interrupted, from the
-        end of its log. Usually nothing in it was confirmed to a client or a peer. But a disk that loses new data can
-        look the same, so check the disk first.
+        end of its log. Usually nothing in it was confirmed to a client or a peer. But if the disk has lost data that
+        was already confirmed, the log can look the same. So check the disk first.
         """
         access = Access(where, "operator", *keys)
         found: list[dict[str, Any]] = []

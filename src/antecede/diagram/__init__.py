@@ -2,7 +2,7 @@
 
 A diagram takes events in one global sequence that agrees with the sequence of every process (`from_events` makes one
 from the rows of a trace). It shows which messages were sent to which processes, which arrived and had to wait, and
-which were delivered late. It does not know the orders; the caller says which deliveries are late.
+which were delivered late. It does not judge orders: the caller passes the late deliveries.
 """
 
 from antecede.diagram.computation import Diagram, Event, from_events

@@ -27,13 +27,14 @@ class Event(msgspec.Struct, frozen=True):
     """``send``, ``arrive``, ``drop`` (arrived, and the order treats it as a repeat), ``deliver`` or ``local``."""
     message: str = ""
     to: tuple[str, ...] = ()
-    """On a send, its destinations as far as they are known: a copy that never arrives is drawn as a stub."""
+    """On a send, its destinations as far as they are known. A copy that never arrives is drawn as a stub towards its
+    destination."""
     label: str | None = None
     """The label; by default the message's id."""
 
 
 class Point(msgspec.Struct):
-    """A place on a process's line with an event."""
+    """A place on a process's line, for one event or for several."""
 
     lane: int
     """The process, by its position from the top (SVG) or from the left (text)."""
@@ -50,7 +51,7 @@ class Flight(msgspec.Struct):
 
     label: str
     start: Point | None
-    """The point of its send; None if the trace has none."""
+    """The point of its send; None if the trace does not have the send."""
     lane: int
     """The process of its destination."""
     end: Point | None
@@ -72,7 +73,8 @@ class Diagram:
         title: str = "",
         caption: str = "",
     ) -> None:
-        """``title`` is above the drawing, and ``caption`` below it: what it shows, in one sentence."""
+        """``late`` has pairs of message and receiver. ``title`` is above the drawing. In SVG, ``caption`` follows the
+        title: one sentence that says what is drawn."""
         _check(len(events), "events", limits.diagram_events_max)
         _check(len(processes), "processes", limits.diagram_processes_max)
         self.processes = [printable(name) for name in processes]
@@ -152,7 +154,7 @@ class Diagram:
                     self.flights.append(Flight(start.label, start, lane, None))
 
     def targets(self, point: Point) -> list[str]:
-        """The names of a send's destinations, as far as they are known."""
+        """Return the names of a send's destinations, as far as they are known."""
         found = self._sends.get(point.message)
         if found is None or found[0] is not point:
             return []
@@ -162,13 +164,14 @@ class Diagram:
         return [self.processes[lane] for lane in sorted(lanes)]
 
     def text(self, width: int = 80, *, unicode: bool = True, colour: bool = False) -> str:
-        """Return the diagram for a terminal with that many columns; colours are ANSI sequences, only if requested."""
+        """Return the diagram for a terminal with ``width`` columns; with ``colour``, it contains ANSI colour
+        sequences."""
         from antecede.diagram.text import draw
 
         return draw(self, width, unicode=unicode, colour=colour)
 
     def svg(self) -> str:
-        """The diagram as a self-contained SVG document."""
+        """Return the diagram as a self-contained SVG document."""
         from antecede.diagram.svg import draw_stack
 
         return draw_stack([self])
@@ -190,7 +193,7 @@ def from_events(
     caption: str = "",
     names: Callable[[str], str] | None = None,
 ) -> Diagram:
-    """Return a diagram of a trace's rows, given in any order. ``names`` gives the label of a message from its id.
+    """Return a diagram of a trace's rows, given in any order. ``names`` returns the label of a message, given its id.
 
     The global sequence respects each process's ``index`` and puts a message's arrival and delivery after its send;
     otherwise it keeps the given sequence. Processes come in the order of their first row, then those that only occur as
@@ -241,6 +244,7 @@ def _in_sequence(rows: list[Row]) -> list[Row]:
 
 
 def printable(text: str) -> str:
-    """Return text without control characters, which a terminal would execute and XML forbids, and not too long."""
+    """Return text with control characters replaced (a terminal would execute them, and XML forbids them) and the middle
+    cut out if it is longer than ``_text_max``."""
     text = text if len(text) <= _text_max else f"{text[: _text_max // 2]}…{text[-_text_max // 2 :]}"
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

@@ -1,6 +1,6 @@
 """The diagram of an explanation: just the events that it names, with the late delivery marked.
 
-An explanation comes from :mod:`antecede.trace.explain`, or from another engine in the same form.
+An explanation has the form of :mod:`antecede.trace.explain`, whichever engine made it.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from antecede.trace.titles import Titles, short_id
 
 
 def of_explanation(explanation: dict[str, Any], titles: Titles | None = None) -> Diagram:
-    """Draw an overtaking chain, or messages in a cycle."""
+    """Return the diagram of an overtaking chain, or of messages in a cycle."""
     titles = titles or Titles()
     rows = rows_of(explanation)
     length = explanation["length"]

@@ -2,13 +2,13 @@
 
 Time runs from left to right, and each process has a horizontal line, its *lane*. Points are placed one after another,
 each as far left as possible: to the right of the previous point on its lane and of its send, not much further left than
-earlier events elsewhere, and not near an arrow that passes by. So independent events share a column, and the drawing of
-a run with many processes stays short.
+the points that were placed before it, and not near an arrow that passes by. So independent events can share a column,
+and the drawing of a run with many processes stays short.
 
 A drawing can be stretched to a given width, so that several drawings below each other are equally wide.
 
 Labels are placed last. The label of a message lies along its arrow, so that it is clear to which arrow it belongs even
-where many cross: from several places on both sides of the arrow, it gets the one that covers least.
+where many cross: of several places on both sides of the arrow, it gets the one where it covers least.
 """
 
 from bisect import bisect_left, insort
@@ -26,9 +26,9 @@ LANE = 62.0
 STEP = 34.0
 """The least distance from one point to the next on a lane."""
 CLEAR = 11.0
-"""The distance between a point and an arrow that passes by."""
+"""The least distance between a point and an arrow that passes by."""
 LETTER = 7.6
-"""The width of a letter at 12 pixels, a little more than for most letters."""
+"""The assumed width of a letter in text of 12 pixels; most letters are a little narrower."""
 STEEP = 0.6
 """The least width of an arrow, as a share of its height: the label of a steeper one is hard to read."""
 NAME_CHARS = 24
@@ -63,7 +63,7 @@ class Segment(msgspec.Struct):
         return self.x1 + share * (self.x2 - self.x1), self.y1 + share * (self.y2 - self.y1)
 
     def meets(self, box: Box) -> bool:
-        """Whether the segment passes through the box (Liang and Barsky's clipping)."""
+        """Return whether the segment passes through the box (Liang and Barsky's clipping)."""
         enter, leave = 0.0, 1.0
         dx, dy = self.x2 - self.x1, self.y2 - self.y1
         for delta, low, high in (
@@ -108,7 +108,7 @@ class Layout:
         self.right = frontier + STEP
 
     def stretch(self, right: float) -> None:
-        """Make the drawing as wide as this, if it is narrower."""
+        """Stretch the drawing to the right edge ``right``, if it is narrower."""
         if right <= self.right or not self._x:
             self.right = max(right, self.right)
             return
@@ -124,7 +124,8 @@ class Layout:
         return self.top + lane * LANE
 
     def segment(self, flight: Flight) -> Segment | None:
-        """The straight line of an arrow from lane to lane; a stub if it never arrives."""
+        """Return the straight line of an arrow from lane to lane; a stub if the message never arrives; None without a
+        send, or for a self-send."""
         if flight.start is None or flight.start.lane == flight.lane:
             return None
         x, y = self.x(flight.start), self.y(flight.start.lane)
@@ -135,7 +136,8 @@ class Layout:
         return Segment(x, y, x + 22, y + direction * LANE * 0.55)
 
     def arc(self, flight: Flight) -> list[Segment]:
-        """Return the arrow of a self-send as short straight pieces, precise enough to place labels beside it."""
+        """Return the arrow of a self-send as short straight pieces, to place labels beside it; empty for other
+        messages."""
         if flight.start is None or flight.end is None or flight.start.lane != flight.lane:
             return []
         begin, end, y = self.x(flight.start), self.x(flight.end), self.y(flight.lane)
@@ -193,13 +195,14 @@ class Labels:
         self._things: dict[int, list[tuple[float, Box | Segment]]] = {}
 
     def avoid(self, thing: Box | Segment, cost: float) -> None:
-        """Set the cost of a label that covers this thing."""
+        """From now on, a label that covers ``thing`` costs ``cost``."""
         left, right = (thing.left, thing.right) if isinstance(thing, Box) else (thing.x1, thing.x2)
         for bucket in range(int(min(left, right) // self._bucket), int(max(left, right) // self._bucket) + 1):
             self._things.setdefault(bucket, []).append((cost, thing))
 
     def place(self, text: str, places: list[Place], own: Segment | None = None) -> Place:
-        """Return the best of some places for a label; of equal ones, the first."""
+        """Return the place where a label costs least, and reserve it; of equal ones, the first. Covering ``own``, its
+        own arrow, costs nothing."""
         best, least = places[0], float("inf")
         for rank, place in enumerate(places):
             cost = rank * 0.03 + self._covered(label_boxes(text, place), own)
@@ -258,7 +261,7 @@ def shorten(text: str, length: int = 28) -> str:
 
 
 def label_boxes(text: str, place: Place) -> list[Box]:
-    """Return the areas that a label covers: one if it is level, or several small ones along a slope."""
+    """Return the areas that a label covers: one if the label is level, otherwise several small ones along its slope."""
     half = LETTER * len(text) / 2 + 3
     if abs(place.angle) < 1:
         return [Box(place.x - half, place.y - 8, place.x + half, place.y + 8)]

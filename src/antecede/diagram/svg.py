@@ -87,7 +87,7 @@ _meanings = (
 
 
 def draw_stack(diagrams: Sequence[Diagram]) -> str:
-    """One document with several drawings, one below the other, equally wide, and one legend for all."""
+    """Return one document with several drawings, one below the other, equally wide, and one legend for all."""
     panels = [_Panel(diagram) for diagram in diagrams]
     legend, legend_width = _legend(diagrams)
     right = max([panel.layout.right for panel in panels] + [legend_width, 0.0])

@@ -1,8 +1,8 @@
 """A space-time diagram in characters: time runs downwards, one column per process.
 
 One row is one point, so that the sequence can be read aloud. A message is an arrow on the row of its *arrival*, drawn
-from its sender's line. Its send has a separate row unless the arrival follows at once. A double line is a process that
-holds a message::
+from its sender's line. The send has a separate row, unless the arrival is the next point. While a process holds a
+message, its line is double where no sign covers it (here P3 has a sign on each such row)::
 
     P1       P2       P3
     ■ x      │        │    x to P3
@@ -119,7 +119,7 @@ class _Canvas:
             self.cells[column] = (self.signs[style], style)
 
     def put(self, column: int, text: str, style: str) -> None:
-        """Write a text over the row; a wide character also takes the next cell."""
+        """Write a text into the row, from ``column`` on; a wide character also takes the next cell."""
         for character in text:
             size = cell_len(character)
             if not 0 <= column <= self.right - size or size == 0:
@@ -130,7 +130,8 @@ class _Canvas:
             column += size
 
     def fit(self, text: str, size: int) -> str:
-        """The text, cut if it has to be."""
+        """Return the text, cut if it needs more than ``size`` columns; empty if only one or two letters would be
+        left."""
         text = self.say(text)
         if cell_len(text) <= size:
             return text
@@ -142,7 +143,7 @@ class _Canvas:
         self.put(self.columns[point.lane], self.signs[kind], kind)
 
     def beside(self, point: Point, shift: int = 2) -> None:
-        """Write a point's label to its right."""
+        """Write a point's label ``shift`` columns to the right of the point."""
         room = self.gap - shift - 1 if point.lane + 1 < len(self.columns) else self.right - self.columns[-1] - shift
         style = "late" if point.late else "label"
         self.put(self.columns[point.lane] + shift, self.fit(point.label, room), style)
@@ -173,7 +174,7 @@ class _Canvas:
         self.mark(flight.end)
 
     def note(self, point: Point) -> str:
-        """Return the text of a point's row: the message and what happened to it."""
+        """Return the text at the end of a point's row: the message and what happened to it."""
         name = point.label
         if point.kind == "send":
             targets = self.diagram.targets(point)

@@ -109,7 +109,8 @@ class Engine:
         self.clock_ms = 0
         """The server time of the last reactions (:mod:`antecede.server.clock`)."""
         self.forgotten = 0
-        """Dead letters that were dropped in this life because there were too many."""
+        """The number of dead letters that were dropped in this life of the server, because there were more than the
+        bounds allow."""
         self.asks: dict[str, Question] = {}
         """Open questions, by the id of the letter that asked."""
         self._counting = Counting()
@@ -162,12 +163,13 @@ class Engine:
         return many or self.dead_footprint.bytes > limits.dead_letter_bytes_max
 
     def check_room(self, to: tuple[str, ...], bodies: list[bytes]) -> None:
-        """Refuse letters with an error if they do not fit into a mailbox that refuses when it is full."""
+        """Raise :class:`MailboxFullError` if these letters do not fit into a mailbox with ``full = "refuse"``."""
         if reason := self.quotas.refusal(to, bodies, self.mailboxes, self.following.held):
             raise MailboxFullError(reason)
 
     def seen(self, agents: list[str], clock_ms: int) -> None:
-        """Record this time as the time from which the new letters wait: those that came since the last call."""
+        """Record ``clock_ms`` as the time from which the new letters of these agents wait: those that came since the
+        last call."""
         for agent in agents:
             if agent in self.mailboxes:
                 self.quotas.seen(agent, len(self.mailboxes[agent]), clock_ms)
@@ -207,7 +209,7 @@ class Engine:
 
     def hold_for(self, agents: list[str]) -> tuple[set[str], dict[str, Past]]:
         """From now on, hold letters that follow from dead letters of these agents, and of no other agents. Return the
-        agents, and the dictionary for the pasts of their letters."""
+        set of these agents, and the dictionary of the pasts of their letters, which the channel fills."""
         following = self.following
         following.agents.clear()
         following.agents.update(agents)

@@ -18,8 +18,8 @@ agent's new state take effect together: once, or not at all. **A reaction is a t
 message: an answer is a later reaction. An optional method ``otherwise(self, letter, ctx)`` gets the letters without a
 handler; without this method such a letter is dead.
 
-On the wire a notification is its name and its bytes. Names come from the handlers of the receiving agent, never from
-the wire: nothing is imported or built that the agent did not declare.
+On the wire a notification is its name and its bytes. The receiver looks the name up among the notifications of its
+handlers. It never imports or builds anything else because of a name from the wire.
 """
 
 import inspect
@@ -43,8 +43,8 @@ class Timeout(Notification):
 
 
 class Unanswered(Notification):
-    """Delivered at once instead of an answer, when the agent that was asked could not react. If there is no handler for
-    it, the handler of :class:`Timeout` is called."""
+    """Delivered immediately instead of an answer, when the agent that was asked could not react. If there is no handler
+    for it, the handler of :class:`Timeout` is called."""
 
     ask: str
     """The id of the question."""
@@ -58,7 +58,7 @@ class Returned(Notification):
     object: str
     operation: str
     ok: bool
-    """Whether it was computed at all replicas and committed; if not, all its effects are undone."""
+    """Whether the operation was computed at every replica and committed; if not, all its effects are undone."""
     value: Any = None
     """The result of the operation."""
     reason: str = ""
@@ -87,7 +87,7 @@ def name_of(kind: type[Notification]) -> str:
 
 
 def handlers_of(agent: type[Agent]) -> dict[str, Handler]:
-    """The handlers of an agent class, by the notification's name."""
+    """Return the handlers of an agent class, by the notification's name."""
     known = _known.get(agent)
     if known is None:
         known = _known[agent] = _find_handlers(agent)

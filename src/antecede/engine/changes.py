@@ -1,4 +1,4 @@
-"""The change of an agent's state, as bytes that replace others.
+"""The change of an agent's state: which bytes of the old state are replaced, and by which.
 
 If one entry of a large state changes, as with each subscription to a topic, the log need not repeat the whole state.
 
@@ -28,7 +28,8 @@ CHANGES_FROM_BYTES = 1024
 
 
 def change_of(old: bytes | None, new: bytes) -> State:
-    """Return the change between two states, or the new state itself, if the change has at least half as many bytes."""
+    """Return the change between two states; if it has about half as many bytes as the new state or more, return the new
+    state itself."""
     if old is None:
         return new
     common = min(len(old), len(new))

@@ -38,7 +38,8 @@ class Outbound(msgspec.Struct, frozen=True, array_like=True, gc=False):
     timeout_ms: int = 0
     answers: str = ""
     context: str = ""
-    """The span of the reaction, as a W3C trace context, and the label (:mod:`antecede.labels`); both may be empty."""
+    """The span of the reaction, as a W3C trace context, followed by the label (:mod:`antecede.labels`); both may be
+    empty."""
 
 
 class Alarm(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -87,7 +88,7 @@ class Context(msgspec.Struct, eq=False):
     durable: bool = True
     """Whether the letter is durable."""
     early: bool = False
-    """Whether the handler asked for the reaction's id too early; it may have ignored that it was stopped."""
+    """Whether the handler asked for the reaction's id too early; it may have caught :class:`TooEarly` and gone on."""
 
     @property
     def sender(self) -> str:

@@ -37,7 +37,7 @@ class Counting:
         """The counted letters of each agent."""
 
     def look(self, mailboxes: dict[str, deque[Letter]]) -> None:
-        """Count what has changed since the last time."""
+        """Count the letters that came since the last call, and the rest of runs from which letters were removed."""
         changed = list(self.changed)
         self.changed.clear()
         for agent in changed:

@@ -32,12 +32,12 @@ class Dead(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The dead letters that an operator means. An empty field, or 0, admits all."""
+    """The dead letters that an operator means. A field that is empty, or 0, admits all dead letters."""
 
     agent: str = ""
     type: str = ""
     reason: str = ""
-    """A part of the reason."""
+    """A text that the reason must contain."""
     before_ms: int = 0
     """Only letters that died before this server time."""
 
@@ -58,7 +58,7 @@ class Page(msgspec.Struct):
     upto: int
     """The number of the last letter that was examined."""
     more: bool
-    """Whether letters after it are left to examine."""
+    """Whether letters after ``upto`` are left to examine."""
 
 
 class Range(msgspec.Struct, frozen=True):

@@ -51,7 +51,7 @@ class Following:
 
     def __init__(self) -> None:
         self.agents: set[str] = set()
-        """Agents for which letters are held."""
+        """Agents with ``dead_follow = "hold"``."""
         self.pasts: dict[str, Past] = {}
         """The past of each letter that waits, is held or is dead at one of these agents, by letter and agent."""
         self.blocks: dict[str, dict[str, Letter]] = {}
@@ -82,8 +82,8 @@ class Following:
         self.since.pop(key, None)
 
     def keep(self, domains: set[str]) -> None:
-        """Forget the pasts of letters that came through other domains than these, because those domains begin again. A
-        letter without a past counts as one that follows."""
+        """Forget the pasts of letters that came through domains outside ``domains``, because such domains begin again.
+        A letter without a past counts as one that follows."""
         for key in [key for key, past in self.pasts.items() if past.domain not in domains]:
             del self.pasts[key]
         self._barriers.clear()
@@ -96,7 +96,7 @@ class Following:
             self.since[key] = min(self.since.get(key, clock_ms), clock_ms)
 
     def is_held(self, agent: str, letter: str) -> bool:
-        """Whether this is the first held letter of an agent."""
+        """Return whether this is the first held letter of an agent."""
         held = self.held.get(agent)
         return held is not None and held[0].id == letter
 
@@ -145,7 +145,7 @@ class Following:
         return [letter for letter in letters if letter.id in free]
 
     def holds(self, agent: str, letter: Letter) -> bool:
-        """Hold a letter that came last if it may follow from a dead or a held one; return whether it is held."""
+        """Hold a letter that has just come, if it may follow from a dead or a held one; return whether it is held."""
         if agent not in self.blocks or not self._may_follow(agent, letter, self._barrier(agent)):
             return False
         self.held.setdefault(agent, []).append(letter)

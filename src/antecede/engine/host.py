@@ -9,8 +9,8 @@ A state that cannot be read again (:mod:`antecede.engine.state`) is a failure, t
 checked, because it is the one that is committed. If the check fails, the batch runs again with a check after each
 reaction, and ends at the reaction that made the unreadable state.
 
-A letter that an agent cannot understand is *dead* at once, since another try would not help: no handler accepts its
-notification, or its bytes do not fit the notification's fields.
+A letter that an agent cannot understand is *dead* after the first try, since another one would not help: no handler
+accepts its notification, or its bytes do not fit the notification's fields.
 """
 
 from collections.abc import Callable
@@ -62,8 +62,8 @@ class Outcome(msgspec.Struct):
 
 
 class Unfit(str):
-    """The reason why no handler can take a letter, which is then dead at once. It has its own type, because a handler
-    may return an ordinary text, which is ignored."""
+    """The reason why no handler can take a letter, which is then dead without another try. The reason has its own type,
+    because a handler may return an ordinary text, which is ignored."""
 
     __slots__ = ()
 
@@ -84,7 +84,8 @@ class Host:
         self._alive: dict[str, tuple[Agent, bytes]] = {}
         self._decoders: dict[type, msgspec.msgpack.Decoder[object]] = {}
         self._ready: dict[tuple[type[Agent], str], tuple[Callable[[bytes], object], str]] = {}
-        """For each class of agents and each type of letter that it has a handler for: decoder and method's name."""
+        """For each class of agents and each type of letter that it has a handler for: the decoder and the method's
+        name."""
 
     def declare(self, agent: str, kind: type[Agent]) -> None:
         """Set the class of this agent."""
@@ -98,7 +99,7 @@ class Host:
         self._kinds.pop(agent, None)
 
     def lives(self, agent: str) -> bool:
-        """Whether this agent's reactions run here (a client's do not)."""
+        """Return whether this agent's reactions run here (a client's do not)."""
         return agent in self._kinds
 
     def kind_of(self, agent: str) -> type[Agent]:
@@ -365,7 +366,7 @@ class Host:
             raise error
 
     def _done(self, outcome: Outcome, agent: Agent, saved: bytes, checked: bool) -> bool:
-        """End a batch; return False if its last state cannot be read again; then nothing of the batch may be kept."""
+        """End a batch; return False if its last state cannot be read again; then nothing of the batch is kept."""
         state = outcome.state
         if state is None or state == saved:
             outcome.state = None

@@ -36,7 +36,7 @@ _empty: _Mailbox = deque()
 
 
 class Excess(msgspec.Struct, frozen=True):
-    """Letters at the head of a mailbox that are too many."""
+    """The number of letters at the head of a mailbox that must expire, because a limit is exceeded."""
 
     agent: str
     letters: int
@@ -61,7 +61,7 @@ class Quotas:
         """For each client that may have letters in its hands, how many, as its session reports it. A letter counts
         until the step that removes it from the mailbox."""
         self.crowded: set[str] = set()
-        """Mailboxes with too many letters, of which the first were handed out."""
+        """Mailboxes above their quota from which nothing can expire, because their first letters were handed out."""
         self.ages: dict[str, deque[list[int]]] = {}
         """For each mailbox with a limit of time: its letters from the head on, as [server time at which they were seen,
         number of letters]. Letters behind these have not been seen. This is durable."""
@@ -72,7 +72,7 @@ class Quotas:
         self._sizes: dict[str, _Size] = {}
 
     def use(self, settings: Mailboxes) -> None:
-        """Use other settings from now on. What was noted about mailboxes stays."""
+        """Use these settings from now on. What was noted about mailboxes stays."""
         self.settings = settings
         for agent in self.known:
             self.known[agent] = settings.quota(agent, self.is_agent(agent))
@@ -131,8 +131,8 @@ class Quotas:
         return quota
 
     def unseen(self, mailboxes: dict[str, _Mailbox], clock_ms: int) -> list[str]:
-        """Return the mailboxes with a limit of time for which ``seen`` is due: letters have come since the last call,
-        which was a while ago, or the clock was set back."""
+        """Return the mailboxes with a limit of time for which ``seen`` must be called: letters have come since its last
+        call, which was at least a second ago, or the clock was set back."""
         found = []
         for agent, mailbox in mailboxes.items():
             if self.of(agent).seconds:

@@ -27,7 +27,8 @@ class Tries:
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
-        """How often the process ended during a call, by letter and agent. The letter may not have come again yet."""
+        """How often the process ended during a call, by letter and agent. It is possible that the letter has not come
+        again yet."""
         self.life = 0
         """The life whose unclean end was counted last, so that it is not counted twice."""
         self.careful: set[str] = set()
@@ -52,7 +53,8 @@ class Tries:
             self.settled(agent, letter)
 
     def resumed(self) -> None:
-        """Record that a life begins: unless the last one ended during calls, no agent is careful."""
+        """Record that a life begins. No agent is careful in it, unless ``ended`` reports that the last life ended
+        during calls."""
         self._before, self.careful = self.careful, set()
 
     def suspect(self, agent: str, letter: str) -> None:
@@ -73,11 +75,11 @@ class Tries:
         return self.counts.get(f"{letter} {agent}", 0)
 
     def is_suspect(self, agent: str, letter: str) -> bool:
-        """Whether this letter is a suspect, which is handled alone."""
+        """Return whether this letter is a suspect, which is handled alone."""
         return letter in self.letters.get(agent, ())
 
     def is_careful(self, agent: str, letter: str) -> bool:
-        """Whether this letter is handled only when it is durable."""
+        """Return whether this letter is handled only when it is durable."""
         return agent in self.careful or self.is_suspect(agent, letter)
 
     def together(self, agent: str, mailbox: deque[Letter]) -> int:

@@ -126,7 +126,8 @@ nesting_depth_max: Final = 32
 ended_instances_max: Final = 4_096
 """Failed and aborted operation instances that an object remembers, for callers that are slower than others."""
 calls_open_max: Final = 20_000
-"""Calls of objects that began at one server and have not ended; above this, further calls from clients are refused."""
+"""Calls of objects at one server that wait to begin, or have begun and not ended; above this, further calls from
+clients are refused."""
 call_seconds_max: Final = 86_400
 """The longest that a call of a replicated object may take before it is aborted."""
 call_depth_max: Final = 64
@@ -185,7 +186,7 @@ token_chars_min: Final = 32
 """One token for servers that other machines reach: it cannot be guessed if it is random."""
 
 proof_bytes_max: Final = 128
-"""One nonce or signature in a proof of identity: 32 and 64 bytes today."""
+"""One nonce (32 bytes), or the signatures with one or two keys (64 bytes each), in a proof of identity."""
 access_bytes_max: Final = 4 * 1024 * 1024
 """One access file."""
 identities_max: Final = 10_000

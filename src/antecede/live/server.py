@@ -427,7 +427,7 @@ class ServerRuntime:
         self._loop.call_soon_threadsafe(self._became_durable, number)
 
     def _on_failed(self, error: StoreFailedError) -> None:
-        """Called in the commit thread when the disk has failed."""
+        """Called when the disk has failed, in the thread that noticed it."""
         self._loop.call_soon_threadsafe(self._fail, error)
 
     def _fail(self, error: StoreFailedError | BrokenStepError, event: str = "disk-failed") -> None:

@@ -31,7 +31,7 @@ class Entries(dict[Any, Any]):
         self._touched: dict[Any, tuple[Any, Any]] = {}
         """For each entry that was read out or written: its value before, and its bytes if they are known."""
         self._added: dict[Any, None] = {}
-        """The keys that the operation added, in that order."""
+        """The keys that the operation added, in the order in which it added them."""
         self._sorted: list[Any] | None = None
 
     # Reading.
@@ -150,7 +150,7 @@ class Entries(dict[Any, Any]):
         return bool(self._touched)
 
     def reorder(self) -> None:
-        """Forget the order of the keys, because there are other keys now."""
+        """Forget the order of the keys, because a key was added or removed."""
         self._sorted = None
 
     def discard(self) -> None:
@@ -214,7 +214,8 @@ class _Items(ItemsView[Any, Any]):
 
 
 def plain(value: Any) -> Any:
-    """Return a value without ``Entries``: what leaves an operation must not change with the state."""
+    """Return a value with ordinary dictionaries instead of ``Entries``: a value that leaves an operation must not
+    change when the state changes."""
     if type(value) in FLAT or not _holds_entries(value):
         return value
     kind = type(value)

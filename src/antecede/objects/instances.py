@@ -58,10 +58,10 @@ class Failed(msgspec.Struct, frozen=True):
 
 class Stray(Deliver, frozen=True):
     """An effect: a message is delivered that no instance receives. Its instance has ended here, never begins, or does
-    not need it. The message itself has lost its label."""
+    not need it. The label of the delivered message no longer names the instance."""
 
     meant: Label
-    """The label that it came with."""
+    """The label with which the message came."""
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True):
@@ -73,7 +73,7 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     shared: bool = False
     """Whether these are the arguments of several calls, to be computed one after the other."""
     final: bool = False
-    """Whether the root has committed already: then the request is applied at once, and not answered."""
+    """Whether the root has committed already: then the request is applied immediately, and not answered."""
 
 
 class Caller(msgspec.Struct, frozen=True, array_like=True):
@@ -104,7 +104,8 @@ class Instance(msgspec.Struct):
     number: Number
     parent: str
     place: int
-    """Its number in the sequence of all instances that were handed over here."""
+    """While it is queued, its number among all instances that were handed over here; then its number among all that
+    have begun here."""
     state: str = QUEUED
     pending: list[Message] = []
     """Requests that were handed over and not delivered, because the instance has not begun."""
@@ -124,7 +125,7 @@ class Instance(msgspec.Struct):
         return self.number[1]
 
     def sources(self) -> set[int]:
-        """The members whose requests led to this instance."""
+        """Return the members whose requests led to this instance."""
         return {caller.source for caller in self.callers} | {message.source for message in self.pending}
 
 

@@ -1,4 +1,4 @@
-"""The members of a group for callers: which members get a call, and the combined answer of several (§2, §3.3)."""
+"""The members of a group for callers: which members get a call, and how their answers become one (§2, §3.3)."""
 
 from antecede.errors import ObjectError
 from antecede.objects.instances import Answer, Made
@@ -12,8 +12,8 @@ class Members:
         self.names = names
 
     def destination(self, call: Call) -> tuple[int, str]:
-        """Return the members that a call is for, as bits, and the name of the operation there. Raise an error if there
-        is no member, or if a target is unknown."""
+        """Return the members that a call is for, as bits, and the name of the operation there. Raise an error if the
+        call has no target, or an unknown one."""
         unknown = [name for name in call.targets if name not in self.names]
         if unknown or not call.targets:
             raise ObjectError(f"no object {unknown[0]!r}" if unknown else "a call without a target")

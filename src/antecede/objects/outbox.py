@@ -42,8 +42,8 @@ class Outbox:
         self.add(Deliver(message))
 
     def deliver_to_nobody(self, message: Message, ended: bool) -> None:
-        """Deliver a message that no instance receives. ``ended``: its instance is not here, so the instance's vector is
-        removed too."""
+        """Deliver a message that no instance receives. ``ended``: the message's instance is not here, so the vector of
+        that instance is removed too."""
         label = message.label
         assert label is not None
         if label.type == REQUEST:

@@ -56,8 +56,8 @@ def perform(
     sendable: Callable[[Call], Call],
     answer: Callable[[Any], Any],
 ) -> Any:
-    """Let an operation work on the state of its object, and keep its changes. Return its answer, or a program that
-    yields its calls."""
+    """Let an operation work on the state of its object, and keep its changes. Return its answer; if it makes calls,
+    return a generator that yields them."""
     view = state.view()
     result = method(view, *arguments)
     if isinstance(result, Generator):
@@ -107,7 +107,7 @@ def run(
     between: Callable[[int], None] | None = None,
 ) -> Outcome:
     """Compute an operation on a live state, and make its changes there; if it fails, they are undone. ``between(n)``
-    computes what other instances do to the object during its n-th call."""
+    computes what other instances do to the object during the n-th call of this operation."""
     method = operations_of(live.kind).get(name)
     if method is None:
         return Outcome([], (False, lacking(live.kind, name)))
@@ -153,10 +153,11 @@ def run_shared(
     between: Callable[[int], None] | None = None,
 ) -> Outcome:
     """Compute an operation for several callers, one after the other: a computation that fails does not affect the
-    others. The answer is the list of their answers. Their nested calls are made one after the other, and the answers to
-    these come in the same sequence. In three cases nothing is kept, and the callers must call one by one: a computation
-    fails after it has made calls; too many would be computed again after each call; or the answers are too long for one
-    message."""
+    others. The answer is the list of their answers. Their nested calls are made one after the other, and ``answers``
+    has the answers in the same sequence. In three cases the result is a failure, nothing is kept, and each caller must
+    call separately: a computation fails after it has made nested calls; there are nested calls and more than
+    ``limits.shared_nested_max`` callers (after each nested call, all computations so far run again); or the answers
+    together are too long for one message."""
     mark = len(live.journal)
     calls: list[Call] = []
     found: list[Answer] = []
@@ -248,7 +249,7 @@ def _run_instance(live: Live, one: Instance, between: Callable[[int], None] | No
 
 def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
     """Compute instances of one root on a live state. The outermost ones are computed in the given order, in which they
-    began; an instance that a call led to is computed during that call. Return how far each got."""
+    began; an instance that a call led to is computed during that call. Return the outcome of each instance, by id."""
     if len(instances) == 1:
         return {instances[0].id: _run_instance(live, instances[0])}
     outcomes: dict[str, Outcome] = {}
@@ -302,7 +303,7 @@ class Intentions:
         self._last: tuple[Any, dict[str, Outcome], list[Change]] | None = None
 
     def computed(self, begun: Sequence[Instance]) -> dict[str, Outcome]:
-        """Return how far each instance of a root gets; the state stays as it is."""
+        """Return the outcomes of the instances of a root, by id; the state stays as it is."""
         key = _key(begun)
         if self._last is None or self._last[0] != key:
             outcomes = fold(self.live, begun)
@@ -310,7 +311,7 @@ class Intentions:
         return self._last[1]
 
     def foretold(self, name: str, operation: str, request: Request) -> Answer | None:
-        """Return the answer of a blind operation, if it can be given here; the state stays as it is."""
+        """Return the answer of a blind operation; None: it cannot be given here alone. The state stays as it is."""
         one = Instance(name, operation, request.arguments, "", request.number, "", 0, shared=request.shared)
         outcome = fold(self.live, [one])[name]
         self._last = (name, {name: outcome}, self.live.rollback())

@@ -34,10 +34,10 @@ class Roots:
     wounded, and an immediate retry would conflict again.
 
     **Admission.** Conflicting roots wait for each other anyway; if many of them run, they only wound each other. So a
-    root is admitted if few enough roots that run or rest conflict with it, and if no root that conflicts with it has
-    waited for longer: conflicting roots of one home are admitted in the order in which they were started. Compatible
-    roots are limited only by their number and their bytes. By the rules of version 1, which old logs follow, the oldest
-    roots are admitted up to a number, whether they conflict or not.
+    root is admitted if the number of roots that run or rest and conflict with it is below a limit, and if no root that
+    conflicts with it has waited for longer: conflicting roots of one home are admitted in the order in which they were
+    started. Compatible roots are limited only by their number and their bytes. By the rules of version 1, which old
+    logs follow, the oldest roots are admitted up to a number, whether they conflict or not.
 
     **Sharing** (from version 3 on). Roots of one operation that are admitted together share one root: one request, one
     answer and one commit carry the calls of all of them, which each replica computes one after the other. So all calls
@@ -61,7 +61,7 @@ class Roots:
         self.resting: dict[str, Root] = {}
         """The resting roots, by the name of the try that was wounded."""
         self.started = 0
-        """The number of roots so far."""
+        """The number of roots that were started so far."""
         self.wounds = 0
         """How many tries were wounded so far."""
         self._relation = relation
@@ -90,7 +90,7 @@ class Roots:
         return sorted((root for queue in self._waiting.values() for root in queue), key=_age)
 
     def add(self, root: Root) -> None:
-        """Add a new root to those that wait to be started."""
+        """Add a root to those that wait to be admitted."""
         self._waiting.setdefault(self._operation(root), deque()).append(root)
         self._expect(root)
 
@@ -190,7 +190,7 @@ class Roots:
         self._bytes += sign * root.size
 
     def rest(self, attempt: str) -> Root | None:
-        """Record that a running try was wounded. Return the root if it may run again at once."""
+        """Record that a running try was wounded. Return the root if it may run again immediately."""
         self.wounds += 1
         self.resting[attempt] = self.running.pop(attempt)
         return self.heal(attempt) if attempt in self._healed else None
@@ -231,7 +231,7 @@ class Roots:
             self._numbers.discard(_age(one))
 
     def late(self, now: float) -> list[Root]:
-        """Return the roots whose time is up. Those of them that waited are removed."""
+        """Return the roots whose time is up; those of them that wait do not wait any longer."""
         due = self.deadline()
         if due is None or due > now:
             return []
@@ -278,7 +278,7 @@ class Roots:
 
 
 def _joins(root: Root, group: list[Root], size: int) -> bool:
-    """Return whether a root may share the root of a group. ``size``: the bytes of the group."""
+    """Return whether a root may be united with the roots of a group. ``size``: the bytes of the group."""
     # Those that were put back because the time of another was up must not meet new ones with as little time.
     alike = (root.tries > 1) == (group[0].tries > 1)
     return alike and size + root.size <= limits.shared_calls_bytes_max

@@ -75,8 +75,8 @@ class Site(Order):
     def start(
         self, name: str, arguments: Iterable[Any] = (), *, deadline: float | None = None, by: str = ""
     ) -> tuple[str, Effects]:
-        """Start a root: an operation of this object. If a caller is given, its name begins the root's name. Return the
-        root's name and the effects; when it ends, ``Answered`` is among the effects."""
+        """Start a root: an operation of this object. ``by``: the caller's name, with which the root's name begins.
+        Return the root's name and the effects; when the root ends, ``Answered`` is among the effects of that step."""
         if name not in operations_of(self.kind):
             raise ObjectError(lacking(self.kind, name))
         try:
@@ -198,7 +198,7 @@ class Site(Order):
         self._queue(self.roots.rest(attempt))
 
     def _end(self, root: Root, answer: Answer, late: bool = False) -> None:
-        """Process the end of a root; the next one may begin."""
+        """Process the end of a root; roots that waited for it may begin."""
         self.roots.end(root)
         self.outbox.add(Answered(root.name, *answer, root.tries, late))
         self._admit()

@@ -91,7 +91,7 @@ class State:
     # Whole states.
 
     def load(self, attributes: Mapping[str, Any]) -> None:
-        """Make these attributes the state. Their values are decoded, and nothing else holds them."""
+        """Make copies of these attributes the state, with the defaults of attributes that are missing."""
         declared = {name: one for name, one in _defaults(self.kind).items() if name not in attributes}
         self.cells = {}
         self.content = self.digest = 0
@@ -258,7 +258,7 @@ class State:
         return changes
 
     def _check(self, changes: list[Change], lenient: bool) -> None:
-        """Check the bounds on size and depth, on what changes.
+        """Raise if the changed cells are nested too deeply, or make the state too large.
 
         Both bounds are constants. The free depth of Python's stack is not: it depends on the caller. With it as the
         bound, an operation could succeed at one replica and fail at another, or succeed once and fail when it is
@@ -376,12 +376,12 @@ class Live:
         return undone
 
     def redo(self, changes: list[Change]) -> None:
-        """Make changes again that were undone; nothing may have changed since."""
+        """Make changes again that were undone. The state must not have changed since then."""
         for change in changes:
             change.do()
 
     def wrong(self) -> list[str]:
-        """Return what is wrong with the sizes and digests, by computing them again from all cells."""
+        """Compute the sizes and digests again from all cells; return a text for each that differs."""
         found = []
         for state in self.states.values():
             content, digest = state.recomputed()

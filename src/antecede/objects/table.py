@@ -72,7 +72,7 @@ class Table:
         return list(self._queued.values())
 
     def begun(self, root: str) -> list[Instance]:
-        """The instances of a root that have begun here, in that order."""
+        """Return the instances of a root that have begun here, in the order in which they began."""
         found = [one for one in self._by_root.get(root, {}).values() if one.state != QUEUED]
         return sorted(found, key=lambda one: one.place)
 

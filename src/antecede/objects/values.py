@@ -144,8 +144,8 @@ def forms_of(kind: type[Object]) -> dict[str, Form]:
 
 
 def is_deep(value: Any, within: int = 0) -> bool:
-    """Return whether a value is nested so deeply that it could not be encoded inside larger values. ``within``: the
-    number of values that it is in already."""
+    """Return whether a value is nested deeper than ``limits.call_depth_max``. ``within``: the number of values around
+    it."""
     if type(value) in FLAT:
         return False
     level = [value]

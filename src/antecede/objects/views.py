@@ -30,7 +30,7 @@ class Work:
 
 
 class Lazy:
-    """An attribute of a view whose class has a value of that name: the value of the state comes first."""
+    """An attribute of a view, if the class has a value of that name: the value in the state is preferred."""
 
     def __init__(self, name: str, default: Any) -> None:
         self._name = name
@@ -52,7 +52,7 @@ SLOT = "__antecede_work__"
 
 
 def work_of(view: Any) -> Work:
-    """Return what a view has copied."""
+    """Return the state behind a view, and what the view has copied from it."""
     return object.__getattribute__(view, SLOT)  # type: ignore[no-any-return]
 
 

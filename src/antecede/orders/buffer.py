@@ -14,13 +14,13 @@ only for the last one lets a chain of messages overtake the first message).
 ``multicast``: the paper leaves it open. Posting to all and waiting for all acknowledgements is wrong: a destination
 that has the message may send an answer to a destination that does not have it yet. There are two correct ways:
 
-* ``hold-output``: a destination delivers at once, but posts nothing until the sender reports that every copy has
+* ``hold-output``: a destination delivers immediately, but posts nothing until the sender reports that every copy has
   arrived;
-* ``hold-delivery``: a destination acknowledges at once, but delivers the message, and later ones, only after that
+* ``hold-delivery``: a destination acknowledges immediately, but delivers the message, and later ones, only after that
   report.
 
-Without ``pipelined``, copies have no numbers: a duplicate is recognised by its id, but only if it is the latest message
-of its sender; the link drops earlier duplicates. With ``pipelined`` every duplicate is recognised.
+Without ``pipelined``, copies have no numbers: a duplicate is recognised by its id, but only a duplicate of its sender's
+latest message; the link drops duplicates of earlier messages. With ``pipelined`` every duplicate is recognised.
 """
 
 from collections import deque
@@ -72,7 +72,8 @@ class Buffer(Order):
         self.hold_output: bool = self.settings["multicast"] == "hold-output"
         self.output: deque[Message] = deque()
         self.posted: dict[str, tuple[int, int]] = {}
-        """Messages posted and not acknowledged by all: id → (all destinations, those that have not acknowledged)."""
+        """Messages posted and not acknowledged by all: id → (mask of all destinations, mask of those that have not
+        acknowledged)."""
         self.unreleased: set[str] = set()
         """Multicasts that have arrived here and are not known to have arrived everywhere."""
         self.input: deque[Message] = deque()
@@ -156,7 +157,8 @@ class Buffer(Order):
         return verdict, effects
 
     def _verdict(self, packet: Packet, effects: Effects) -> Verdict:
-        """Return the verdict. A copy that waits in the input buffer is held, though accepted and acknowledged."""
+        """Return the verdict on a copy that was put into the input buffer: HOLD if it still waits there, although it is
+        accepted and acknowledged."""
         if packet.message in self.input:
             effects.append(Accept(packet))
             return Verdict.HOLD

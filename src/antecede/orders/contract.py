@@ -9,14 +9,16 @@ randomness:
 * ``tick(now)`` — time has passed; only orders that *need* timers do anything.
 
 **Every order works on links that reorder.** If an order needs FIFO links, it numbers its own packets. The link below
-handles loss and resends; an order with counters still answers ``DUPLICATE`` as a second line of defence.
+handles loss and resends; an order with counters still answers ``DUPLICATE`` to a packet that comes again, as a second
+line of defence.
 
-**What survives a crash.** ``snapshot()`` is the durable state. A packet that is only *held* is not in it: it was not
-acknowledged, so the link will deliver it again. ``clone()`` is the whole state, held packets included.
+**What survives a crash.** ``snapshot()`` is the durable state. A packet that is only *held* is not in it: the packet
+was not acknowledged, so after a crash the link delivers it again. ``clone()`` is the whole state, held packets
+included.
 
 **Stamps** belong to the order. On the wire they are bytes (``encode``/``decode``). ``decode`` trusts nothing: unknown
-members, counters of messages that we never sent, absurd jumps and sizes raise :class:`StampError`. ``size`` is
-``len(encode())`` without building the bytes; ``dependents`` and ``paper_bytes`` count as the papers do.
+members, counters of messages that we never sent, counters that jump too far, and stamps that are too long raise
+:class:`StampError`. ``size`` is ``len(encode())``; ``dependents`` and ``paper_bytes`` count as the papers do.
 """
 
 from abc import ABC, abstractmethod
@@ -49,7 +51,7 @@ def unpack_message(values: Any) -> Message:
 
 
 Reason = tuple[int, str]
-"""A member, and a text that says which of its messages are missing."""
+"""A member, and a text that says what is missing from it: messages, an acknowledgement, a lock …"""
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -89,19 +91,19 @@ class Order(ABC):
     needs: ClassVar[frozenset[str]] = frozenset()
     """Some of ``broadcast``, ``timers``, ``control packets``."""
     controls: ClassVar[tuple[str, ...]] = ()
-    """The kinds of its control packets."""
+    """The kinds of control packets that the order sends."""
     selective: ClassVar[bool] = False
     """Whether ``check`` can judge a packet without accepting it, so that a program may choose among deliverable
     messages."""
     accepts_own: ClassVar[bool] = False
-    """Whether the order accepts every packet from its member to itself at once, even if the message must wait. Such a
-    packet need not be encoded, since everything that must survive is part of the order's state."""
+    """Whether the order accepts every packet from its member to itself immediately, even if the message must wait. Such
+    a packet need not be encoded, since everything that must survive a crash is part of the order's state."""
     relays: ClassVar[bool] = False
     """Whether copies may come from a member that did not send the message, and pass through members that are not
     destinations."""
     recognises_repeats: bool = True
-    """Whether the order itself answers ``DUPLICATE`` to a packet that arrives again. If not, it relies on the link
-    below."""
+    """Whether the order itself answers ``DUPLICATE`` to a packet that arrives again. If not, the order relies on the
+    link below."""
     options: ClassVar[Mapping[str, Option]] = {}
     stamp_version: ClassVar[int] = 1
 
@@ -115,7 +117,8 @@ class Order(ABC):
             known = ", ".join(self.options) or "none"
             raise OrderError(f"order {self.name} has no option {unknown[0]} (it has: {known})")
         self.packet_format = (self.name, self.stamp_version)
-        """The order and its version as every packet names them, so that a member notices a packet of another order."""
+        """The order's name and the version of its stamps. Every packet has both, so that a member notices a packet of
+        another order."""
         self.me = me
         self.members = members
         self.everyone = (1 << members) - 1
@@ -139,7 +142,7 @@ class Order(ABC):
         raise OrderError(f"order {self.name} cannot judge a packet without accepting it")
 
     def tick(self, now: float) -> Effects:
-        """Do what is due at this time; see ``deadline``."""
+        """Do what is due at the time ``now`` (see ``deadline``); return the effects."""
         return []
 
     def deadline(self) -> float | None:
@@ -168,9 +171,9 @@ class Order(ABC):
         return []
 
     def past(self, packet: Packet) -> tuple[int, ...] | None:
-        """Return for each member the number of its newest message from which the packet's message follows; for the
-        source, the number of the message itself. Messages that do not matter for deliveries here need not count. None:
-        the stamp does not show these numbers."""
+        """Return for each member the number of its newest message that causally precedes the packet's message; for the
+        source, the number of the packet's message itself. Messages that do not matter for deliveries here need not
+        count. None: the stamp does not show these numbers."""
         return None
 
     # Stamps.
@@ -188,13 +191,13 @@ class Order(ABC):
         return len(self.encode(packet))
 
     def encode(self, packet: Packet) -> bytes:
-        """The packet's stamp as it travels."""
+        """Return the packet's stamp as bytes."""
         out = Writer()
         self.write_stamp(packet, out)
         return out.bytes()
 
     def decode(self, kind: str, source: int, data: bytes) -> Any:
-        """A stamp from the wire, or :class:`StampError`."""
+        """Return a stamp from the wire; raise :class:`StampError` if no correct member can have sent it."""
         if len(data) > limits.stamp_bytes_max:
             raise StampError(f"stamp of {len(data)} bytes: expected at most {limits.stamp_bytes_max}")
         if kind != COPY and kind not in self.controls:
@@ -202,7 +205,7 @@ class Order(ABC):
         return self._read(kind, source, Reader(data, self.members))
 
     def decode_recorded(self, kind: str, source: int, data: bytes) -> Any:
-        """A stamp from the log; see :class:`RecordedReader`."""
+        """Return a stamp from the log; see :class:`RecordedReader`."""
         return self._read(kind, source, RecordedReader(data, self.members))
 
     def _read(self, kind: str, source: int, reader: Reader) -> Any:
@@ -227,14 +230,14 @@ class Order(ABC):
 
     @abstractmethod
     def dump(self) -> Any:
-        """The durable state as plain values (numbers, strings, bytes, tuples, lists)."""
+        """Return the durable state as plain values (numbers, strings, bytes, tuples, lists)."""
 
     @abstractmethod
     def load(self, state: Any) -> None:
         """Load the state from ``dump`` into a new order."""
 
     def held_packets(self) -> list[Packet]:
-        """Return packets that are held and not part of ``dump``: the link delivers them again after a crash."""
+        """Return the packets that are held and not part of ``dump``: the link delivers them again after a crash."""
         return []
 
     def hold_again(self, packet: Packet) -> None:
@@ -243,7 +246,7 @@ class Order(ABC):
         assert verdict is Verdict.HOLD, (verdict, packet)
 
     def snapshot(self) -> bytes:
-        """The durable state as bytes."""
+        """Return the durable state as bytes."""
         return msgspec.msgpack.encode((self.name, self.members, self.me, self.dump()))
 
     def restore(self, snapshot: bytes) -> None:
@@ -260,7 +263,7 @@ class Order(ABC):
             raise SnapshotError(f"unreadable snapshot of order {self.name}: {error}") from error
 
     def clone(self) -> Self:
-        """An independent copy of the whole state, held packets included."""
+        """Return an independent order with the same state, held packets included."""
         twin = type(self)(self.me, self.members, **self.settings)
         twin.load(self.dump())
         for packet in self.held_packets():
@@ -270,11 +273,11 @@ class Order(ABC):
     # Small helpers that every order uses.
 
     def copies(self, message: Message, stamp: Any) -> list[Packet]:
-        """One copy for each destination, all with the same stamp."""
+        """Return one copy for each destination, all with the same stamp."""
         return [Packet(COPY, self.me, target, message, message.id, stamp) for target in members_of(message.to)]
 
     def control(self, kind: str, target: int, subject: str = "", stamp: Any = None) -> Packet:
-        """A control packet from this member."""
+        """Return a control packet from this member."""
         return Packet(kind, self.me, target, None, subject, stamp)
 
 
@@ -282,8 +285,8 @@ class PlainOrder(Order):
     """An order whose stamps are tuples of whole numbers, written one after the other.
 
     An order that uses control packets (a coordinator, a token, votes, locks) needs little data in each packet: a
-    sequence number, a timestamp, a count. Each order reads and validates them itself, because only it knows which
-    numbers a correct peer can have sent.
+    sequence number, a timestamp, a count. Each order reads and validates these numbers itself, because only the order
+    knows which numbers a correct peer can have sent.
     """
 
     def write_stamp(self, packet: Packet, out: Writer) -> None:

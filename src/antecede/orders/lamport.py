@@ -1,6 +1,6 @@
 """``lamport``: every member queues every message, in the order of logical clocks (Garg §12.3.2).
 
-Garg derives it from Lamport's mutual exclusion: sending a message is requesting the critical section.
+Garg derives it from Lamport's mutual exclusion: to send a message is to request the critical section.
 
 * To send m, a member increases its clock, stamps m with the time t, puts m into its own queue and sends it to all
   members: a copy to each destination, and to each other member the control packet ``announce``, which is only the
@@ -11,8 +11,8 @@ Garg derives it from Lamport's mutual exclusion: sending a message is requesting
   the sender's copy to itself, if there is one, has arrived. It then sends ``release`` to all other members.
 * A release only **marks** m. With the printed rule (*on receiving this notification, the corresponding message is
   delivered*) total order breaks, because a smaller message may still be unmarked here (1178 of 1500 random runs). When
-  the head of its queue is marked, a member removes it, and delivers it if the member is one of its destinations. So
-  messages are delivered strictly by (time, sender).
+  the head of its queue is marked, a member removes this message, and delivers it if the member is one of its
+  destinations. So messages are delivered strictly by (time, sender).
 
 All packets are numbered on their link (``resequence``), because the argument needs FIFO links. All messages go to all
 members in sequence, so messages are counted per sender, and an ack or a release names the n-th message of a sender.

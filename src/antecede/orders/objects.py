@@ -12,11 +12,12 @@ computed while the instance that waits for m2 runs. So a response never waits fo
 
 **Vectors (§4.1), as interpreted here.** An object keeps a vector for each running instance and for each operation: the
 maximum over everything that the instance, or any instance of the operation, has received and sent (for a received
-message, its RV; the paper prints ``V_tj := m.V_j``, which contradicts Table 1). The vector of a message is the maximum
-over its sender's instance and over all operations that conflict with the sender's. The event number of a message is
-taken at its send, from a Lamport clock that ticks at sends: as printed it begins with the number of the *instance*, and
-nested calls are then ordered both ways. Every send is counted, not only "changing actions": otherwise two sends of
-one instance are unordered. A response has its own number; its label names the request that it answers. It follows that
+message, its receipt vector RV, :mod:`antecede.orders.objects_stamp`; the paper prints ``V_tj := m.V_j``, which
+contradicts Table 1). The vector of a message is the maximum over its sender's instance and over all operations that
+conflict with the sender's. The event number of a message (tno) is taken at its send, from a Lamport clock that ticks at
+sends: as printed it begins with the number of the *instance*, and nested calls are then ordered both ways. Every send
+is counted, not only "changing actions": otherwise two sends of one instance are unordered. A response has its own
+number; its label names the request that it answers. It follows that
 
     m1 → m2  implies  m1.RV ≤ m2.V, in every entry, and m1.tno < m2.tno.
 
@@ -25,10 +26,9 @@ messages sent and the sender's time. So an object knows for each k a time up to 
 
 * For (1), m waits until for every k nothing is missing up to m.V[k]. (The paper waits for the *next* message of the
   same sender, but a predecessor may come from a third object.) All predecessors have then arrived, and m waits for
-  those that are not delivered. Not only the top of the queue is tried, but every message whose predecessors have
-  arrived.
-* For (2), a request that goes to several objects, and whose operation conflicts with any, waits until nothing is
-  missing from any object up to the request's time; then event numbers decide. No other message waits for this.
+  those that are not delivered. Every message whose predecessors have arrived is tried, not only the top of the queue.
+* For (2), a request that goes to several objects, and whose operation conflicts with any operation, waits until nothing
+  is missing from any object up to the request's time; then event numbers decide. No other message waits for this.
 * A request that conflicts with nothing, a response to a call of one object, and a commit wait for nothing.
 
 **Clocks.** An object that receives no messages must learn the time; the paper sends a null message after a silence of
@@ -39,14 +39,13 @@ object waits. Servers (``sparing``) are ``eager`` for requests of kind (2), and 
 link handles loss and resends, as for all orders; so no timer is needed, and an idle group is silent.
 
 **Why nothing waits for ever.** A message first waits for the arrival of others, which links ensure, and for the time,
-which is sent. Then it waits for undelivered messages with smaller event numbers, and the smallest of those waits for
-none.
+which is sent. Then it waits for undelivered messages with smaller event numbers; the smallest of those waits for none.
 
 **Unlabelled messages** are requests between processes, each of which is one endless instance: significant order is then
 causal order, with multicasts in the same order everywhere if ``conflicts=all``.
 
-Every arrival is part of the durable state at once, even if it waits. ``antecede.objects`` adds instances, locks and
-wound–wait on top: there ``defer`` is set, and a request counts as received when its instance begins (:meth:`begin`).
+Every message is part of the durable state once it arrives, even if it waits. ``antecede.objects`` adds instances, locks
+and wound–wait: there ``defer`` is set, and a request counts as received when its instance begins (:meth:`begin`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -127,7 +126,7 @@ class Objects(Order):
         self.asked = [0] * members
         """The latest time that each member was asked for."""
         self.sparing = False
-        """Whether times for messages between instances are sent unasked only for requests of kind (2)."""
+        """Whether the times that labelled messages need are sent without a question only for requests of kind (2)."""
         self.together = False
         """Whether the times of a step leave at its end, in one packet for each member (:meth:`times`)."""
         self._later: dict[int, tuple[int, int]] = {}
@@ -261,7 +260,8 @@ class Objects(Order):
             self._try([key], effects)
 
     def _tell_all(self, to: int, time: int, effects: Effects) -> bool:
-        """Send our time, which is at least ``time``, to the destinations of a request of kind (2) that lack it."""
+        """Send our time, which is at least ``time``, to the destinations of a request of kind (2) that do not know such
+        a time. Return whether there were any."""
         ignorant = [t for t in members_of(to & ~(1 << self.me)) if self.told[t] < time]
         for target in ignorant:
             self._tell(target, effects)
@@ -327,7 +327,7 @@ class Objects(Order):
         effects.append(Deliver(waiting.message))
 
     def _lacks(self, key: Key, waiting: Waiting, effects: Effects) -> bool:
-        """Return whether a message that must come first is missing; if so, record when to examine this one again."""
+        """Return whether a message must wait for others; if so, record when to examine it again."""
         missing = [needed for needed in self.rules.needed(waiting) if not self.arrivals.reached(*needed)]
         if missing:
             member, time = missing[0]
@@ -350,7 +350,7 @@ class Objects(Order):
         return waiting.stamp.label is not None and not self.rules.agreed(waiting.label, waiting.message.to)
 
     def spare(self) -> Effects:
-        """Begin to be sparing with times. Return the questions for the times that messages wait for."""
+        """Set ``sparing``. Return the questions (``ask``) for the times that messages wait for."""
         self.sparing = True
         effects: Effects = []
         for waiting in self._held.values():

@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Arrivals:
-    """Messages and heartbeats from every member, in any sequence."""
+    """Records the messages and heartbeats of every member, which may arrive in any sequence."""
 
     def __init__(self, me: int, members: int) -> None:
         self.me = me

@@ -38,13 +38,13 @@ class Waiting(msgspec.Struct, frozen=True, gc=False):
 
 
 def waiting_for(source: int, message: Message, stamp: Stamp) -> Waiting:
-    """Return a message that has arrived, with the label of its stamp."""
+    """Return the ``Waiting`` of a message that has arrived, with the label of its stamp."""
     times = {member: clock for member, clock, _ in stamp.vector}
     return Waiting(source, msgspec.structs.replace(message, label=stamp.label), stamp, stamp.label or PLAIN, times)
 
 
 def saved(waiting: Waiting) -> Any:
-    """Return a message for a snapshot."""
+    """Return a waiting message as plain values, for a snapshot."""
     return (waiting.source, pack_message(waiting.message), msgspec.to_builtins(waiting.stamp))
 
 
@@ -71,7 +71,8 @@ class Rules:
         return label.type == REQUEST and to & (to - 1) != 0 and self.relation.matters(label.operation)
 
     def needed(self, waiting: Waiting) -> list[tuple[int, int]]:
-        """Return pairs (member, time): up to this time, nothing from this member may be missing (stability)."""
+        """Return pairs (member, time): the message waits until nothing from this member is missing up to this time
+        (stability)."""
         label = waiting.label
         if self.agreed(label, waiting.message.to):
             # The times in its own vector are smaller than its own time.

@@ -60,7 +60,7 @@ def merge_logs(mine: Log, theirs: Log) -> Log:
 
 
 class Pruned(StampedOrder):
-    """Deliver when the constraints that the sender extracted for us are met."""
+    """Deliver a message when the constraints that its stamp has for us are met."""
 
     name: ClassVar[str] = "pruned"
     source: ClassVar[str] = "Jang et al. §4"

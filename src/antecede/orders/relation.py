@@ -27,7 +27,7 @@ class Relation:
             self._rivals.setdefault(other, set()).add(one)
 
     def conflict(self, one: str, other: str) -> bool:
-        """Return whether these two conflict."""
+        """Return whether these two operations conflict."""
         return self.everything or other in self._rivals.get(one, ())
 
     def matters(self, operation: str) -> bool:
@@ -38,7 +38,7 @@ class Relation:
         return self.everything or bool(self._rivals)
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Each conflicting pair once, in alphabetical order."""
+        """Return each named pair of conflicting operations once, in alphabetical order."""
         return sorted((one, other) for one, rivals in self._rivals.items() for other in rivals if one <= other)
 
     def __str__(self) -> str:

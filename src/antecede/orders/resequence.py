@@ -33,7 +33,7 @@ class SequencedOrder(PlainOrder):
 
     @abstractmethod
     def take(self, packet: Packet, effects: Effects) -> None:
-        """Process the next packet of its link."""
+        """Process a packet, which is the next one on its link."""
 
     def waits(self, packet: Packet) -> bool:
         """Return whether the message of this copy, which was taken, is still in the protocol's own queue."""
@@ -41,10 +41,10 @@ class SequencedOrder(PlainOrder):
 
     @abstractmethod
     def read_numbers(self, kind: str, source: int, data: Reader) -> tuple[int, ...]:
-        """Read and validate the numbers after the link's number in a stamp."""
+        """Read and validate the numbers that follow the packet's number in a stamp."""
 
     def next_packet(self, kind: str, target: int, message: Message | None, subject: str, *numbers: int) -> Packet:
-        """Return the next packet on the link to ``target``."""
+        """Create the next packet on the link to ``target``."""
         self.numbered[target] += 1
         return Packet(kind, self.me, target, message, subject, (self.numbered[target], *numbers))
 
@@ -67,7 +67,7 @@ class SequencedOrder(PlainOrder):
         return Verdict.DELIVER, effects
 
     def resume(self, source: int, effects: Effects) -> None:
-        """Take the packets on a link that waited for earlier numbers."""
+        """Take the packets from ``source`` that waited for packets with smaller numbers."""
         while self._early and (packet := self._early.pop((source, self.taken[source] + 1), None)):
             self.taken[source] += 1
             effects.append(Accept(packet))
@@ -92,7 +92,7 @@ class SequencedOrder(PlainOrder):
         return (number, *self.read_numbers(kind, source, data))
 
     def dump_links(self) -> Any:
-        """The durable numbers of all links."""
+        """Return the durable numbers of all links."""
         return (tuple(self.numbered), tuple(self.taken))
 
     def load_links(self, state: Any) -> None:

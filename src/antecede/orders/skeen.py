@@ -98,7 +98,8 @@ class Skeen(PlainOrder):
         self.numbered = [0] * members
         """The number of the last copy from here to each member."""
         self.seen = [0] * members
-        """For each member: all its copies up to this number have arrived, and those in ``_beyond``."""
+        """For each member, the number up to which all its copies have arrived; later copies that have arrived are in
+        ``_beyond``."""
         self._beyond: list[set[int]] = [set() for _ in range(members)]
         self._waiting: deque[Message] = deque()
         self._votes: dict[tuple[int, int], Vote] = {}

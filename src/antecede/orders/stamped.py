@@ -35,15 +35,16 @@ class StampedOrder(Order):
 
     @abstractmethod
     def missing(self, packet: Packet) -> tuple[int, int] | None:
-        """Return a (member, number) that must be delivered here before this packet, or None."""
+        """Return (member, number) of a message that must be delivered here before this packet; None: there is none."""
 
     def predecessors(self, packet: Packet) -> list[tuple[int, int]]:
-        """Return all known (member, number) that must be delivered first; only for reports, so it need not be fast."""
+        """Return (member, number) of all known messages that must be delivered before this packet. This is only for
+        reports, and need not be fast."""
         missing = self.missing(packet)
         return [] if missing is None else [missing]
 
     def learn(self, packet: Packet) -> None:
-        """Merge the knowledge of the stamp when the packet is delivered."""
+        """Add the knowledge in the stamp to our own, because the packet is delivered now."""
 
     def check(self, packet: Packet) -> Verdict:
         number = self.number(packet)
@@ -75,7 +76,8 @@ class StampedOrder(Order):
         return DELIVER, effects
 
     def _release(self, key: int, effects: Effects) -> None:
-        """Deliver the packets that the delivery of ``key`` has released, and those that they release in turn."""
+        """Deliver the packets that waited for the message ``key``, which is delivered, and those that they release in
+        turn."""
         members = self.members
         candidates = self._parked.pop(key)
         for packet in candidates:

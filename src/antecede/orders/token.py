@@ -73,9 +73,9 @@ class Token(PlainOrder):
         """The number of the last token seen here."""
         self.holding = me == 0
         self.numbers = [0] * members
-        """By the last token seen: the number of the last message for each member."""
+        """According to the last token seen: the number of the last message for each member."""
         self.served = [0] * members
-        """By the last token seen: the number of the last served request of each member."""
+        """According to the last token seen: the number of the last served request of each member."""
         self._queue: deque[Message] = deque()
         self._held: dict[int, Packet] = {}
 

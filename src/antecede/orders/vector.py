@@ -6,9 +6,9 @@ sender is enough. A broadcast from j with vector V may be delivered at i when V[
 never come. So any message that is not a broadcast (to all others, with or without the sender) is refused before it is
 sent.
 
-If a sender is not among its own destinations, its broadcast counts as delivered at the sender at once. If it is, its
-own copy may still be in transit: ``due`` lists the numbers of such broadcasts, and messages that depend on one of them
-wait for it.
+If a sender is not among its own destinations, its broadcast counts as delivered at the sender immediately. If it is,
+its own copy may still be in transit: ``due`` lists the numbers of such broadcasts, and messages that depend on one of
+them wait for it.
 """
 
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ Vector_ = tuple[int, ...]
 
 
 class Vector(StampedOrder):
-    """Deliver a broadcast when all broadcasts that its sender had seen have been delivered."""
+    """Deliver a broadcast when all broadcasts that its sender had delivered or sent before it have been delivered."""
 
     name: ClassVar[str] = "vector"
     source: ClassVar[str] = "Garg problem 12.4"

@@ -1,6 +1,7 @@
 """The Spark pipeline: it judges a recorded trace of any size and proves the verdict.
 
-This package knows traces, arrays and Spark. Verification uses the trace alone: it knows no orders and no servers.
+This package knows traces, arrays and Spark. Verification uses the trace alone, not the code that implements orders and
+servers.
 
 * :func:`verify_files` judges files on a new Spark session (``antecede verify --engine spark``).
 * :func:`verify` judges a table with the columns of a trace: a Spark DataFrame on its own session (classic or Spark

@@ -119,15 +119,15 @@ def _measured(work: Callable[[], Any], events: int, rounds: int) -> dict[str, An
 
 
 class _Watch:
-    """The largest memory that was seen, in bytes, and the CPU time that looking at it took."""
+    """The largest memory that was measured, in bytes, and the CPU time that measuring it took."""
 
     def __init__(self) -> None:
         self.peak, self.seconds = 0, 0.0
 
 
 def _timed(work: Callable[[], Any], watch: _Watch | None = None) -> tuple[float, float]:
-    """Return how long some work takes, and the CPU time that this process and its descendants use meanwhile, without
-    that of the watch."""
+    """Return how long some work takes, and the CPU time that this process and its descendants use meanwhile, except the
+    CPU time of the watch."""
 
     def used() -> float:
         return _tree_seconds(os.getpid()) - (watch.seconds if watch is not None else 0.0)
@@ -181,7 +181,7 @@ def _watched() -> Iterator[_Watch]:
 
 
 def _tree(root: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield a process and all below it, each with the fields of its ``stat`` that follow its name."""
+    """Yield a process and its descendants, each with the fields of ``/proc/PID/stat`` that follow its name."""
     found: dict[int, list[str]] = {}
     below: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
@@ -201,7 +201,7 @@ def _tree(root: int) -> Iterator[tuple[int, list[str]]]:
 
 
 def _tree_seconds(root: int) -> float:
-    """Return the CPU time of a process and its descendants, with that of children that have ended."""
+    """Return the CPU time of a process and its descendants, including children that have ended."""
     ticks = sum(int(field) for _, fields in _tree(root) for field in fields[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
 

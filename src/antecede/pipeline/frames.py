@@ -72,8 +72,8 @@ def verify(
     """Judge the trace in a table. Return the report of ``antecede verify``, without the keys that only files have.
 
     ``conflicts`` is the table of conflicts for significant order, as in the file of ``--conflicts FILE``: ``{"*":
-    [["deposit", "audit"]]}``. ``epochs`` are those of a trace's metadata, if the topology changed; each is judged by
-    its guarantee. If more than one row in ten is not an event, a warning reports this and the report's
+    [["deposit", "audit"]]}``. ``epochs`` are those of a trace's metadata, if the topology changed; each epoch is judged
+    by its own guarantee. If more than one row in ten is not an event, a warning reports this and the report's
     ``readable`` is false. A Spark DataFrame of at most ``local_max`` rows is collected and judged in this process. The
     DataFrame is read more than once: cache it if it is costly to compute.
     """
@@ -92,8 +92,8 @@ def verify(
 
 
 def measure(df: Any, *, conflicts: Table = None, local_max: int = _local_max) -> Report:
-    """Measure the trace in a table. Return the report of ``antecede measure``, with ``significance`` if there is a
-    table of conflicts."""
+    """Measure the trace in a table. Return the report of ``antecede measure``, with ``significance`` if ``conflicts``
+    is given."""
     table = table_of(conflicts)
 
     def work() -> dict[str, Any]:
@@ -156,8 +156,8 @@ def matched(df: Any, *, local_max: int = _local_max) -> Any:
     the ``reason`` why the row is set aside. The result is a DataFrame if ``df`` is one, otherwise a
     :class:`pyarrow.Table`.
 
-    Rows that are set aside because of their place (``duplicate_row``, ``duplicate_index``) are not included. Only
-    :func:`verify` finds deliveries on a cycle with their send.
+    Rows that are set aside because of their place (``duplicate_row``, ``duplicate_index``) are not included. Deliveries
+    on a cycle with their send have no ``reason`` here: only :func:`verify` finds them.
     """
     with _translated(df):
         trace = framed(df, local_max, lasting=True)
@@ -225,7 +225,8 @@ def _engine(df: Any) -> str:
 
 
 def _translated(df: Any) -> AbstractContextManager[None]:
-    """Turn the exception of a failed Spark job into an :class:`AntecedeError`; do nothing without Spark."""
+    """Turn the exception of a failed Spark job into an :class:`AntecedeError`; do nothing if ``df`` is not a Spark
+    DataFrame."""
     if not is_spark(df):
         return nullcontext()
     from antecede.pipeline.sessions import one_line

@@ -162,8 +162,8 @@ class Lamported(msgspec.Struct):
 
 
 class Judged(msgspec.Struct):
-    """The verdicts on a trace, or on one chunk of it, in numbers and places. Orders that were not requested have no
-    late deliveries."""
+    """The verdicts on a trace, or on one chunk of it, in numbers and places. For an order that was not requested, the
+    number of late deliveries is 0."""
 
     circular: Places
     """The deliveries on a cycle with their send, which were set aside."""
@@ -187,7 +187,7 @@ class Judged(msgspec.Struct):
 
 
 class Waits(msgspec.Struct, tag="waits"):
-    """A piece, and those arrivals of its messages after which the delivery may have followed at once, with these
+    """A piece, and those arrivals of its messages that may be direct (the delivery followed immediately), with these
     deliveries."""
 
     piece: Piece
@@ -229,7 +229,7 @@ read_late = decoder(LatePlaces)
 
 
 def joined(pieces: Iterable[Timed]) -> Timed | None:
-    """Return several pieces as one."""
+    """Return several pieces as one; ``None`` if there are none."""
     found = list(pieces)
     if len(found) < 2:
         return found[0] if found else None

@@ -201,8 +201,8 @@ class _Reaching(Chains):
     """Finds chains of messages from one send to another."""
 
     def between(self, sent: int, until: int) -> list[tuple[int, int]]:
-        """Return the shortest chain of messages from one send to another: it starts at or after ``sent``, and the
-        process that sends at ``until`` delivers its last message before that."""
+        """Return the shortest chain of messages from the send ``sent`` to the send ``until``. The first message is sent
+        at or after ``sent``; the last one is delivered in the process of ``until``, before ``until``."""
         source, target = self._lines.process_at(np.array([sent, until])).tolist()
         return [] if source == target else self._between(sent, until)
 

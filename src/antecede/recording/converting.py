@@ -1,8 +1,8 @@
 """Turn the closed segments of a log into Parquet: ``python -m antecede.recording.converting DIRECTORY``.
 
-It is a separate process, so that a server never loads Arrow, and a slow or failing conversion does not affect the
-server. It runs with low priority, converts what it finds, and ends. It also ends when the server that started it is
-gone; another server can continue later.
+This is a separate process, so that a server never loads Arrow, and a slow or failing conversion does not affect the
+server. It runs with low priority, converts all closed segments, and ends. It also ends when the server that started it
+is gone; the next conversion then continues.
 
 **Exactly one row per event, even if the process is killed.** A piece is written under a temporary name, synced,
 renamed, and the folder is synced. It contains its own place (:mod:`antecede.recording.segments`), so rows and place
@@ -28,12 +28,12 @@ from antecede.trace.schema import metadata_bytes
 
 
 class Orphaned(Exception):
-    """The server that wanted this conversion is gone."""
+    """The server that started this conversion is gone."""
 
 
 def convert(directory: str, *, wanted: Callable[[], bool] = lambda: True, files: Files | None = None) -> int:
-    """Convert all closed segments that are not converted; return how many pieces were made. Raise BlockingIOError if
-    another process is converting."""
+    """Convert all closed segments that are not converted yet; return how many pieces were made. Raise BlockingIOError
+    if another process is converting, and Orphaned if ``wanted`` returns false meanwhile."""
     files = files or Files()
     folder = f"{directory}/{FOLDER}"
     lock = files.lock(f"{folder}/{_lock}", b"%d\n" % os.getpid())
@@ -80,7 +80,8 @@ def _convert_segment(recording: Recording, folder: str, end: int, wanted: Callab
 
 
 def main(arguments: list[str]) -> int:
-    """Run the process: return 0 if all is converted, 2 on an error (one line on standard error), 75 if another runs."""
+    """Convert until all is done or the server is gone: return 0, or 2 on an error (one line on standard error), or 75
+    if another conversion is running."""
     os.nice(19)
     # Ctrl-C on a terminal is for the server, which then ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,13 +1,13 @@
 """Servers' data directories as a trace that any engine reads: their Parquet files, and the rest of their logs as lines.
 
 :func:`gathered` takes the paths that a user gives as a trace. A data directory at or below a path stands for its
-converted pieces and a temporary file with the rows that are only in its log; everything else is left unchanged.
+converted pieces and a temporary file with the rows that are only in its log; all other files stand for themselves.
 
 **Servers may be running.** Their logs are read one after the other, so a delivery may be seen whose send was committed
 after the log of the sending server had been read. Therefore all logs are read twice. When the first reading has ended,
-the sends of all seen deliveries are durable. The second reading takes only the sends that were added meanwhile: its
+the sends of all seen deliveries are durable. The second reading takes the sends that were added meanwhile. Its
 deliveries might again be ahead of their sends, so they become ``local`` rows in their process. The result is a
-consistent cut, without orphans.
+consistent cut, without deliveries whose send is missing.
 
 If a segment is converted and deleted between the two readings, everything is read again.
 """
@@ -31,7 +31,8 @@ _tries = 5
 
 @contextmanager
 def gathered(paths: Sequence[str]) -> Iterator[list[str]]:
-    """Yield paths that stand for the same trace without data directories, valid inside the context."""
+    """Yield the paths of the same trace, with files instead of data directories. Temporary files exist only inside the
+    context."""
     directories: list[str] = []
     others: list[str] = []
     for path in paths:

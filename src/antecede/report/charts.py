@@ -51,7 +51,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def heat_map(traffic: Sequence[Mapping[str, Any]]) -> str:
-    """Draw the copies from each process (row) to each (column)."""
+    """Draw a map of the numbers of copies: one row per sender, one column per receiver."""
     names, cells = busiest(traffic)
     if not cells:
         return ""

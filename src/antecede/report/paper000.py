@@ -1,7 +1,7 @@
 """The figures of Laumay et al. §6.2, drawn from a report of ``antecede bench paper000``.
 
 The paper has them as pictures: Fig. 9 the flat organisation, Fig. 11 the bus, Fig. 12 both. Its text states the laws, a
-quadratic and a linear increase. They are drawn dashed, as fitted to our points.
+quadratic and a linear increase. The laws are fitted to our points and drawn as dashed lines.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """Small files of every format that Antecede reads, for ``antecede sample`` and the guides; all made for this project.
 
-A sample is one file or one folder of this package. Its command is what a reader tries first with it.
+A sample is one file or one folder of this package. Its command is the first one to try with the sample.
 """
 
 from typing import Final
@@ -12,10 +12,10 @@ class Sample(msgspec.Struct, frozen=True):
     """One sample: files to copy, and a command that uses them."""
 
     path: str
-    """The file or the folder, in this package and where it is copied to."""
+    """The name of the file or folder in this package; the copy has the same name."""
     about: str
     command: str
-    """A command that reads it."""
+    """A command that reads the sample."""
 
 
 SAMPLES: Final = {

@@ -210,7 +210,7 @@ class AgentServer:
         self.channel.begin_life(life)
 
     def alarm_ms(self) -> int | None:
-        """The server time of the next timer, or of the next deadline of a call."""
+        """The server time of the next timer or deadline of a call, whichever comes first; None: there is none."""
         timer = self.timers.alarms[0][0] if self.timers.alarms else None
         call = None if self.calls.site is None else self.calls.alarm_ms()
         return timer if call is None else call if timer is None else min(timer, call)
@@ -384,7 +384,7 @@ class AgentServer:
         self.calls.call(source, id_, outbound.to[0], outbound.type, outbound.body, ask, (deadline_ms, now))
 
     def _set_timer(self, when_ms: int, agent: str, kind: str, body: bytes, answers: str = "") -> None:
-        """Set a timer that delivers a letter later. The letter's id shows that a timer sent it: it obeys no order."""
+        """Set a timer that delivers a letter later. Its id shows that a timer sent it: no order applies to it."""
         self._numbers += 1
         letter = Letter(f"{self._prefix}t{self._numbers}", agent, (agent,), kind, body, answers=answers)
         self.timers.set(self._numbers, when_ms, agent, letter)

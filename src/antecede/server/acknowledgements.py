@@ -8,7 +8,7 @@ class Acknowledgements:
     """Decides when steps acknowledge frames.
 
     A connection loses nothing, and an unacknowledged frame costs its sender only a little memory. Acknowledging each
-    frame at once would cost a good part of the work for the frame itself, at both ends. So steps acknowledge nothing
+    frame at once would take a large part of the work for the frame itself, at both ends. So steps acknowledge nothing
     for some milliseconds, or until many frames wait. Then the next step acknowledges, and its acknowledgements share
     the write with its frames. If no step happens for the same time again, a step is taken only to acknowledge.
     """
@@ -41,7 +41,7 @@ class Acknowledgements:
             self.due = now + _ack_seconds
 
     def deadline(self) -> float | None:
-        """The time at which a step must be taken to send acknowledgements; None: none are due."""
+        """The time at which a step must be taken to send acknowledgements; None: none wait."""
         return None if self.due == inf else self.due + _ack_seconds
 
 

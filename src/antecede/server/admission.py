@@ -1,7 +1,7 @@
 """Track incoming connections, and limit what they may use.
 
 A connection is a *stranger* from the moment it is accepted, TLS handshake included, until its hello is accepted. The
-number of strangers is limited, in total and per address. When there are too many, the oldest is closed, since a correct
+number of strangers is limited, in total and per address. When there are more, the oldest is closed, since a correct
 program sends its hello at once. So silent connections can neither use up the file descriptors nor keep others out.
 Clients get the remaining places; they are never closed for a stranger. Other servers can always connect: there is one
 place for each.
@@ -9,8 +9,8 @@ place for each.
 An access file may limit one address further: the connections that it has at the same time, known clients included, and
 those that it makes per second. Connections above these limits are closed at once.
 
-Bytes of incomplete frames are counted as well, in total and per address. When there are too many, the connection whose
-frame began first is closed. Frames of other servers are not counted, because there are few of them.
+Bytes of incomplete frames are counted as well, in total and per address. Above a limit, the connection whose frame
+began first is closed. Frames of other servers are not counted, because there are few of them.
 """
 
 from collections import Counter
@@ -67,7 +67,7 @@ class Admission:
         self.clients_max = max(1, connections_max - self.strangers_max - servers)
         self.clients = 0
         self.dropped = 0
-        """Strangers that were closed for newer ones."""
+        """Strangers that were closed for newer ones, or because their address exceeded a limit."""
         self._strangers: dict[Guest, None] = {}
         """The strangers, oldest first."""
         self._of_address: Counter[str] = Counter()
@@ -83,7 +83,7 @@ class Admission:
 
     @property
     def strangers(self) -> int:
-        """The number of connections without a hello."""
+        """The number of connections whose hello is not accepted yet."""
         return len(self._strangers)
 
     @property

@@ -10,7 +10,8 @@ from antecede.server.words import Drop, FromPeer, ReplayMany
 
 
 def take_inputs(inputs: deque[Input]) -> list[Input]:
-    """Take the inputs of the next step off the queue; the step's record must stay small enough to write at once."""
+    """Take the inputs of the next step off the queue: up to ``step_bytes_max``, so that its record fits into one
+    write."""
     taken: list[Input] = []
     size = 0
     while inputs and size < limits.step_bytes_max:
@@ -21,7 +22,7 @@ def take_inputs(inputs: deque[Input]) -> list[Input]:
 
 
 def take_until_change(inputs: deque[Input]) -> list[Input]:
-    """Take the inputs up to the next item about a change of the topology, or that item alone."""
+    """Take the inputs before the next item about a change of the topology, or this item alone if it is the first."""
     if not inputs or isinstance(inputs[0], Organising):
         return [inputs.popleft()] if inputs else []
     taken: list[Input] = []

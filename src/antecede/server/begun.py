@@ -3,10 +3,9 @@
 A client reports a letter as handled when its handler has returned, or later, together with others. What the handler
 publishes reaches the server before that. So a publish names the last letter that its client had begun to handle. The
 record of the publish then contains this letter, and those before it in the mailbox; the trace has their deliveries
-first, and it shows that the publish follows from them. Nothing else depends on this name: the letters stay in the
-mailbox.
+first, and it shows that the publish follows from them. Nothing else changes: the letters stay in the mailbox.
 
-A client can name only the first letters of its own mailbox, those of one batch, and each is recorded once.
+A client can name only the first letters of its own mailbox, as many as a batch may have; each is recorded once.
 """
 
 from itertools import islice

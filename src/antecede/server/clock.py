@@ -3,8 +3,8 @@
 The wall clock can be set back or forward at any time. So server time is the last time in the log, plus the seconds that
 have passed by the monotonic clock since the start. While a server is down only the wall clock passes: if the wall clock
 at the start is later than the last one in the log, server time moves ahead by the difference, otherwise not at all. In
-a new log, server time begins with the wall clock. Traces and people see the wall clock: the log contains by how much it
-is ahead of server time, whenever that changes.
+a new log, server time begins with the wall clock. Traces and people see the wall clock: the log records how far it is
+ahead of server time, whenever this difference changes.
 """
 
 from typing import Final
@@ -45,18 +45,18 @@ class Clock:
         return wall_ms if self._begun is None else self._start_ms + int((now - self._begun) * 1000.0)
 
     def differs(self, server_ms: int, wall_ms: int) -> bool:
-        """Return whether the wall clock is ahead of server time by clearly more or less than the log has recorded, so
-        that this must be logged again."""
+        """Return whether the difference between the wall clock and server time has changed since it was logged, by more
+        than ``_drift_ms``, so that it must be logged again."""
         return self._begun is not None and abs(wall_ms - server_ms - self.times.ahead_ms) > _drift_ms
 
     def set(self, item: Clocked) -> Clocked:
-        """Take an item of the log, and return it."""
+        """Take the two times of an item of the log, and return the item."""
         self.passed(item.clock_ms)
         self.times.ahead_ms = item.wall_ms - item.clock_ms
         return item
 
     def passed(self, server_ms: int) -> None:
-        """Take the time of another item of the log."""
+        """Record that an item of the log has this server time."""
         if server_ms > self.times.logged_ms:
             self.times.logged_ms = server_ms
 

@@ -52,7 +52,7 @@ class Company:
     ) -> tuple[list[Outgoing], _Replies]:
         """Take the output of a step; return what leaves now, in its sequence. ``letters``: letters for clients leave
         after this output. ``recorded``: the newest record. ``sure``: the step's letters do not wait for that record, so
-        its acknowledgements should not be the only output that does. The call may be left out if nothing waits and the
+        its acknowledgements should not be the only output that does. This need not be called if nothing waits and the
         first frame and the first reply are urgent."""
         due = self.leave_at is not None and now >= self.leave_at - _early_seconds
         if frames or self._frames:

@@ -17,7 +17,7 @@ NO_HELLO: Final = "no-hello"
 CLOSED_AT_ONCE: Final = (
     "the server closed the connection without an answer; does it use TLS? (--credentials DIR, or --authority FILE)"
 )
-"""The reason for a missing answer, if the other end gave none."""
+"""The reason for a missing answer, if the other end closed the connection without a reason."""
 NO_WELCOME: Final = "it accepts the connection and does not answer; is this the port of a server?"
 """The reason for a missing answer while the connection is open."""
 
@@ -52,7 +52,7 @@ class Connection(Protocol):
         ...
 
     def send(self, parts: Sequence[Part]) -> None:
-        """Write parts; lost if the connection is closed."""
+        """Write parts. They are lost if the connection is closed."""
         ...
 
     def close(self, reason: str, final: bool = False, code: str = "") -> None:
@@ -69,7 +69,7 @@ class Connection(Protocol):
         ...
 
     def hold(self, held: bool) -> None:
-        """Stop reading for a while, or continue."""
+        """Stop reading if ``held`` is true; otherwise continue."""
         ...
 
     def busy(self, busy: bool) -> None:

@@ -5,17 +5,18 @@ The coordinator's log decides (:mod:`antecede.server.changing`). So after a time
 * the coordinator abandons the change, if it has not committed it. From then on it cannot commit it.
 * A server that has let letters wait, but has not staged the change, abandons it as well: without this server there is
   no commit.
-* A server that has staged the change must not decide. It asks the coordinator, again and again: it connects to it and
-  sends a hello with the attempt. The answer is the coordinator's hello, with the number of the change in force there
-  and the attempt that is in progress there. If neither is this change, the coordinator has abandoned it. Only an answer
-  counts: a hello that the coordinator sent earlier may be older than its part in the change.
+* A server that has staged the change must not decide. It asks the coordinator, again and again: it connects, and sends
+  a hello with the attempt. The answer is the coordinator's hello, with the number of the change in force there and the
+  attempt that is in progress there. If neither is this change, the coordinator has abandoned it. Only an answer counts:
+  a hello that the coordinator sent earlier may be older than its part in the change.
 
 Besides, the first server of the topology sends the history of changes, with the attempts that made them, to a server
 that is behind (:mod:`antecede.server.learning`). This is how a server that was down at the commit learns of it.
 
 Why a server may abandon a staged change when the coordinator does not have it: the commit is given only after every
-server has confirmed that the change is staged there, the coordinator included. If it is not staged there any more, or
-not yet, no commit of this attempt will succeed: this server refuses to confirm an attempt that it has abandoned.
+server has confirmed that the change is staged there, the coordinator included. If it is not staged at the coordinator
+any more, or not yet, no commit of this attempt will succeed, because this server refuses to confirm an attempt that it
+has abandoned.
 """
 
 from collections.abc import Callable

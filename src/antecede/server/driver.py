@@ -85,7 +85,7 @@ class Driver:
         """Records that are not yet appended to the log."""
         self.gate.last += len(self._records)
         self.taken = self._changes = 0
-        """Number of inputs that steps have taken; number of inputs that are about a change of the topology."""
+        """Number of inputs that steps have taken; number of queued inputs that are about a change of the topology."""
         self._organised = machine.organisation.applied
         self._when_taken: deque[tuple[int, Callable[[], None]]] = deque()
         """(inputs taken, call): the call is made when that many inputs have been taken."""
@@ -165,14 +165,14 @@ class Driver:
         self._wake()
 
     def when_durable(self, call: Callable[[], None]) -> None:
-        """Make this call when everything recorded so far is durable, in sequence with everything else that leaves."""
+        """Make this call when everything recorded so far is durable, after the output of all steps so far."""
         if self._open:
             self._when_sealed.append(call)
         elif self.gate.call(call):
             self.poke()
 
     def hand_out(self, letters: list[Letter], deliver: Callable[[list[Letter]], None]) -> None:
-        """Hand letters to a client when they are durable, or at once if they are sure and no call waits in the gate."""
+        """Hand letters to a client when they are durable, or at once if ``sure`` and no call waits in the gate."""
         gate = self.gate
         if gate.calls or not self.machine.calls.are_sure(letters):
             self.when_durable(partial(deliver, letters))
@@ -188,7 +188,7 @@ class Driver:
         self.poke()
 
     def defer(self, call: Callable[[], None]) -> None:
-        """Call at the beginning of the next run of turns, so that long work shares the time with everything else."""
+        """Make this call at the beginning of the next turn, so that long work shares the time with everything else."""
         self._deferred.append(call)
         self.poke()
 
@@ -319,7 +319,7 @@ class Driver:
         self.poke()
 
     def _admitted(self, now: float) -> list[React]:
-        """Return the batches with durable letters that may run now; a suspect that has had all its tries is dead."""
+        """Return the batches with durable letters that may run now. A suspect letter without tries left dies."""
         careful, self._careful = self._careful, []
         admitted, dead = self.retries.admitted([due for due in careful if self._lives(due.agent)], now)
         for agent, reaction in dead:

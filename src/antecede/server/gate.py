@@ -47,7 +47,7 @@ class Gate:
         self.waiting.append((self.last, outgoing, replies, None))
 
     def call(self, call: Callable[[], None]) -> bool:
-        """Make this call when everything recorded so far is durable, in sequence with everything that waits for that.
+        """Make this call when everything recorded so far is durable, after everything that is in the queue already.
         Return whether something may leave now."""
         self.waiting.append((self.last, [], [], call))
         self.calls += 1

@@ -28,18 +28,19 @@ class Guard:
         self._connections: Counter[tuple[str, str]] = Counter()
 
     def answering(self, connection: Connection, introduction: Introduce) -> Answering | Refusal:
-        """Begin the proof of a connection that came in."""
+        """Begin to check the identity at the other end of an incoming connection; return a Refusal if this server
+        cannot."""
         if self.keyring is None:
             return Refusal("no-access-file", "this server has no access file, and cannot check credentials")
         return Answering(self.keyring, self.authoriser, connection, introduction)
 
     def lapse(self, who: Who | None) -> Refusal | None:
-        """Return why the identity of an open connection does not count any more."""
+        """Return why the identity of an open connection is no longer valid; None: it is valid."""
         return None if who is None else self.authoriser.lapse(who)
 
     def page(self, name: str, secret: str) -> tuple[Who | None, Refusal | None]:
-        """Return who asks for a page of the metrics server with this secret (empty: none), and why the caller may not
-        see the page; None: it may."""
+        """Return who asks for a page of the metrics server with this secret (empty: none), and why the caller must not
+        see the page; None: it may see it."""
         who = self.authoriser.page_caller(secret)
         if who is None:
             return None, Refusal(UNKNOWN_CALLER, "unknown bearer token")
@@ -51,7 +52,7 @@ class Guard:
     # Connections of identities.
 
     def enter(self, who: Who) -> Refusal | None:
-        """Count a connection of an identity, unless it has too many."""
+        """Count a connection of an identity; return a Refusal if the identity has the most that it may have."""
         place = (who.role, who.name)
         most = self.authoriser.connections_max(who)
         if most is not None and self._connections[place] >= most:

@@ -39,8 +39,8 @@ class Hands:
             self._moved[address] = now
 
     def given_up(self, now: float, connected: Container[str]) -> list[str]:
-        """Let the letters of clients that did nothing for too long expire. Return those of them that are still
-        connected: their mailboxes hold too much."""
+        """Let the letters of clients that did nothing for too long expire. Return the clients among these that are
+        still connected: their mailboxes hold too much."""
         stalled: list[str] = []
         quotas = self._quotas
         for address, since in list(self._moved.items()):
@@ -58,4 +58,4 @@ class Hands:
 
 
 STALLED: Final = (f"no letter was handled for {limits.client_return_seconds:g} s, and the mailbox is full", "stalled")
-"""The reason and the code with which the connection of such a client is closed."""
+"""The reason and the code with which the connection of a client is closed if ``given_up`` returned the client."""

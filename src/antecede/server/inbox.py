@@ -104,7 +104,7 @@ class Inbox:
             self._try_at = now + pause_after(self._tries)
 
     def dead(self, reason: str) -> None:
-        """Set the letter aside as dead, for this reason: no handler can take it."""
+        """Set the current letter aside as dead, for this reason; an empty reason: it was handled."""
         letter = self._current
         assert letter is not None
         self._current, self.running = None, False

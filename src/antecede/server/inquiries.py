@@ -33,7 +33,7 @@ class Inquiries:
         self._dialed: set[str] = set()
 
     def ask(self, server: str, now: float) -> None:
-        """Plan a question to a server, for its hello, at this time."""
+        """Plan to ask a server for its hello at this time."""
         self._at[server] = now
 
     def deadline(self) -> float | None:

@@ -150,8 +150,8 @@ class Began(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
 
 
 class Enacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=10):
-    """The actions of this server's objects in this step. They follow from the other items and the objects' code, which
-    readers of a log need not have."""
+    """The actions of this server's objects in this step. They follow from the other items and the objects' code, and
+    are recorded for readers that do not have this code."""
 
     rows: list[Row]
     clock_ms: int
@@ -170,7 +170,8 @@ class Related(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
 
 
 class Left(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=13):
-    """A temporary client is gone for good: the number of its last publish is forgotten."""
+    """A client is gone for good: a temporary one, or one that an operator removed. The number of its last publish is
+    forgotten."""
 
     client: str
 
@@ -339,7 +340,7 @@ def encode_record(items: list[Item], share: bool = False) -> bytes:
 
 
 def decode_record(record: bytes) -> list[Item]:
-    """The items of a record from the log."""
+    """Return the items of a record from the log."""
     try:
         items = _decode(record)
         if items and isinstance(items[0], Listed):
@@ -409,8 +410,7 @@ def pieces_of(record: bytes) -> list[bytes]:
 
 
 def joined(stored: Iterable[bytes]) -> Iterator[bytes]:
-    """Return the records of a log. A record whose last piece is missing never happened: none of its effects had
-    left."""
+    """Return the records of a log. A record whose last piece is missing is left out: none of its effects had left."""
     pieces: list[bytes] = []
     for one in stored:
         if one[:1] != _piece:
@@ -429,4 +429,4 @@ LIFE_NUMBERS: Final = 10**9
 """At each start (a new life of the server), letters are numbered from the next multiple of this on."""
 _nul: Final = "\0"
 _piece: Final = b"\xc1"
-"""The one byte that no MessagePack value starts with."""
+"""The only byte with which no MessagePack value begins."""

@@ -1,9 +1,9 @@
 """High-water marks: back-pressure acts where messages enter.
 
-Above a mark clients' publishes are refused with a typed error, and everything else continues: messages of agents and
-routers are always accepted. With full mailboxes nothing more is read from peers either, so that those servers fill up
-and refuse in turn. Dead letters do not count: they have a separate bound. A disk without space for the next segment
-is also such a mark: the remaining space is for what was already accepted.
+Above a mark clients' publishes are refused with a typed error. Messages of agents and routers are always accepted.
+Above the mark for letters nothing more is read from peers either, so that these servers reach their marks and refuse in
+turn. Dead letters do not count: they have a separate bound. A disk without space for the next segment is also such a
+mark: the remaining space is for what was already accepted.
 """
 
 from collections.abc import Callable
@@ -129,5 +129,5 @@ class Marks:
 _letter_bytes = 600
 """The memory of a letter besides its body."""
 _rough_max = 9
-"""The most checks in a row without a count; they take one second. It must not be longer, because some letters reach a
-mailbox long after they were logged."""
+"""The most checks in a row without a count; together they take about one second. It must not be longer, because some
+letters reach a mailbox long after they were logged."""

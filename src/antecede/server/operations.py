@@ -293,4 +293,5 @@ _only_looks = (
     *("change-history", "change-lesson"),
 )
 argument_chars_max = message_id_chars_max + 1 + address_chars_max
-"""The length of one argument of a request. The longest is the key of a dead letter: its id and the agent's address."""
+"""The largest length of an argument of a request. The longest argument is the key of a dead letter: its id and the
+agent's address."""

@@ -120,7 +120,8 @@ class Progress:
     # Handlers that may wait.
 
     def begin(self, agent: str) -> int:
-        """Take a slot for a batch of calls that may be awaited; return -1 if all slots are taken."""
+        """Take a slot for a batch of calls that may be awaited; return -1 if no slot is free, or the agent's name is
+        too long for one."""
         if not self._free:
             self._more()
         name = agent.encode()

@@ -1,4 +1,4 @@
-"""A client's open questions, without I/O: which answer belongs to which question, and when each is too late.
+"""A client's open questions, without I/O: which answer belongs to which question, and when an answer is too late.
 
 An answer quotes the number of the publish that asked. If a question is published again, it may have a new number (see
 :class:`antecede.server.publishing.Numbering`). So a question is identified by its ticket. A question ends once: with
@@ -31,14 +31,15 @@ class Questions(Generic[T]):
         self._numbering = numbering
         self._ends = ends
         self._open: dict[T, tuple[float, float]] = {}
-        """Ticket → when it is due, and its timeout."""
+        """Ticket → when its answer is due, and its timeout."""
         self._due: float | None = None
 
     def __len__(self) -> int:
         return len(self._open)
 
     def open(self, ticket: T, timeout: float, now: float) -> float:
-        """Begin to wait for the answer to a ticket, which has its number. Return when it is due."""
+        """Begin to wait for the answer to a question, whose ``ticket`` has its number already. Return when the answer
+        is due."""
         due = now + timeout
         self._open[ticket] = (due, timeout)
         self._numbering.asks[ticket.number] = ticket

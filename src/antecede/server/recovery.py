@@ -68,8 +68,8 @@ def resume(
 
 def replay(machine: AgentServer, snapshot: bytes | None, stored: Iterable[bytes], epoch: str, now: float) -> bool:
     """Bring a new machine to the end of its log, whatever topology is in force there. Return whether there is a log.
-    ``epoch``: the epoch of the machine's plan; a log that does not contain its topology must have been begun under
-    it."""
+    ``epoch``: the epoch of the machine's plan; a log that does not contain its topology must have been begun under this
+    epoch."""
     records = joined(stored)
     if snapshot is not None:
         machine.restore(snapshot, now, epoch)
@@ -103,7 +103,8 @@ def topology_of(snapshot: bytes | None, stored: Iterable[bytes]) -> tuple[str, s
 
 
 def _begun(machine: AgentServer, first: bytes, rest: Iterator[bytes], epoch: str) -> Iterator[bytes]:
-    """Check the first record of a log; return all records. The machine then uses the topology of the beginning."""
+    """Check the first record of a log; return all records. The machine then uses the topology with which the log
+    begins."""
     items = decode_record(first)
     if not items or not isinstance(items[0], Began):
         raise StoreError("the data directory does not contain a server's log")
@@ -124,7 +125,7 @@ def _begun(machine: AgentServer, first: bytes, rest: Iterator[bytes], epoch: str
 
 
 def _check_topology(machine: AgentServer, given: TopologyFile | None, epoch: str) -> None:
-    """Refuse a removed server, and a topology file other than those that the text of this module allows."""
+    """Refuse a removed server, and a topology file that the docstring of this module does not allow."""
     organisation = machine.organisation
     if organisation.removed:
         raise TopologyError(

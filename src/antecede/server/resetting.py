@@ -1,4 +1,4 @@
-"""The operator's part of a reset of a domain: whether it is right, and the next generation.
+"""The operator's part of a reset of a domain: whether there is a reason for it, and the next generation.
 
 A reset is for a domain in which a server has lost data. It sends all unacknowledged messages again, and so repeats
 those that were received already. Therefore it needs a reason, which the members' states show: a link of the domain is

@@ -86,8 +86,8 @@ class Retries:
         return False
 
     def admitted(self, careful: list[React], now: float) -> tuple[list[React], list[tuple[str, Reaction]]]:
-        """Return which batches may run now that their letters are durable, and which letters have had all their tries,
-        with their agents. A batch that was forgotten meanwhile does not count."""
+        """Return the batches that may run now that their letters are durable, and the letters that have had all their
+        tries, with their agents. A batch that was forgotten meanwhile does not count."""
         admitted: list[React] = []
         dead: list[tuple[str, Reaction]] = []
         for waited in careful:

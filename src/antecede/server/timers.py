@@ -27,7 +27,7 @@ class Timers:
         self._footprint.add(letter)
 
     def due(self, clock_ms: int) -> tuple[int, ...]:
-        """Return the numbers of timers whose time has come, as many as fire in one step."""
+        """Return the numbers of timers whose time has come, at most as many as may fire in one step."""
         alarms = self.alarms
         due: list[int] = []
         while alarms and alarms[0][0] <= clock_ms and len(due) < limits.timers_together_max:

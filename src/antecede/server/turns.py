@@ -16,8 +16,8 @@ class Turn(msgspec.Struct, gc=False):
     waits in the gate until they are durable. If the log has no space for one, stop there: the next turn returns it
     again."""
     reactions: list[React]
-    """THEN run these, one agent independent of another, and report each with ``reacted``. They need not wait for the
-    records, because their results are part of the record of an open step, or of a later record."""
+    """THEN run these (agents are independent of each other), and report each with ``reacted``. They need not wait for
+    the records, because their results are part of the record of an open step, or of a later record."""
 
 
 class Commit(Enum):
@@ -26,7 +26,7 @@ class Commit(Enum):
     HERE = "here"
     """Here and now: something waits for the records, and nothing else is going on."""
     SOON = "soon"
-    """By the commit thread, with what else arrives."""
+    """By the commit thread, together with records that come meanwhile."""
     LATER = "later"
     """Not now: nothing waits for the records. They are committed with a later record, or at the deadline."""
 

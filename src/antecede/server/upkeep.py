@@ -118,7 +118,7 @@ class Upkeep:
         return store.unvouched and quiet and now >= self._no_witness_before
 
     def final(self) -> Snapshot:
-        """Return a snapshot of everything, at the end of a server's life."""
+        """Return a snapshot of the machine's present state."""
         return Snapshot(self._machine.snapshot(), self._store.last)
 
     def kept(self) -> None:

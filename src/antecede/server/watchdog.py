@@ -5,8 +5,8 @@ watchdog looks from another thread. It sees which call runs, and a number that c
 watchdog sees the same call with the same number again, the call is still running.
 
 A call that runs too long is logged with its stack: after ``reaction_slow_seconds``, then each time its age has doubled.
-After its limit the process must end, since a thread cannot be stopped from outside. The letter is named in shared
-memory (:mod:`antecede.server.progress`), so the next life counts a try.
+When it exceeds its limit, the process must end, since a thread cannot be stopped from outside. The letter is named in
+shared memory (:mod:`antecede.server.progress`), so the next life counts a try.
 
 An operation of a replicated object runs within a step, and is watched in the same way. It has no tries: the same call,
 computed again, does the same at every replica.
@@ -42,8 +42,8 @@ class Watchdog:
         self._log_at = 0.0
 
     def look(self, running: tuple[str, str] | None, number: int, now: float) -> Slow | None:
-        """Return the running call if it must be logged now, or must end. ``running``: its agent and letter, or its
-        object and operation."""
+        """Return the running call if it must be logged now, or if the process must end because of it. ``running``: its
+        agent and letter, or its object and operation."""
         if running is None or (number, running) != self._seen:
             self._seen, self._since = (number, running), now
             self._log_at = limits.reaction_slow_seconds

@@ -22,7 +22,7 @@ class Plan(msgspec.Struct, frozen=True):
     orders: dict[str, OrderSpec]
     homes: dict[str, str]
     resend_after: float = limits.link_resend_first_seconds
-    """How long a frame may stay unacknowledged before it is resent; longer if the network loses only whole
+    """How long a frame may stay unacknowledged before it is resent. This can be longer if the network loses only whole
     connections."""
     mailboxes: Mailboxes = Mailboxes()
     """How much may wait in mailboxes."""
@@ -31,7 +31,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def moved(self) -> dict[str, str]:
-        """Servers that were removed, each with the server that has their addresses."""
+        """For each removed server the server that has its addresses now."""
         return {} if self.file is None else self.file.moved
 
     def holding(self, server: str) -> list[str]:
@@ -101,7 +101,7 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 
 class Refused(msgspec.Struct, frozen=True, gc=False):
     """A client's publish, or several in a row, was refused, with the reason. Later publishes with their old numbers are
-    skipped: the client sends them again with new numbers."""
+    skipped: unless ``retry`` is set, the client sends them again with new numbers."""
 
     unhurried: ClassVar[bool] = False
     client: str
@@ -115,8 +115,8 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
 
 
 class Denied(msgspec.Struct, frozen=True, gc=False):
-    """Publishes of a client that its permissions or its limits do not allow. The machine refuses them in their turn; no
-    record contains them."""
+    """Publishes of a client that its permissions or its limits do not allow. The machine refuses them when their turn
+    comes; no record contains them."""
 
     client: str
     number: int
@@ -145,7 +145,8 @@ class Step(msgspec.Struct, gc=False):
     replies: list[Accepted | Refused]
     due: list[React]
     faults: list[tuple[str, str, str]]
-    """(domain, peer, reason): what peers did wrong. The driver closes that connection and logs the reason."""
+    """(domain, peer, reason): what peers did wrong. The driver closes the connection of the peer and logs the
+    reason."""
 
 
 class Outputs(Protocol):

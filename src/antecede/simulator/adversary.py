@@ -28,7 +28,7 @@ from antecede.simulator.draws import below
 STYLES = ("any", "last", "first", "starved", "timed", "heavy", "slow link", "slow peer", "slow kind")
 
 _slow = 30.0
-"""The factor by which slow packets are slower than the mean delay."""
+"""The mean delay of slow packets, as a multiple of the mean delay of others."""
 
 
 class Bag:
@@ -38,7 +38,8 @@ class Bag:
         self._random = rng.random
         self._flying: list[Packet] = []
         self._end = end
-        """The end of the sequence of sent packets, oldest or newest, that mostly arrives next; None: no preference."""
+        """The place of the packet in flight that mostly arrives next: 0 for the oldest, −1 for the newest; None:
+        any."""
 
     def __len__(self) -> int:
         return len(self._flying)
@@ -48,7 +49,7 @@ class Bag:
         self._flying.append(packet)
 
     def take(self) -> Packet:
-        """Remove the packet that arrives next."""
+        """Remove and return the packet that arrives next."""
         flying = self._flying
         at = self._end
         if at is None or self._random() < 0.15:
@@ -74,7 +75,7 @@ class Ranked:
         heappush(self._flying, (self._moment(self._now, packet), self._ties, packet))
 
     def take(self) -> Packet:
-        """Remove the packet that arrives next."""
+        """Remove and return the packet that arrives next."""
         moment, _, packet = heappop(self._flying)
         self._now = max(self._now, moment)
         return packet

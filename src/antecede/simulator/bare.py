@@ -1,9 +1,9 @@
 """The fast loop: orders alone, without links and disks, on a network that loses nothing.
 
-Each packet that arrives is handed to one order, and the order's effects are carried out at once. Loss, duplicates,
+Each packet that arrives is handed to one order, and the order's effects are carried out immediately. Loss, duplicates,
 crashes and domains need links and durable state: :mod:`antecede.simulator.channels` runs the shipped channel for them.
-This loop exists besides that one because it is many times faster, and because an order must keep its guarantees by
-itself.
+This loop exists beside that world because it is many times faster, and because an order must keep its guarantees
+without the help of links.
 """
 
 from antecede.messages import Deliver, Effects, Message, Packet, Send, Sent, Verdict

@@ -1,7 +1,8 @@
 """A world of machines that run the shipped channel: frames are lost and repeated, machines crash, networks split.
 
 It has two uses. With one domain and a *flat* channel it puts an order on links and disks. With a topology it runs
-servers in domains, with the shipped hop between them; the send event is then the application's send.
+servers in domains, with the shipped hop between them; a send event is then the send of the application, not of a
+domain's order.
 
 A crash happens at one of three moments: between two steps; within a step before it is durable (the step never happened,
 but packets that the order sent too early did leave); or within a step after it is durable (everything is on disk, and
@@ -72,11 +73,12 @@ class ChannelWorld(World):
         self.observer = observer
         self.crashes = 0
         self.twice: list[tuple[int, str]] = []
-        """Deliveries of a message that its process had delivered before: there must be none."""
+        """(process, message) for each delivery of a message that the process had delivered before: there must be
+        none."""
         self._numbers = {name: number for number, name in enumerate(self.names)}
         self._routed = issubclass(channel, RoutedChannel)
         self._reliable = self._routed and not (loss or duplicate or crash or partition)
-        """Whether acknowledgements have no influence: they then take no time, and links have nothing to resend."""
+        """Whether nothing can be lost, so that links have nothing to resend. Acknowledgements then take no time."""
         self._network = Network(self, delay, faults, fifo=fifo_links, loss=loss, duplicate=duplicate)
         self._faults = faults or Random(0)
         self._crash = crash
@@ -84,7 +86,8 @@ class ChannelWorld(World):
         self._partition = partition
         self._sends = 0
         self._under_way: dict[str, tuple[Message, int]] = {}
-        """By id, messages that are not delivered everywhere, with the mask of destinations that lack them."""
+        """By id, messages that are not yet delivered everywhere, each with the mask of the destinations that still lack
+        it."""
         self._timers: list[float | None] = [None] * self.processes
         self._backlog: list[list[Callable[[], object]]] = [[] for _ in self.names]
         """Actions of applications whose machine is down, to be done when it is back."""
@@ -127,8 +130,8 @@ class ChannelWorld(World):
         again: Callable[[], object],
         sending: Message | None = None,
     ) -> None:
-        """Let the application act. If its machine is down, or a crash undoes the action, call ``again`` when the
-        machine is back."""
+        """Let the application act on its channel. If its machine is down, or a crash undoes the action, call ``again``
+        when the machine is back."""
         machine = self.machines[process]
         if not machine.up or not self._step(process, lambda: machine.step(act, self.now), sending):
             self._backlog[process].append(again)
@@ -237,7 +240,7 @@ class ChannelWorld(World):
             observer.arrived(process, self._message(letter), size, self.now)
 
     def _deliver(self, process: int, message: Message) -> Message | None:
-        """Record a delivery, unless it is a second one. Return the message if it is the first."""
+        """Record a first delivery, and return its message. Add any other delivery to ``twice``, and return None."""
         _, lacking = self._under_way.get(message.id, (message, 0))
         if not lacking >> process & 1:
             self.twice.append((process, message.id))
@@ -308,7 +311,7 @@ class ChannelWorld(World):
 
 
 def _named(packet: Packet) -> Packet:
-    """Return a copy of an order's message under the application's name for it."""
+    """Return a packet of an order with the application's name of its message as the subject."""
     assert packet.message is not None
     return msgspec.structs.replace(packet, subject=letter_of(packet.message).id)
 

@@ -1,11 +1,11 @@
-"""The costs of a run, counted as it goes, in memory that does not grow with the number of messages.
+"""The costs of a run, counted during the run, in memory that does not grow with the number of messages.
 
 Latencies go into a histogram whose buckets are 1 % wide, which is precise enough for a p99. Warm-up sends and their
 deliveries are not counted.
 
 The stamp size is the mean over a message's copies, and then over the messages, so that every message counts once (as in
-the figures of Jang et al.). Counting every copy once instead would favour multicasts to many, which prune most; the
-totals over copies are included for that mean.
+the figures of Jang et al.). A mean over all copies would give more weight to multicasts with many destinations, whose
+stamps are pruned most. For that mean, the report has the totals over all copies.
 """
 
 from math import ceil, exp, log
@@ -58,7 +58,7 @@ class Figures:
         self._latencies: dict[int, int] = {}
         self._under_way: dict[str, Course] = {}
         self.seen = 0
-        """The number of sends so far, with those of the warm-up."""
+        """The number of sends so far, including the warm-up."""
 
     def sent(self, message: Message, now: float) -> None:
         counted = self.seen >= self.warmup

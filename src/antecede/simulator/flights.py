@@ -67,7 +67,7 @@ class Flights:
         return len(self._flying) + len(self.lost)
 
     def known(self, source: str, sent: InTransit) -> Flight | None:
-        """Return the flight of a frame that is sent again."""
+        """Return the flight of this frame, if it was sent before; otherwise None."""
         return self._all.get((sent.domain, source, sent.peer, sent.content.number))
 
     def add(self, flight: Flight) -> None:
@@ -99,12 +99,12 @@ class Flights:
             flight.arrivals += 1
 
     def hurry(self, flight: Flight) -> None:
-        """Let a packet arrive without a statement of the script."""
+        """Mark a packet: it arrives without a statement of the script."""
         heappush(self._due, flight.age)
 
     def next_due(self) -> Flight | None:
-        """Return the oldest packet in transit that arrives without a statement of the script, once; None if there is
-        none."""
+        """Return the oldest packet in transit that arrives without a statement of the script, and unmark it; None if
+        there is none."""
         while self._due:
             flight = self._flying.get(heappop(self._due))
             if flight is not None:
@@ -131,8 +131,8 @@ class Flights:
         self.early.setdefault((line.parcel, line.at), deque()).append(line)
 
     def awaited(self, at: str, before: float = inf) -> list[str]:
-        """Return messages that are not posted yet and that a statement before line ``before`` lets arrive at a
-        process."""
+        """Return the messages that a statement before line ``before`` lets arrive at the process ``at``, but that are
+        not posted yet."""
         return [
             parcel.message
             for (parcel, place), waiting in self.early.items()
@@ -154,7 +154,7 @@ class Flights:
             del self.early[flight.parcel, flight.at]
 
     def why_never(self, line: Early) -> str:
-        """Return why a packet that the script names did not exist at the end."""
+        """Return why the packet that a statement names never existed."""
         earlier = self.landed(line.parcel, line.at)
         name = f"{line.parcel} to {line.at}"
         if earlier is not None and earlier.state == ARRIVED:

@@ -1,4 +1,4 @@
-"""Virtual time: one heap of events, and one ``step`` that takes the next of them. All simulated worlds run on it.
+"""Virtual time: one heap of events, and one ``step`` that takes the next event. All simulated worlds run on it.
 
 An event is a function and its argument, with the time at which it takes place. Events of the same time take place in
 the order in which they were scheduled, so that a run depends on its seed alone.
@@ -76,7 +76,7 @@ class World(Kernel):
         """Send a message from the application at ``process`` to the members of the mask ``to``."""
 
     def wake_after(self, seconds: float, process: int) -> None:
-        """Wake the workload of this process later."""
+        """Wake the workload of this process after this number of seconds."""
         self.at(self.now + seconds, self._wake, process)
 
     def _wake(self, process: int) -> None:

@@ -1,9 +1,9 @@
 """One simulated machine: the shipped channel, on a disk that may lag behind the memory when a crash comes.
 
-Nothing here pairs links with an order or forwards messages between domains: :class:`antecede.channel.Channel` and its
-:class:`~antecede.channel.MessageConsumer` do so, as on a live server. A machine gives one input to its channel, lets it
-finish the step, and returns the result: the events of the orders, in sequence, and the frames and acknowledgements that
-leave. The caller decides what happens to them.
+This module does not pair links with an order, and does not forward messages between domains:
+:class:`antecede.channel.Channel` and its :class:`~antecede.channel.MessageConsumer` do so, as on a live server. A
+machine gives one input to its channel, lets it finish the step, and returns the result: the events of the orders, in
+sequence, and the frames and acknowledgements that leave. The caller decides what happens to them.
 
 **What a crash loses.** The links are durable with every step. The order's state is durable up to the last step with a
 ``Persist``. So an order that forgets ``Persist`` is caught: its links remember packets that its state does not contain.
@@ -34,7 +34,7 @@ class Asked(NamedTuple):
 
 
 class Received(NamedTuple):
-    """The event that an order has received a packet, with the verdict."""
+    """The event that an order has received a packet, with the order's verdict."""
 
     packet: Packet
     verdict: Verdict
@@ -70,7 +70,7 @@ class Step(msgspec.Struct):
     frames: list[InTransit]
     acks: list[InTransit]
     leaked_events: int = 0
-    """The number of events before the step was durable."""
+    """The number of events that came before ``Persist``."""
     leaked_frames: int = 0
 
     def sizes(self, letter: str, domain: str | None = None) -> list[int]:
@@ -160,13 +160,14 @@ class TravellingConsumer(SingleConsumer):
         self.outgoing += [Outgoing(self.domain, self.members[self.me], frame) for frame in frames]
 
     def resend_own(self, now: float) -> None:
-        """Send the overdue packets to itself again."""
+        """Send overdue packets from this process to itself again."""
         self._loop += self.own.tick(now)
         self._take_own(now)
 
 
 class NoLink(Link):
-    """The end of a connection without numbers: the order sees duplicates, and lost packets stay lost."""
+    """One end of a connection that does not check numbers or resend: the order sees duplicates, and lost packets stay
+    lost."""
 
     def send(self, body: Any, now: float) -> Frame:
         self.sent = self.admitted = self.sent + 1
@@ -195,11 +196,12 @@ class RoutedChannel(Channel):
 
 
 FLAT = "all"
-"""The domain of processes that are in no domains."""
+"""The name of the single domain in a world without a topology."""
 
 
 class FlatChannel(Channel):
-    """The channel of a process in one domain whose order decides everything, including its messages to itself."""
+    """The channel of a process in a single domain, whose order decides everything, including messages of a process to
+    itself."""
 
     consumer: type[MessageConsumer] = TravellingConsumer
 
@@ -298,7 +300,7 @@ class Machine:
         self._link(sent.domain, peer).on_ack(sent.content, now)
 
     def tick(self, now: float) -> Step:
-        """Take the step of a timer: links resend what is overdue."""
+        """Take the step of a timer: orders act, and links resend what is overdue."""
 
         def let_orders_act(channel: Channel) -> None:
             for consumer in channel.consumers.values():
@@ -307,7 +309,7 @@ class Machine:
         return self.step(let_orders_act, now)
 
     def deadline(self) -> float | None:
-        """Return when ``tick`` is wanted next."""
+        """Return the time of the next ``tick``; None if none is needed."""
         dues = [self.channel.deadline()]
         for consumer in self.channel.consumers.values():
             dues.append(consumer.order.deadline())
@@ -318,7 +320,8 @@ class Machine:
     # What the observed orders report.
 
     def persisted(self) -> None:
-        """Mark that everything so far happened before the step is durable; everything after it leaves later."""
+        """Mark that the events and frames of this step so far come before ``Persist``: a crash does not hold them
+        back."""
         if not self._persisted:
             self._persisted = True
             self._note_leaks()
@@ -338,13 +341,13 @@ class Machine:
     # The disk.
 
     def save(self) -> None:
-        """Save what is durable now; the disk keeps it while the machine is down."""
+        """Save what is durable now, if the machine is up; otherwise the disk keeps its content."""
         if self.up:
             self._disk = self.channel.dump()
 
     def crash(self, *, saved: bool = False) -> None:
-        """Lose everything that is not on disk. ``saved``: the disk already has its final content, without the last
-        step."""
+        """Lose everything that is not on disk. ``saved``: the disk was saved before the last step, and is left as it
+        is."""
         if not saved:
             self.save()
         self.up = False

@@ -1,7 +1,7 @@
 """The simulated network: how long a packet takes, whether it is lost or repeated, and which processes are cut off.
 
 Links reorder packets unless they are FIFO. All draws come from two streams: delays from one, faults from the other, so
-that a run without faults has the same delays as one with faults of probability 0.
+that drawing faults does not change which delays are drawn.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class Network:
         self._duplicate = duplicate
         self._last_arrival: dict[tuple[int, int], float] | None = {} if fifo else None
         self.cut: set[int] = set()
-        """Processes that can reach only each other."""
+        """The processes on one side of a partition."""
 
     def carry(self, source: int, target: int, arrive: Callable[[Any], object], packet: Any) -> None:
         """Call ``arrive(packet)`` when the packet arrives; never if it is lost, twice if it is duplicated."""
@@ -46,7 +46,8 @@ class Network:
             self.carry_in(self._delay(), source, target, arrive, packet)
 
     def carry_in(self, seconds: float, source: int, target: int, arrive: Callable[[Any], object], packet: Any) -> None:
-        """Call ``arrive(packet)`` after these seconds, or on a FIFO link not before the packet that left before it."""
+        """Call ``arrive(packet)`` after this number of seconds; on a FIFO link later, if the previous packet on the
+        link arrives later."""
         kernel = self._kernel
         arrival = kernel.now + seconds
         if self._last_arrival is not None:

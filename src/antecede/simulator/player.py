@@ -1,7 +1,7 @@
 """Playing a scenario: statements are carried out one after the other, and expectations are checked where they stand.
 
-``play`` returns the expectations that failed (line, expected, actual), and the world of the play. A file that cannot be
-played under this order raises :class:`antecede.errors.ScenarioError`.
+``play`` returns the expectations that failed (line, expected, actual), and the world of the play. If a file cannot be
+played under this order, ``play`` raises :class:`antecede.errors.ScenarioError`.
 """
 
 from collections.abc import Sequence

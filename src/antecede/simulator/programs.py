@@ -1,18 +1,19 @@
-"""The statements that each process of a scenario still has to carry out, and the messages that it has not received.
+"""The statements that each process of a scenario still has to carry out, and the messages that wait until it receives
+them.
 
-A process is sequential. A send that the file lists after an arrival at the same process waits for that arrival, if the
-copy has not been posted yet: the send may be an answer. (So Mattern and Fünfrocken's Fig. 6 results from the lines of
-Fig. 4: the buffer protocol delays y, and with it z.)
+A process is sequential. If the file lists a send after an arrival at the same process, and the copy has not been posted
+yet, the send waits for the arrival, because the send may be an answer. (So Mattern and Fünfrocken's Fig. 6 results from
+the lines of Fig. 4: the buffer protocol delays y, and with it z.)
 
-A process with ``receive`` statements takes messages only through them (ibid. §4.1–4.2), and perhaps only from one
-sender. Where its messages wait depends on the order:
+A process with ``receive`` statements takes messages only through these statements (ibid. §4.1–4.2); each may be limited
+to one sender. Where its messages wait depends on the order:
 
 * **In front of** an order that can judge a packet without accepting it (``selective``): the program gets the first
   packet that the order would deliver *now*, given what the program has received. So the matrix protocol lets a program
-  take x although y came first, and refuses z while an x that it depends on has not been received.
+  take x although y came first, and refuses z while an x on which z depends has not been received.
 * **Behind** any other order, in its sequence: the buffer protocol has no information about dependencies, so only the
-  head can be taken. The same holds with domains: a router cannot choose, because others wait in the next domain for the
-  messages that it receives.
+  first message of the queue can be taken. The same holds with domains: a router cannot choose, because others wait in
+  the next domain for the messages that it receives.
 
 A receive that finds nothing waits, and so do all later statements of its program. When nothing can arrive any more,
 such a program is blocked for ever: selective receive may contradict causal order, and then no execution exists.
@@ -36,7 +37,8 @@ class Programs:
         self.choices: dict[str, dict[Flight, None]] = {process: {} for process in receiving if selective}
         """The packets in front of the order of a process, in the sequence of their arrivals."""
         self.queues: dict[str, deque[tuple[str, str]]] = {process: deque() for process in receiving if not selective}
-        """The messages that the order of a process has delivered, in that sequence, each with its source."""
+        """The messages that the order of a process has delivered, each with its source, in the sequence of the
+        deliveries."""
 
     def add(self, process: str, line: SendLine | ReceiveLine) -> None:
         """Add the next statement of a process."""
@@ -67,7 +69,8 @@ class Programs:
         return flight in self.choices.get(flight.at, ())
 
     def choose(self, process: str, order: Order, source: str | None) -> Flight | None:
-        """Remove the first packet (from ``source``, if given) that ``order`` would deliver now."""
+        """Remove and return the first packet (from ``source``, if given) that ``order`` would deliver now; None if
+        there is none."""
         for flight in self.choices[process]:
             if source in (None, flight.source) and order.check(flight.packet) is Verdict.DELIVER:
                 del self.choices[process][flight]
@@ -75,7 +78,7 @@ class Programs:
         return None
 
     def take(self, process: str, source: str | None) -> str | None:
-        """Remove the head of the queue, if it is from ``source`` or no source is named."""
+        """Remove and return the first message of the queue, if it is from ``source`` or that is None; else None."""
         queue = self.queues[process]
         return queue.popleft()[0] if queue and source in (None, queue[0][1]) else None
 

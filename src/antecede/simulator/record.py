@@ -1,7 +1,7 @@
 """The history of a played scenario: as a trace, as a drawing, and as sentences.
 
-Events are kept in the one sequence in which they were played. A copy's stop on a detour (at a coordinator, at a router)
-is not an event of the application: a router records it as a ``hop`` row of the trace, and the drawing shows a point.
+Events are kept in the sequence in which they were played. A copy may stop on a detour, at a coordinator or a router.
+Such a stop is not an event of the application: the drawing shows a point, and for a router the trace has a ``hop`` row.
 """
 
 import msgspec
@@ -78,7 +78,8 @@ class Record:
         self.tell(f"{process}: {word}")
 
     def judge(self) -> Verdict | None:
-        """Judge from the events alone which orders the computation kept. Return None if it is too long to be judged."""
+        """Judge from the events alone which orders the computation kept. Return None if there are too many events to
+        judge."""
         if self._messages > _judged_messages_max:
             return None
         # An order that does not detect duplicates may deliver one; only the first delivery is judged.

@@ -1,11 +1,11 @@
 """The one recorder: turns the events of a simulated world into the rows of a trace.
 
-It gives every process its own index, 0, 1, 2 … without gaps. The ``hop`` rows of routers are numbered separately,
+It numbers the events of each process 0, 1, 2 … without gaps. The ``hop`` rows of routers are numbered separately,
 because they are events of the server and not of its application. Virtual seconds become nanoseconds. A send row has the
 mean stamp size of the copies that leave in the same step; an arrival row has the size of its own copy's stamp.
 
-A message between operations of objects has a label; it fills the columns ``instance``, ``operation``, ``parent`` and
-``type``.
+A message between operations of objects has a label; the label fills the columns ``instance``, ``operation``, ``parent``
+and ``type``.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ def mean_size(sizes: list[int]) -> int | None:
 
 
 class Recorder:
-    """An observer that hands every event to ``sink``, in the order in which they happen."""
+    """An observer that hands every event to ``sink``, in the sequence in which the events happen."""
 
     weighs: ClassVar[bool] = True
 
@@ -92,5 +92,5 @@ def _columns(instance: str, operation: str, parent: str, type_: str) -> dict[str
 
 
 def _nanoseconds(now: float | None) -> int | None:
-    """Return virtual seconds as nanoseconds, up to the largest number of a trace, which is about 292 years."""
+    """Return virtual seconds as nanoseconds, but at most the largest number that a trace can have (about 292 years)."""
     return None if now is None else min(round(now * 1e9), INT64_MAX)

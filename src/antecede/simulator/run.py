@@ -1,7 +1,8 @@
 """One simulated run, from its settings to its figures: ``antecede simulate`` as a function.
 
 The :class:`Setup` alone determines a run. Each purpose (gaps, delays, destinations, faults) draws from a separate
-stream. So two orders under one seed have the same application and, if they send the same packets, the same network.
+stream. So two orders with the same seed see the same sends of the application and, if they send the same packets, the
+same delays and faults.
 """
 
 from collections.abc import Callable
@@ -44,7 +45,7 @@ class Setup(msgspec.Struct, frozen=True):
     organisation: Topology | None = None
     """A topology whose servers are the processes. The caller has checked it."""
     orders: dict[str, OrderSpec] = {}
-    """The order of each domain of the topology; ``order`` if a domain is not named."""
+    """The orders of domains of the topology, by domain; ``order`` is used for all other domains."""
 
     def check(self) -> None:
         """Refuse settings that make no sense, before anything runs."""
@@ -87,7 +88,7 @@ class Setup(msgspec.Struct, frozen=True):
         return list({str(order): order for order in chosen}.values())
 
     def names(self) -> list[str]:
-        """Return the names of the processes in the trace."""
+        """Return the names that the processes have in the trace."""
         return process_names(self.processes) if self.organisation is None else list(self.organisation.servers)
 
     def faults(self) -> dict[str, float]:
@@ -105,7 +106,7 @@ def _within(name: str, value: int, least: int, most: int) -> None:
 
 
 def figures_of(setup: Setup) -> Figures:
-    """Return the counters of a run. While it goes on, another thread may read them."""
+    """Return the counters for a run. Another thread may read them during the run."""
     return Figures(setup.warmup, routed=setup.organisation is not None)
 
 

@@ -1,14 +1,14 @@
 """Schedules: the plan that is drawn from a seed, and its execution.
 
-A **plan** is drawn from (order, seed) and nothing else: two to eight processes; few to many sends, to one process, to
-subsets, to all, to the sender itself, to none; how eager the applications are to send rather than to wait; how often a
-delivery is answered or forwarded; one of the networks of :mod:`antecede.simulator.adversary`.
+A **plan** is drawn from (order, seed) and nothing else: two to eight processes; the number of sends, and their
+destinations (one process, subsets, all, the sender itself, none); how eager the applications are to send rather than to
+wait; how often a delivery is answered or forwarded; one of the networks of :mod:`antecede.simulator.adversary`.
 
 In most schedules the orders run on the bare network, which may deliver a packet again to an order that has counters. In
 the other schedules they run on links, in a :class:`~antecede.simulator.channels.FaultyWorld`: frames are lost and
 duplicated, machines crash and restart, the network splits.
 
-Applications react to a delivery when the whole step with the delivery is done.
+Applications react to a delivery only after the step with the delivery has ended.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,8 @@ from antecede.simulator.watcher import NAMES, Finding, Watcher
 
 _faulty_share = 0.1
 _travels_max = 20_000
-"""The most frames of one faulty schedule: a schedule that needs more is stuck, because its links resend for ever."""
+"""The most frames and acknowledgements of one faulty schedule. A schedule that needs more is regarded as stuck: its
+links resend for ever."""
 
 
 class Plan:

@@ -40,7 +40,7 @@ class SendLine(Statement, frozen=True):
 
 
 class ArriveLine(Statement, frozen=True):
-    """``arrive M AT``; ``again`` means a duplicate."""
+    """``arrive M AT [again]``; ``again``: a packet that has arrived arrives a second time."""
 
     parcel: Parcel
     at: str
@@ -84,7 +84,7 @@ class RestartLine(Statement, frozen=True):
 
 
 class Under(msgspec.Struct, frozen=True):
-    """``under NAME,NAME``: where an expectation applies. Empty means everywhere."""
+    """``under NAME,NAME``: where an expectation applies. If it names nothing, the expectation applies everywhere."""
 
     guarantees: tuple[str, ...] = ()
     orders: tuple[OrderSpec, ...] = ()
@@ -102,7 +102,7 @@ class Under(msgspec.Struct, frozen=True):
 
 
 def _includes(named: OrderSpec, played: OrderSpec) -> bool:
-    """Return whether the played order is the named one, with the named options."""
+    """Return whether the played order is the named order, and has the named options."""
     if named.name != played.name:
         return False
     wanted, settings = named.sample().settings, played.sample().settings
@@ -123,7 +123,7 @@ class ExpectDelivered(Expectation, frozen=True):
 
 
 class ExpectHolds(Expectation, frozen=True):
-    """``expect P holds m``: arrived there, and waiting."""
+    """``expect P holds m``: the message has arrived at P, and waits there."""
 
     process: str
     messages: tuple[str, ...]
@@ -166,7 +166,7 @@ class Scenario(msgspec.Struct, frozen=True):
     """Whether control packets wait for an explicit ``arrive``."""
     statements: tuple[Statement, ...]
     text: tuple[str, ...]
-    """The lines of the file, to show them."""
+    """The lines of the file, for messages that show them."""
 
     def error(self, line: int, reason: str) -> ScenarioError:
         return ScenarioError(self.file, line, reason)

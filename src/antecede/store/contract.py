@@ -13,10 +13,12 @@ from antecede.errors import StoreFailedError, StoreFullError
 from antecede.store.recovery import Recovered
 
 OnDurable = Callable[[int], None]
-"""A function that is called with a rising number: all records up to it are durable. It runs in the commit thread, and
-must not block or raise."""
+"""A function that is called with a rising number: all records up to it are durable. It runs in the thread that commits
+them, usually the commit thread, and must not block or raise. It is not called for the records that ``commit_here``
+commits: the owner finds them in ``durable`` when that call returns."""
 OnFailed = Callable[[StoreFailedError], None]
-"""A function that is called at most once, from the commit thread: nothing more will be durable."""
+"""A function that is called at most once, in the thread that noticed the failure, which may be the owner's: nothing
+more will be durable."""
 
 
 class Figures:

@@ -1,9 +1,9 @@
-"""Judge a recorded trace in a test: a broken order fails with its explanation and diagram.
+"""Judge a recorded trace in a test: if an order is broken, the test fails with an explanation and a diagram.
 
 A trace is a path, several paths, a :class:`~antecede.record.Recording` or :class:`~antecede.record.Recorder`, a
-:class:`~antecede.testing.World`, or a list of rows (dictionaries or events). Three things fail besides a broken order,
-because a check that saw nothing proves nothing: a trace without deliveries, rows that were set aside (unless
-``complete=False``), and with ``undelivered=False`` copies that never arrived.
+:class:`~antecede.testing.World`, or a list of rows (dictionaries or events). A test also fails if the check could not
+see everything: if the trace has no deliveries, or if rows could not be used and were set aside (unless
+``complete=False``). With ``undelivered=False`` it also fails if copies never arrived.
 """
 
 import os
@@ -39,7 +39,8 @@ def assert_fifo(trace: Any, *, complete: bool = True, undelivered: bool = True) 
 def assert_order(trace: Any, *orders: str, complete: bool = True, undelivered: bool = True) -> None:
     """Fail if the trace breaks one of the orders: ``fifo``, ``causal``, ``total``, ``synchronous``, ``significant``.
 
-    ``complete``: also fail if rows were set aside. ``undelivered``: copies that never arrived are allowed.
+    ``complete``: also fail if rows could not be used and were set aside. ``undelivered``: allow copies that never
+    arrived.
     """
     __tracebackhide__ = True
     found = problem(trace, orders or ("causal",), complete=complete, undelivered=undelivered)
@@ -55,7 +56,8 @@ def problem(
     undelivered: bool = True,
     svg: Path | None = None,
 ) -> str:
-    """Return the text of the failure, or an empty text if there is none. A broken order is also drawn into ``svg``."""
+    """Return the text of the failure, or an empty text if the trace passes. If an order is broken, also draw this into
+    ``svg``."""
     asked = known_orders(tuple(orders))
     with _paths(trace) as paths:
         report = verify(paths, asked)
@@ -102,7 +104,7 @@ def _explained(paths: list[str], broken: list[str], svg: Path | None) -> str:
 
 @contextmanager
 def _paths(trace: Any) -> Iterator[list[str]]:
-    """Give the paths of a trace; rows in memory are written to a temporary file."""
+    """Yield the paths of a trace; rows in memory are written to a temporary file."""
     if isinstance(trace, str | os.PathLike):
         yield [os.fspath(trace)]
         return

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from antecede.topology.graph import Topology
 
 Cost = Callable[[int], float]
-"""The cost of sending in a domain with that number of servers."""
+"""Returns the cost of sending in a domain with this number of servers."""
 
 
 def matrix_cost(servers: int) -> float:
-    """Return the cost of a matrix clock: one number for each pair."""
+    """Return the cost of a matrix clock: one number for each ordered pair of servers."""
     return float(servers * servers)
 
 
@@ -27,7 +27,7 @@ def cost_mean(topology: Topology, cost: Cost = matrix_cost) -> float:
     total = 0.0
     for part in topology.trees:
         behind = dict.fromkeys(part, 1)
-        """Servers whose route from the start passes through a server, and that server itself."""
+        """For each server, the number of servers whose route from the start passes through it, itself included."""
         parts: dict[str, list[int]] = {}
         for server, (domain, before) in reversed(topology.tree(min(part)).items()):
             behind[before] += behind[server]
@@ -49,8 +49,8 @@ def costs_from(topology: Topology, source: str) -> dict[str, float]:
 
 
 def cost_max(topology: Topology) -> float:
-    """Return the most expensive route in a forest. In a tree, take a longest route from any server; its far end is an
-    end of a longest route of all."""
+    """Return the cost of the most expensive route in a forest. In a tree, the far end of the most expensive route from
+    any server is one end of the most expensive route of all."""
     most = 0.0
     for part in topology.trees:
         start = min(part)

@@ -44,7 +44,7 @@ class Topology:
         self._trees: dict[str, dict[str, tuple[str, str]]] = {}
 
     def domains_of(self, server: str) -> tuple[str, ...]:
-        """Return the domains of a server, in the given sequence."""
+        """Return the domains of a server, in the sequence in which all domains were given."""
         return tuple(self._domains_of[server])
 
     def is_router(self, server: str) -> bool:
@@ -53,7 +53,7 @@ class Topology:
 
     @cached_property
     def trees(self) -> tuple[frozenset[str], ...]:
-        """Return the servers by connected part, in the given sequence: between two parts there is no route."""
+        """The connected parts, each as a set of servers: between two parts there is no route."""
         parts: list[frozenset[str]] = []
         placed: set[str] = set()
         for server in self.servers:
@@ -131,7 +131,7 @@ class Topology:
                         yield other, name, server
 
     def route(self, source: str, target: str) -> list[str]:
-        """The servers from ``source`` to ``target``, both included."""
+        """Return the servers from ``source`` to ``target``, both included."""
         if source not in self._domains_of or target not in self._domains_of:
             raise TopologyError(f"unknown server {source if source not in self._domains_of else target}")
         before = self.tree(source)

@@ -4,7 +4,8 @@ import re
 
 
 def line_of(text: str, path: tuple[str, ...]) -> int | None:
-    """Return the line of the longest known prefix of a path of keys, or None. It is a simple search."""
+    """Return the line of the longest known prefix of a path of keys, or None. The text is searched line by line, not
+    parsed."""
     header: tuple[str, ...] = ()
     best: tuple[int, int | None] = (0, None)
     for number, line in enumerate(text.splitlines(), 1):

@@ -61,7 +61,8 @@ class Mailboxes(msgspec.Struct, frozen=True, dict=True):
         return any(quota.full == "refuse" for quota in (self.clients, self.agents, *self.named.values()))
 
     def lines(self) -> list[str]:
-        """Return the lines of a table ``[mailboxes]``, without its head; empty if all is default."""
+        """Return the lines of a table ``[mailboxes]``, without its header; empty if all settings have their
+        defaults."""
         plain = Mailboxes()
         some = {"clients": self.clients} if self.clients != plain.clients else {}
         if self.agents != plain.agents:

@@ -4,8 +4,8 @@ This package knows recorded events and the definition of happened-before. It mus
 because it judges all three.
 
 * :class:`Event` is one row; :class:`TraceWriter` writes a trace; :func:`read_events` reads one.
-* :func:`judge` decides which orders well-formed events keep, directly from the definitions; :func:`needless_delays`
-  finds messages that were held without need.
+* :func:`judge` decides which orders a trace of well-formed events keeps, directly from the definitions;
+  :func:`needless_delays` finds messages that were held without need.
 * :func:`verify` reads traces from outside, sets aside rows that cannot be right, and returns the full report.
 """
 

@@ -50,6 +50,6 @@ def certain(trace: Matched) -> Matched:
 
 
 def _counts(trace: Matched, event: Event, left: Counter[str]) -> bool:
-    """Return whether a delivery can certainly be late, or make another one late."""
+    """Return whether a delivery belongs to the certain trace, since it can be late there, or make another one late."""
     message = event.message or ""
     return not event.assumed and (left[message] > 1 or not trace.sent(message).assumed)

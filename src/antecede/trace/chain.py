@@ -70,7 +70,7 @@ class Chains:
                 self._copies.setdefault(sent, []).append((process, position))
 
     def shortest(self, late: Late) -> list[Link]:
-        """The messages that overtook a late delivery, first to last."""
+        """Return the shortest chain of messages that overtook a late delivery, first to last."""
         source, sent = self._trace.sends[late.message]
         target = self._numbers[late.to]
         deadline = bisect_left(self._trace.lines[target], late.deliver_index, key=_index)
@@ -99,7 +99,7 @@ class Chains:
                 reach[process] = step.delivered
 
     def _sent_in(self, process: int, start: int, stop: int, horizon: int) -> list[_Step]:
-        """The copies sent from ``start`` to before ``stop``, and before the horizon."""
+        """Return the copies sent at positions from ``start`` to before ``stop``, and at moments before ``horizon``."""
         line, moments = self._trace.lines[process], self._moments[process]
         stop = bisect_left(moments, horizon, start, stop)
         return [

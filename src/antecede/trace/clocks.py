@@ -1,9 +1,10 @@
 """Check whether the clocks recorded in a trace agree with its events.
 
 **Vector clocks.** There are two rules, and the trace decides which one applies. If the own entry is ``index`` + 1 on
-most rows that have a clock, the rule is ``exact``: every entry must be the index + 1 of the last event of that process
-in the event's past (the event included); a missing entry is 0. Otherwise the clocks count in another way and the rule
-is ``order``: V(e) < V(f) iff e → f. We test it one event f at a time, among the events that have a clock:
+most rows that have a clock, the rule is ``exact``: in the clock of an event f, the entry of each process must be the
+index + 1 of that process's last event in the past of f (f included); a missing entry is 0. Otherwise the clocks count
+in another way and the rule is ``order``: V(e) < V(f) iff e → f. We test it one event f at a time, among the events that
+have a clock:
 
 * V(f) is at least V(e), entry by entry, for every e → f;
 * for every process p, as many of p's events have an own entry of at most V(f)[p] as lie in f's past (f included).
@@ -11,7 +12,7 @@ is ``order``: V(e) < V(f) iff e → f. We test it one event f at a time, among t
 If every event passes, the rule holds for every pair. First, e → f gives V(e) ≤ V(f), and the two differ in f's own
 entry, which counts one event more. Second, let V(e) < V(f) and let p be e's process. Then V(e)[p] ≤ V(f)[p], so e is
 among the events of p that are counted. These are the first events of p, and all are in f's past. An event *disagrees*
-if it fails.
+if it fails one of the tests.
 
 **Lamport clocks** must rise along each process and from send to deliver. An event disagrees if its clock is not larger
 than that of the previous row of its process that has a clock. A delivery also disagrees if its clock is not larger than
@@ -104,8 +105,8 @@ class _Order:
 
 
 def _walk(trace: Matched, rule: _Exact | _Order) -> int:
-    """Return how many events disagree. ``reached`` counts, for each process, the events in the past of the current one;
-    ``floor`` is the largest value of each entry in that past."""
+    """Return how many events disagree. ``reached`` counts, for each process, the events in the past of the current
+    event; ``floor`` is the largest value of each entry in that past."""
     lanes = Lanes(len(trace.lines))
     awaited = Counter(event.message for line in trace.lines for event in line if event.kind == DELIVER)
     known = [0] * len(trace.lines)
@@ -142,7 +143,7 @@ def raise_to(clock: dict[str, int], other: dict[str, int]) -> None:
 
 
 def _join(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
-    """Return the larger of the two values of each entry. Neither clock is changed, because messages carry both."""
+    """Return the larger of the two values of each entry. Neither clock is changed: messages in transit may share it."""
     joined = dict(a)
     raise_to(joined, b)
     return joined

@@ -1,7 +1,8 @@
 """A part of a trace: the rows of a range of time, of some of its processes, or both.
 
 Leaving rows out can only shrink happened-before, so every violation that is still found is real. Violations that depend
-on rows outside the part are missed; deliveries whose send is outside are orphans, and indices outside are missing.
+on rows outside the part are missed; deliveries whose send is outside are reported as orphans, and indices outside as
+missing.
 """
 
 import msgspec

@@ -1,12 +1,12 @@
 """Deliveries on a cycle with their send, in a trace that cannot have happened as it was recorded.
 
 Recorded traces can claim that an event happened before itself, by two deliveries that each come before the send of the
-other's message. A delivery is *on a cycle with its send* iff the send can be reached from it along processes and from
-sends to deliveries, that is, iff both are in one strongly connected component. All such deliveries lose their edge in
-one step. The rest is a partial order: every cycle lies inside a component, none of the component's message edges are
-left, and the edges along processes alone form no cycle.
+other's message. A delivery is *on a cycle with its send* iff the send can be reached from the delivery, along processes
+and from sends to deliveries, that is, iff both are in one strongly connected component. All such deliveries lose the
+edge from their send in one step. The rest is a partial order: every cycle lies inside a component, none of the
+component's message edges are left, and the edges along processes alone form no cycle.
 
-This includes a message that a process sent to itself between two events of a larger cycle: by the claim of the trace,
+A message that a process sent to itself between two events of a larger cycle is affected too: by the claim of the trace,
 its delivery also comes before its send.
 
 The components are found by Tarjan's algorithm, with its recursion unrolled, because a trace may be one long path.
@@ -17,7 +17,7 @@ from antecede.trace.schema import DELIVER, SEND, Event
 
 
 def circular_deliveries(trace: Matched) -> list[Event]:
-    """The deliveries that lie on a cycle with their send."""
+    """Return the deliveries that lie on a cycle with their send."""
     events: list[Event] = []
     following: list[list[int]] = []
     node_of_send: dict[str, int] = {}
@@ -43,7 +43,7 @@ def circular_deliveries(trace: Matched) -> list[Event]:
 
 
 def _components(following: list[list[int]]) -> list[int]:
-    """A number for each node, the same for two nodes iff each can be reached from the other."""
+    """Return a number for each node, the same for two nodes iff each can be reached from the other."""
     unseen = -1
     number = [unseen] * len(following)
     lowest = [0] * len(following)

@@ -38,7 +38,7 @@ Homes = Mapping[str, Sequence[tuple[int, str]]]
 _of_messages = (SEND, ARRIVE, DELIVER)
 
 _shortened_max = 256
-"""The most messages of a cycle that is searched for a shorter one: the search examines all pairs."""
+"""In a cycle of more messages than this, no shorter cycle is searched, because the search examines all pairs."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -128,7 +128,8 @@ def _about(events: list[Event], reasons: dict[int, str], message: str) -> dict[s
 
 
 def about(message: str, sends: int, deliveries: int, aside: Mapping[str, int]) -> dict[str, Any]:
-    """Return the report's ``message``: the numbers of its valid sends and deliveries, and of rows set aside by reason.
+    """Return the report's ``message``: how many sends and deliveries of it are valid, and how many of its rows were set
+    aside for each reason.
 
     Rows that share a position all have the reason ``duplicate_index`` here.
     """
@@ -201,8 +202,8 @@ def circle_of(circle: list[str], homes: Mapping[str, Homes], sends: Mapping[str,
 
 
 def _witness(first: Homes, second: Homes) -> tuple[str, tuple[int, str], tuple[int, str]] | None:
-    """The first process, by name, in which the first message has an event before one of the second; and these
-    events."""
+    """Return the first process, by name, in which the first message has an event before an event of the second, and
+    these two events; ``None`` if there is none."""
     for process in sorted(first.keys() & second.keys()):
         earliest = first[process][0]
         for event in second[process]:
@@ -212,7 +213,8 @@ def _witness(first: Homes, second: Homes) -> tuple[str, tuple[int, str], tuple[i
 
 
 def _shortened(circle: list[str], homes: Mapping[str, Homes]) -> list[str]:
-    """Return a shortest cycle that consists of messages of this one, beginning with the smallest id."""
+    """Return a shortest cycle among the messages of this cycle, beginning with the smallest id; the same cycle if it is
+    too long for the search."""
     if not 2 < len(circle) <= _shortened_max:
         return circle
     after = {a: [b for b in circle if b != a and _witness(homes[a], homes[b])] for a in circle}
@@ -245,7 +247,7 @@ def _way_back(start: str, after: Mapping[str, list[str]], shorter_than: int) -> 
 
 
 def rows_of(explanation: Mapping[str, Any]) -> list[Event]:
-    """Return the events that an explanation names, and no others, in a sequence in which they may have happened."""
+    """Return the events that an explanation names, and no others, sorted by process and index."""
     links = [*explanation.get("chain", ())]
     if links:
         links = [explanation, *links]

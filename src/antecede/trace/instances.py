@@ -7,15 +7,15 @@ filled in, so that a minimal trace can be judged too:
 * An instance **runs from its first row to its last**. Rows ``begin``, ``commit`` and ``abort`` count like other rows,
   so they mark its start and end if they are recorded. Of two instances at an object one *precedes* the other iff its
   last row comes before the other's first (Enokido, Higaki, Takizawa §3.1), else they are interleaved.
-* Its **operation** is the first that its rows name. Without an operation it is compatible with all.
+* Its **operation** is the first that its rows name. Without an operation it is compatible with all instances.
 * It **aborted** iff it has a ``local`` row of type ``abort``: all its effects are undone, so nothing after it depends
   on it by conflict (§4.1: an object's vector includes only what commits).
 * Its **parent** is the first parent in the rows with the same instance name, in the order of processes and indices.
 * The type of a delivery is its own ``type``, or else its send's. ``commit`` and ``abort`` end an instance; anything
-  else except a ``request`` counts as a **response**. If neither row has a type, it is a request iff it is the first
-  message that its instance received or sent, because an instance begins with its request (§3.2, R1).
-* An instance has **one request**, the first. Several replicas that make the same nested call send it more than once,
-  and only the first starts anything.
+  else except a ``request`` counts as a **response**. If neither row has a type, the delivery is a request iff it is the
+  first message that its instance received or sent, because an instance begins with its request (§3.2, R1).
+* An instance has **one request**, the first. If several replicas make the same nested call, its request comes more than
+  once, and only the first starts anything.
 """
 
 from collections.abc import Collection
@@ -55,7 +55,7 @@ class Instances:
         self.by_name: list[dict[str, Instance]] = [{} for _ in trace.lines]
         self._parents: dict[str, str] = {}
         self.judged = 0
-        """The number of deliveries that an instance received."""
+        """The number of deliveries that name the instance that received them."""
         for process, line in enumerate(trace.lines):
             for position, event in enumerate(line):
                 if event.instance is not None and event.kind in (SEND, DELIVER, LOCAL):
@@ -92,10 +92,10 @@ class Instances:
         return self.by_name[process][event.instance]
 
     def received_as(self, process: int, position: int, event: Event) -> str | None:
-        """Return the role of a delivery for an order: a request or a response; ``None`` if no order applies to it.
+        """Return the role of a delivery in significant order: request or response; ``None`` if the order ignores it.
 
-        No order applies if no instance received it, if its instance aborted, or if the delivery only ended its instance
-        or repeats the instance's request.
+        The order ignores a delivery if no instance received it, if its instance aborted, or if the delivery only ended
+        its instance or repeats the instance's request.
         """
         instance = self.of(process, event)
         if instance is None or instance.aborted:

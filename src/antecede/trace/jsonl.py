@@ -7,8 +7,8 @@ no bare control characters), is nested too deeply, or has a key twice, since rea
 keep. If a gzip stream is torn, everything before the tear is read and the tear is one unreadable line. A byte order
 mark at the beginning of a file is skipped.
 
-**Writing** gives the same bytes for the same events: compact, keys in the order of the schema, then the extra ones and
-the entries of maps in the order of their names, absent fields left out.
+**Writing** gives the same bytes for the same events: compact, first the keys of the schema in its order, then the extra
+keys by name. The entries of maps are sorted by name, and absent fields are left out.
 """
 
 import gzip
@@ -100,7 +100,8 @@ def decode(line: bytes) -> Event | Fault:
 
 
 def content(event: Event) -> bytes:
-    """Return the content by which two rows are compared: rows with equal content are the same row."""
+    """Return the content by which two rows are compared, without texts for people and extra columns: rows with equal
+    content are the same row."""
     return encode(msgspec.structs.replace(event, extra=None, notification=None, label=None))
 
 

@@ -9,9 +9,9 @@ released: it comes before that other message and after it.
 
 **The witness.** When the merge is stuck, every remaining message is blocked: in some sequence the first remaining
 message other than itself comes before it. Start with the head of the first stuck sequence. From each message, go to the
-message that blocks it in the first sequence where it is blocked, until a message occurs for the second time. The
-messages from its first occurrence on are a cycle. It is given so that each message comes before the next and the last
-before the first, beginning with the smallest id. It depends on the trace alone, and in practice it is short.
+message that blocks it in the first sequence where it is blocked, until a message x occurs for the second time. The
+messages from the first x on are a cycle. It is given so that each message comes before the next and the last before the
+first, beginning with the smallest id. The cycle depends on the trace alone, and in practice it is short.
 """
 
 from collections import Counter
@@ -76,7 +76,7 @@ def _witness(stuck: list[list[str]]) -> list[str]:
 
 
 def agree_pairwise(sequences: Sequence[Sequence[str]]) -> bool:
-    """Return whether no two sequences have two messages in opposite orders. No sequence may repeat a message."""
+    """Return whether no two sequences have two messages in opposite orders. A sequence must not repeat a message."""
     homes: dict[str, list[tuple[int, int]]] = {}
     for process, line in enumerate(sequences):
         for position, message in enumerate(line):

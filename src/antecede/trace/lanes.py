@@ -31,7 +31,7 @@ class Lanes:
         return (vector >> (lane * _width)) & _value
 
     def raised(self, vector: int, lane: int, by: int) -> int:
-        """The vector with one entry larger."""
+        """The vector with one entry larger by ``by``."""
         return vector + (by << (lane * _width))
 
     def replaced(self, vector: int, lane: int, value: int) -> int:

@@ -27,7 +27,7 @@ def measure(
     tables: str | os.PathLike[str] | None = None,
     conflicts: Conflicts | None = None,
 ) -> dict[str, Any]:
-    """Measure the given traces, as one trace; return the report. ``tables`` is a directory for Parquet.
+    """Measure the given traces, as one trace; return the report. ``tables`` is a directory for tables in Parquet.
 
     ``conflicts`` replaces the table of conflicting operations in the trace's metadata.
     """
@@ -72,7 +72,7 @@ def measure(
 
 
 def traffic_rows(traffic: Mapping[Pair, tuple[int, int | None]]) -> list[dict[str, Any]]:
-    """The report's ``traffic``, by names."""
+    """Return the value of the report's key ``traffic``, sorted by sender and receiver."""
     return [
         {"from": pair[0], "to": pair[1], "messages": messages, "bytes": size}
         for pair, (messages, size) in sorted(traffic.items())
@@ -103,7 +103,7 @@ def delay_summary(ascending: Sequence[int]) -> dict[str, Any]:
 
 
 def seconds(nanoseconds: float) -> float:
-    """Convert to the unit of the report."""
+    """Convert nanoseconds to seconds, the unit of the report."""
     return nanoseconds / 1e9
 
 

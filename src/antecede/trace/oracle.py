@@ -16,8 +16,8 @@ Rows whose position an import assumed prove nothing: all orders are judged on wh
 (:mod:`antecede.trace.assumed`), and deliveries that are late only if the assumed positions are right are counted as
 *undecided*.
 
-The cost is quadratic in the number of messages, in bits: fast enough for traces of some ten thousand messages, and the
-reference for all other engines. :mod:`antecede.trace.streaming` gives the same verdicts on large traces.
+The cost is quadratic in the number of messages, in bits: fast enough for traces of about ten thousand messages. This is
+the reference for all other engines; :mod:`antecede.trace.streaming` gives the same verdicts on large traces.
 
 The given events must be well formed (:mod:`antecede.trace.quarantine` ensures this for traces from outside).
 """
@@ -49,8 +49,8 @@ def judge(events: Iterable[Event] | Matched, orders: Sequence[str] = ORDERS) -> 
 
 
 def pasts(trace: Matched) -> tuple[dict[str, int], dict[str, int]]:
-    """Return for each message its bit, and the set that it carries: every message sent in its send's past, and
-    itself."""
+    """Return for each message its bit, and the set that it carries: the message itself, and all messages sent in the
+    past of its send."""
     bits: dict[str, int] = {}
     carried: dict[str, int] = {}
     past = [0] * len(trace.lines)
@@ -130,9 +130,10 @@ def needless_delays(events: Iterable[Event] | Matched) -> list[Delay]:
     occurs at q after that moment and before m's delivery, or if it is deliverable when the trace ends and was never
     delivered. (Deliveries may come in between: one arrival can release several messages at one instant.)
 
-    It is enough to examine q's last event other than a delivery before m's: m is needlessly delayed iff m had arrived,
-    and all its predecessors been delivered, before that event. A message without an ``arrive`` row at q is not judged.
-    A message with unknown destinations is addressed to the processes that delivered it.
+    It is enough to examine the last event at q that is not a delivery and comes before m's delivery: m is needlessly
+    delayed iff m had arrived, and all its predecessors had been delivered, before that event. A message without an
+    ``arrive`` row at q is not judged. A message with unknown destinations is addressed to the processes that delivered
+    it.
     """
     trace = events if isinstance(events, Matched) else match(events)
     bits, carried = pasts(trace)

@@ -1,7 +1,7 @@
 """Count the orderings that causal order would have enforced although significant order did not need them.
 
 An *ordering* is a pair of messages m, m′ and a process that delivered both. Causal order enforces it, m first, iff m
-was sent in the past of m′. Significant order needs it iff m → m′ and the rule of significantly ordered delivery
+was sent in the past of m′. Significant order needs it iff m significantly precedes m′ and the rule of ordered delivery
 requires m first (rule 1 of :mod:`antecede.trace.significant`; rule 2 does not count, because it requires *some* order
 of m and m′, not m first). Every significant ordering is also causal (Enokido, Higaki, Takizawa §3.2, proposition), so
 the rest was not needed.

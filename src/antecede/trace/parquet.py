@@ -41,7 +41,7 @@ _folded_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 def pyarrow() -> Any:
-    """Return the library; raise an error if Parquet cannot be read or written here."""
+    """Return the module ``pyarrow``; raise an error if it is not installed."""
     try:
         import_module("pyarrow.parquet")
         return import_module("pyarrow")
@@ -60,9 +60,9 @@ def opened_file(file: IO[bytes] | str, where: str) -> tuple[Any, Any, Any]:
 
 
 def read(file: IO[bytes], where: str, keep_raw: bool = True) -> tuple[Metadata | None, Iterator[Item]]:
-    """The metadata of a Parquet file, if it has any, and its rows, numbered from 1.
+    """Return the metadata of a Parquet file, if it has any, and its rows, numbered from 1.
 
-    A row is not stored as text; ``keep_raw`` adds a text, as JSON.
+    Parquet has no text of a row: with ``keep_raw`` each row gets one, as JSON.
     """
     pa, opened, schema = opened_file(file, where)
     twice = [name for name in COLUMNS if schema.names.count(name) > 1]
@@ -106,7 +106,8 @@ def items_in(batch: Any, folded: Collection[str], first: int, keep_raw: bool) ->
 
 
 def conformed(batch: Any) -> Any:
-    """Return a batch with the names and types of a trace, if they differ only in case or have an exact equivalent.
+    """Return a batch with the names and types of a trace: names that differ only in case, and types that have an exact
+    equivalent, are changed.
 
     A timestamp in ``time`` becomes nanoseconds, an integer in ``message`` its digits, an unsigned ``index`` a signed
     one. If a value does not fit, the column is left unchanged, and the row with that value is reported as wrong.
@@ -141,8 +142,8 @@ def _exact(pa: Any, name: str, column: Any) -> Any:
 
 
 def _plain_events(pa: Any, batch: Any, folded: Collection[str]) -> list[Event] | None:
-    """Return the events of a batch that has only columns of the schema, except ``clock``, and others folded into one,
-    without any error in them.
+    """Return the events of a batch without errors, whose columns are those of the schema, except ``clock``, and at most
+    one more, into which other columns are folded.
 
     They are read column by column, several times as fast as row by row. Return ``None`` for any other batch:
     :func:`event_of` then examines its rows one by one and reports the errors.
@@ -180,7 +181,7 @@ def _names(pa: Any, column: Any) -> list[Any]:
 
 
 def _typed(kind: str) -> Callable[[Any, Any], list[Any]]:
-    """Return a reader for columns of one type, by the name of its test in ``pyarrow.types``."""
+    """Return a reader for columns of one type; ``kind`` names the test for this type in ``pyarrow.types``."""
 
     def read(pa: Any, column: Any) -> list[Any]:
         _require(getattr(pa.types, kind)(column.type))
@@ -210,8 +211,8 @@ def _lists(pa: Any, column: Any) -> list[tuple[str, ...] | None]:
 
 
 def _extras(pa: Any, column: Any) -> list[dict[str, Any] | None]:
-    """Return the extra columns of each row: those that the schema does not name. They are stored in one column. None of
-    them may have the name of a column of the schema."""
+    """Return the extra columns of each row, which are folded into one column. Raise TypeError if one of them has the
+    name of a column of the schema."""
     found: list[dict[str, Any] | None] = []
     for text in _texts(pa, column):
         extra = _folded_decoder.decode(text) if text is not None else None
@@ -241,7 +242,7 @@ def folded_in(schema: Any) -> set[str]:
 
 
 def _dicts(pa: Any, batch: Any) -> list[Any]:
-    """Return the rows of a batch, with a :class:`Fault` for a row with an unreadable value in a named column."""
+    """Return the rows of a batch; a row with an unreadable value in a column of the schema becomes a :class:`Fault`."""
     failures = (pa.ArrowException, ValueError, OverflowError, TypeError)
     names = batch.schema.names
     known = batch.select([i for i, name in enumerate(names) if name in COLUMNS])

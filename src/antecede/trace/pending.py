@@ -3,15 +3,15 @@
 A vector has an entry for each sender, but most entries are settled: once a message is delivered everywhere, it cannot
 matter any more. So each process keeps the set of *pending* messages, sent and not yet delivered everywhere, whose sends
 are in its past through deliveries. **A delivery of m at q is late iff m is in q's set.** Otherwise m and the messages
-that it carries are added to q's set: the sender's set and its own earlier sends.
+that m carries are added to q's set: the sender's set, and the sender's earlier sends.
 
-A set is the bits of one integer. A bit becomes free when its message has been delivered everywhere. Before free bits
-are used again, they are removed from all sets in one sweep, whenever half of the bits are free.
+A set is the bits of one integer. A bit becomes free when its message has been delivered everywhere. When half of the
+bits are free, one sweep removes them from all sets; only then are they used again.
 
 **The walk** determines how many messages are pending. If one process receives everything, such as an archive, few are
 pending when that process leads, as it does in :meth:`Matched.in_causal_order`. Otherwise few are pending in the order
-of Lamport's clock: each event as soon as everything before it has happened. If both walks give too many (a vector would
-be smaller), this module gives no answer.
+of Lamport's clock: each event as soon as everything before it has happened. If a vector would be smaller than the sets
+in both walks, this module gives no answer.
 """
 
 from itertools import accumulate
@@ -23,7 +23,7 @@ _senders_min = 64
 """With fewer senders than this, a vector is small enough."""
 
 _sweep_min = 1_024
-"""The smallest number of unused bits that start a sweep, which examines all sets."""
+"""With fewer free bits than this there is no sweep, since a sweep examines all sets."""
 
 _sets_per_bit_swept = 4
 """With many processes a sweep waits until it frees at least one bit per this number of sets."""
@@ -49,7 +49,7 @@ def late_deliveries(trace: Matched) -> list[Event] | None:
 
 def _numbered(trace: Matched) -> tuple[list[_Step], list[int], list[int]]:
     """Return the deliveries and their sends in causal order, the last clock of each process, and how many deliveries
-    each message has. A message has the number of its send among all events."""
+    each message has. The number of a message is that of its send among all events."""
     first = list(accumulate(map(len, trace.lines), initial=0))
     awaited = [0] * first[-1]
     clocks = [0] * len(trace.lines)

@@ -7,7 +7,7 @@ The reasons are tested one after the other, each on the rows that are left, so a
 (``unreadable_line``, ``missing_field``, ``wrong_type``, ``unknown_kind``) are found while reading, row by row. Then:
 
 ====================== ==============================================================================================
-``duplicate_row``      the same row again: all but the first read. Texts for people and unknown columns don't count.
+``duplicate_row``      the same row again: all but the first one. Texts for people and unknown columns don't count.
 ``duplicate_index``    different rows with one process and index: all of them, since any may be the true one.
 ``duplicate_send``     an id that is sent more than once: all its sends and all its deliveries. Its arrivals are then
                        without a send, and so orphans.
@@ -20,8 +20,8 @@ The reasons are tested one after the other, each on the rows that are left, so a
 ``cycle``              a delivery on a cycle with its send, see :mod:`antecede.trace.cycles`.
 ====================== ==============================================================================================
 
-``index_gap`` sets nothing aside: it counts, over all processes, the indices from 0 to the largest that no row has,
-whether set aside or not. Rows without a known place (no process, no index) fill no index.
+``index_gap`` sets nothing aside: it counts, over all processes, the indices from 0 to the largest that neither a valid
+row nor a row set aside has. Rows without a known place (no process, no index) fill no index.
 
 Rows of kind ``hop`` use the numbering of their server, separate from a process that may have the same name. Besides
 their place, nothing about them is checked.
@@ -189,7 +189,7 @@ def _left(events: list[Event], reasons: Mapping[int, str]) -> list[Event]:
 
 
 def counts(sifted: Sifted, unread: Counter[str]) -> dict[str, int]:
-    """How many rows were set aside for each reason that occurred, and the missing indices."""
+    """Return how many rows were set aside for each reason that occurred, and the number of missing indices."""
     total = unread + Counter(sifted.reasons.values())
     total["index_gap"] = sifted.missing
     return {reason: total[reason] for reason in REASONS if total[reason]}
@@ -202,7 +202,7 @@ def readable(rows: int, quarantined: Mapping[str, int]) -> bool:
 
 
 def unreadable_rows(report: Mapping[str, Any]) -> str | None:
-    """Return a sentence about the rows that cannot be read, if a report counts too many of them; else ``None``."""
+    """Return a sentence about the rows that cannot be read, if a report counts more than one in ten; else ``None``."""
     quarantined = report["quarantined"]
     rows = report.get("rows")
     if rows is None:

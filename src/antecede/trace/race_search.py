@@ -6,8 +6,8 @@ and that were sent by some p before V[p]. Of the messages of one sender only the
 all pairs are requested.
 
 **Counting without examining each pair.** A process that never sends, such as an archive, is in no other process's past,
-so every message that it delivered before is a candidate. For such a process the races are counted by comparing two
-whole vectors: what m′ reaches, and the first send of each sender that q delivered. Single races are examined, newest
+so every message that it delivered before is a candidate. For such a process q the races are counted by comparing two
+whole vectors: V, and for each sender the earliest send whose message q delivered. Single races are examined, newest
 first, only while one can still be among those that are shown.
 
 :mod:`antecede.trace.races` defines a race and its slack.
@@ -46,8 +46,8 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Race(msgspec.Struct, frozen=True, order=True):
-    """One pair of messages, by the places (process, position) of their deliveries and sends. Sorted by slack, then
-    place."""
+    """One pair of messages, by the process and the positions of their deliveries. Sorted by slack, then place; races
+    without a slack come last."""
 
     untimed: bool
     slack: int
@@ -72,7 +72,8 @@ class Found(msgspec.Struct):
 
 
 class _Clock:
-    """The arrival time of a copy, by its process's own clock."""
+    """The times of a copy, by its receiver's own clock: when it arrived, was delivered, and could first be
+    delivered (``released``)."""
 
     __slots__ = ("arrived", "delivered", "earliest", "latest", "released")
 
@@ -205,7 +206,7 @@ class _Pass:
         return self._found
 
     def _deliver(self, process: int, position: int, event: Event, vector: int) -> None:
-        """Find the races whose second message is delivered here."""
+        """Find the races whose second message is delivered by this event."""
         here, kept, lanes = self._receivers[process], self._kept, self._lanes
         source, sent = self._trace.sends[event.message or ""]
         lane, own = self._lane_of[source], self._lane_of.get(process)
@@ -232,7 +233,7 @@ class _Pass:
 
 
 class _Kept:
-    """The races with the smallest slack, while all races are counted."""
+    """The races with the smallest slack; all races are counted."""
 
     def __init__(self, found: Found, wanted: Wanted) -> None:
         self._found, self._wanted = found, wanted
@@ -240,7 +241,7 @@ class _Kept:
         """The fields of each race, negated, so that the largest race is on top."""
 
     def add(self, at: int, second: int, first: int, slack: int | None, count: bool) -> None:
-        """Keep a race if it is among the first, and count it unless it was already counted."""
+        """Keep a race if it is among the first ones, and with ``count`` also count it."""
         within = self._wanted.within
         if within is not None and (slack is None or slack > within):
             return
@@ -253,14 +254,15 @@ class _Kept:
             heappushpop(self._heap, race)
 
     def since(self, clock: _Clock) -> int:
-        """Return the earliest time from which a race with this second message is still among the first."""
+        """Return the earliest time of a first message whose race with this second message can be among the first
+        ones."""
         if len(self._heap) < self._wanted.first or not self._heap or self._heap[0][0]:
             return _never
         return clock.earliest + self._heap[0][1]
 
     def open_to(self, at: int, timed: bool) -> bool:
-        """Return whether a race at this process can be among the first. Without times, races are sorted by process, and
-        within a process by delivery."""
+        """Return whether a race at this process can be among the first ones. Without times, races are sorted by
+        process, and within a process by delivery."""
         if len(self._heap) < self._wanted.first or timed:
             return bool(self._wanted.first)
         return bool(self._heap) and at < -self._heap[0][2]

@@ -136,7 +136,7 @@ def race_of(first: Event, sent: Event, second: Event, slack: int | None, chain: 
 
 
 def declared_orders(metadata: Sequence[Metadata]) -> list[str]:
-    """Return the orders in a trace's metadata, each once; empty if one of the metadata names none."""
+    """Return the orders in a trace's metadata, each once; empty if the metadata of one file name no order."""
     named: list[str] = []
     for one in metadata:
         if not isinstance(one.order, str) or not one.order.strip():

@@ -57,10 +57,10 @@ def verify(
 ) -> dict[str, Any]:
     """Judge the given traces, as one trace; return the report.
 
-    ``quarantine`` and ``late`` are directories for ``quarantine.jsonl``, every row set aside, and ``late.jsonl``, every
-    late delivery. Events that ``keep`` rejects are left out, as if the trace did not have them. ``conflicts`` is the
-    table for significant order; by default the trace's metadata contain one. If the metadata list epochs, each is
-    judged by its guarantee (:mod:`antecede.trace.epochs`), unless the orders are to be judged ``everywhere``.
+    In the directory ``quarantine``, every row set aside is written to ``quarantine.jsonl``; in the directory ``late``,
+    every late delivery to ``late.jsonl``. Events that ``keep`` rejects are left out. ``conflicts`` is the table for
+    significant order; by default that of the trace's metadata is used. If the metadata list epochs, each is judged by
+    its guarantee (:mod:`antecede.trace.epochs`), unless the orders are to be judged ``everywhere``.
     """
     asked = known_orders(orders)
     started = time.perf_counter()
@@ -114,7 +114,7 @@ def verify(
 
 
 def _by_epoch(verdict: Verdict, trace: Matched, epochs: Epochs) -> Tally:
-    """Keep only the late deliveries that break a guarantee."""
+    """Keep in the verdict only the late deliveries that break a guarantee; return the counts of all by epoch."""
     tally = Tally(epochs, verdict.orders)
 
     def broken(order: str, found: list[Late]) -> list[Late]:
@@ -145,7 +145,7 @@ def _late_rows(verdict: Verdict) -> Iterable[dict[str, Any]]:
 
 
 def _write_lines(directory: Path_, name: str, rows: Iterable[dict[str, Any]]) -> None:
-    """Write JSON Lines that appear whole or not at all."""
+    """Write a file of JSON Lines, which appears whole or not at all."""
     target = Path(directory) / name
     temporary = target.with_name(f".{name}.{os.getpid()}.part")
     try:

@@ -14,7 +14,7 @@ message that no instance sends has no predecessors. Everything that an instance 
 messages that repeat its request, commit it or abort it. :mod:`antecede.trace.cells` defines which instances conflict.
 
 **Computed in one walk** in causal order, which contains →. An instance *knows* the messages that it received and sent,
-with everything that precedes them. A message carries what its instance knows. From its first send on, an instance also
+with everything that precedes them. A message carries what its sender knows. From its first send on, an instance also
 knows its *base*: what the conflicting instances that precede it knew at their end. For this an object keeps one set for
 each cell, the union over its completed instances (conflict is not transitive, so there are no classes of operations
 that could share one). An instance's base is the union over the cells that conflict with its own. The base stays
@@ -78,7 +78,7 @@ class Significance:
         self._carried: dict[str, int] = {}
 
     def carried(self, message: str) -> int:
-        """Return what a message carries. It must have been sent, and not yet been delivered everywhere."""
+        """Return what a message carries, while it is in transit: after its send and before its last delivery."""
         return self._carried.get(message, 0)
 
     def take(self, process: int, position: int, event: Event) -> Brought | None:

@@ -4,8 +4,8 @@ With m → m′ as in :mod:`antecede.trace.significance`, the rule of *significa
 Takizawa §3.3, SO) is judged as follows. A delivery of m at an object q is **late** iff q earlier delivered m′ and
 
 * **instance** (SO 1-1): m → m′, and one instance receives both; or
-* **conflict** (SO 1-2): m → m′, m′ is a request, and the instances that receive them conflict, or both are requests and
-  their operations conflict; or
+* **conflict** (SO 1-2): m → m′, m′ is a request, and the instances that receive the two messages conflict (if m is a
+  request too, it is enough that their operations conflict); or
 * **agreement** (SO 2, C1): neither of these holds; both are requests, whose instances conflict in q and in another
   object; that object delivered m before m′; and not m′ → m.
 
@@ -17,16 +17,16 @@ Where the printed rule cannot be right, or is not precise, we interpret it as fo
   requests: a request is put in order before the ancestors of the instance that it starts are known.
 * (2) orders unrelated requests the same way everywhere, but does not say which way is right. If two objects disagree,
   we call the delivery late at the object whose name comes later. Rule (2) applies "otherwise", that is, unless (1)
-  orders the two. The operation of a request is determined at each object, because its name may differ there.
+  orders the two. The operation of a request is determined at each object, since its name may differ between objects.
 * The rule is about requests and responses (C1–C3). Commits and aborts wait for nothing. Messages received by an
   instance that aborted have changed nothing (§2), so they are not late and make nothing late.
 
 Responses to different instances may come in any order (§3.3, T2), and so may all compatible messages. A delivery that
 no instance receives is not judged. :mod:`antecede.trace.cells` defines which instances conflict.
 
-Deliveries that are late by (1) are found in one walk: a delivery of m is late iff m is in the knowledge of earlier
-deliveries to its instance, or of requests of conflicting instances to its object. If the caller also wants the
-overtaking messages, a second walk examines the pairs, with the bits of those messages only.
+Deliveries that are late by (1) are found in one walk: a delivery of m is late iff m is in the knowledge from earlier
+deliveries to its instance, or from earlier requests to conflicting instances of its object. If the caller also wants
+the overtaking messages, a second walk examines the pairs, with the bits of the late messages only.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -52,13 +52,13 @@ class Significant(msgspec.Struct):
     """The verdict on significant order."""
 
     late: list[Late]
-    """The late deliveries, ascending, each with the rule that it breaks."""
+    """The late deliveries, ascending. If ``overtaken_by`` is set, so is ``rule``."""
     unlisted: list[str]
     """Operations of the trace that the conflict table does not name, sorted by name."""
 
 
 def judge_significant(trace: Matched, conflicts: Conflicts, every_overtaker: bool = False) -> Significant:
-    """Judge a trace; ``overtaken_by`` is set for the first late delivery, or for all if requested."""
+    """Judge a trace; ``overtaken_by`` is set for the first late delivery, or with ``every_overtaker`` for all."""
     instances = Instances(trace)
     if trace.deliveries and not instances.judged:
         raise nothing_to_judge()
@@ -76,7 +76,7 @@ def judge_significant(trace: Matched, conflicts: Conflicts, every_overtaker: boo
 
 
 def nothing_to_judge() -> UsageError:
-    """Return the error for a trace with deliveries of which none names its instance."""
+    """Return the error for a trace in which no delivery names its instance."""
     return UsageError("the significant order cannot be judged: no delivery of the trace names its instance")
 
 
@@ -86,7 +86,7 @@ def unlisted(used: Iterable[str], conflicts: Conflicts) -> list[str]:
 
 
 def _late_places(cells: Cells) -> set[Place]:
-    """The deliveries that break rule (1)."""
+    """Return the deliveries that break rule (1)."""
     late: set[Place] = set()
     walk = Significance(cells)
     for process, position, event in cells.trace.in_causal_order():
@@ -99,7 +99,8 @@ def _late_places(cells: Cells) -> set[Place]:
 
 
 def broken_rule(cells: Cells, process: int, late: int, earlier: int) -> str | None:
-    """Return which part of (1) forbids these two deliveries at an object in this order, given that m → m′."""
+    """Return which part of (1) forbids that the delivery at ``earlier`` (of m′) comes before the one at ``late`` (of
+    m), given that m → m′; ``None`` if no part does."""
     line, instances = cells.trace.lines[process], cells.instances
     one, other = instances.of(process, line[late]), instances.of(process, line[earlier])
     late_as = instances.received_as(process, late, line[late])
@@ -208,7 +209,7 @@ def _keep_earlier(crossed: dict[Place, int], late: _Request, before: int) -> Non
 
 
 def _precedes(cells: Cells, pairs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return those of some pairs of messages in which the first significantly precedes the second."""
+    """Return the pairs among ``pairs`` whose first message significantly precedes the second."""
     found: set[tuple[str, str]] = set()
     firsts = sorted({first for first, _ in pairs})
     for start in range(0, len(firsts), _asked_at_once):

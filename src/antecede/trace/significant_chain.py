@@ -8,10 +8,10 @@ from m, one message per round:
 * each instance that sent or received a message of the last round offers its later sends;
 * the end of such an instance offers the sends of instances of conflicting operations that began later. For each
   operation of an object only the earliest end so far matters, and for each instance only the earliest moment, so a send
-  is offered few times.
+  is offered only a few times.
 
-Nothing after the late delivery, in any causal order of all events, can be on a chain. The first chain in the order of
-sends, then of deliveries, is kept, so both engines give the same answer.
+Nothing after the late delivery, in any causal order of all events, can be on a chain. Of the shortest chains, the first
+in the order of sends, then of deliveries, is kept, so both engines give the same answer.
 
 Events are numbered in one sequence, process by process in the order of names, so that both engines search the same
 arrays.

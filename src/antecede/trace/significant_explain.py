@@ -1,11 +1,10 @@
 """``explain --order significant``: for each late delivery the chain that should have waited, or the disagreement.
 
 A chain's link is a message. Besides its send it has **after**: what its sender did with the previous message (``kind``,
-``index``) and in which instance. It also has **by**, the connection of the two: one ``instance``, or a ``conflict`` of
-that instance with the sending one. If the chain continues from a delivery, ``to`` and ``deliver_index`` describe that
-delivery; if it continues from the send, they are null. For the last link they describe the early delivery. The rule
-*agreement* has no chain: the link is the other request, and ``elsewhere`` is the object that received the two in the
-other order.
+``index``), in which instance, and **by** which connection: the same ``instance`` sends this message, or one that has a
+``conflict`` with it. If the chain continues from a delivery, ``to`` and ``deliver_index`` describe that delivery; if it
+continues from the send, they are null. For the last link they describe the early delivery. The rule *agreement* has no
+chain: the link is the other request, and ``elsewhere`` is the object that received the two in the other order.
 
 Both engines use this module: they provide the events of a chain, and a function that names them.
 """
@@ -44,7 +43,7 @@ Names = Callable[[int], Named | Event]
 
 
 def chain_of(found: Found, rule: str, late: int, sent: int, name: Names) -> dict[str, Any]:
-    """The explanation of a delivery that is late by a chain."""
+    """Return the explanation of a delivery that is late because of a chain."""
     links = []
     for number, step in enumerate(found.steps):
         send, after = name(step.send), name(step.after)

@@ -1,8 +1,8 @@
 """Estimate the size of a trace: its events and processes, from the sizes of its files and the beginning of each.
 
 Parquet files record their number of rows. For text, the first lines are read: their length, their processes, and how
-many of these processes first occur in the second half. If new processes keep appearing, the estimate assumes that this
-continues, and that each further half has fewer new ones by the same factor.
+many of these processes first occur in the second half of the sample. The estimate assumes that the number of new
+processes changes by the same factor from each such half of the trace to the next.
 """
 
 import gzip
@@ -35,7 +35,7 @@ class Size(msgspec.Struct, frozen=True):
 
 
 def size_of(paths: list[str]) -> Size:
-    """Estimate a trace; standard input and pipes count as empty, because only reading shows their size."""
+    """Estimate the size of a trace; standard input and pipes count as empty, because only reading shows their size."""
     files = [path for path in trace_files(paths)[0] if path != "-" and os.path.isfile(path)]
     events = looked = 0
     first: set[Any] = set()
@@ -58,8 +58,8 @@ def size_of(paths: list[str]) -> Size:
 
 
 def _extrapolated(first: int, fresh: int, halves: float) -> int:
-    """Return the processes of a whole trace, from those in the first half of the sample, the new ones in its second
-    half, and the number of such halves in the trace.
+    """Return the number of processes of a whole trace, from their number in the first half of the sample, the number of
+    new ones in its second half, and the number of such halves in the trace.
 
     Each half has as many new processes as the one before, times a constant factor: 1 if processes come and go, less
     if a fixed set of them takes turns.
@@ -72,7 +72,7 @@ def _extrapolated(first: int, fresh: int, halves: float) -> int:
 
 
 def _sample(path: str, size: int, wanted: bool) -> tuple[int, list[Any]]:
-    """Return the approximate number of rows of a file, and the processes of its first rows."""
+    """Return the approximate number of rows of a file, and the processes of its first rows (if ``wanted``)."""
     with open(path, "rb") as stream:
         magic = stream.read(4)
         if magic == b"PAR1":

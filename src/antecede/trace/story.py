@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Any
 
 Name = Callable[[str], str]
-"""Names a message or a process for people."""
+"""Returns a name for people for a message or a process."""
 Place = Callable[[str, int], str]
-"""Says where a row is: from process and index to text."""
+"""Returns the place of a row as text, given its process and index."""
 
 
 def clauses(explanation: Mapping[str, Any], title: Name, name: Name = str, at: Place | None = None) -> list[str]:

@@ -46,7 +46,7 @@ Kind = TypeVar("Kind", Lanes, Arrays)
 def judge_large(trace: Matched, orders: Sequence[str], every_overtaker: bool = False) -> Verdict:
     """Return the verdict of :func:`antecede.trace.oracle.judge`, with time and memory suitable for a large trace.
 
-    ``overtaken_by`` of causal order is set for the first late delivery, or for all if requested.
+    ``overtaken_by`` of causal order is set for the first late delivery, or with ``every_overtaker`` for all.
     """
     verdict = Verdict(trace.deliveries, trace.undelivered(), tuple(orders))
     sure = certain(trace)
@@ -119,7 +119,7 @@ class Vectors(Generic[Kind]):
 
 
 def _overtakers(trace: Matched, late: list[Late]) -> list[Late]:
-    """The same late deliveries, each with the first message that overtook it."""
+    """Return the same late deliveries, each with the first message that overtook it."""
     bits: dict[str, int] = {}
     asked: dict[str, int] = {}
     for delivery in late:

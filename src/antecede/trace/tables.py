@@ -1,6 +1,6 @@
 """Tables of figures as Parquet: one table per file, one observation per row, always the same columns.
 
-A table without data has no rows. A file appears as a whole or not at all.
+A table without data is a file without rows. A file appears as a whole or not at all.
 """
 
 import os
@@ -55,7 +55,7 @@ def write_tables(directory: str | os.PathLike[str], tables: Tables) -> None:
 
 
 def _fitting(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row without numbers that are too large for a column: such sums come from wrong sizes."""
+    """Return a row without numbers that need more than 64 bits: such sums come from wrong sizes."""
     return {
         name: None if type(value) is int and not INT64_MIN <= value <= INT64_MAX else value
         for name, value in row.items()

@@ -2,7 +2,7 @@
 
 The class of a notification and its label are in the columns ``notification`` and ``label`` of a message's rows. No
 verdict needs them, so the engines do not keep them. They are looked up here afterwards, for the few messages of a
-report, in the files that have these columns. Ids are shortened in the middle, because they differ at the end.
+report, in the files that have these columns. Ids are shortened in the middle, because they differ at both ends.
 """
 
 import os
@@ -16,7 +16,7 @@ from antecede.trace.schema import DELIVER, SEND
 from antecede.trace.sources import events_in, trace_files
 
 _rows_looked_at = 2_000
-"""The number of rows at the beginning of a file that are searched for texts for people; without any there, the file
+"""The number of rows at the beginning of a file that are searched for texts for people; if they have none, the file
 counts as a file without texts."""
 _of_server = re.compile(r"(.+)\.[0-9a-f]{6}\.([tc]?\d+)")
 """The id of a server's letter: server, incarnation, number."""
@@ -37,7 +37,7 @@ def short_id(id_: str, length: int = _id_chars_max) -> str:
 
 
 class Titles:
-    """Names messages for people. Characters that are not printable are left to the caller."""
+    """Names messages for people. The caller must replace characters that are not printable."""
 
     def __init__(self, named: Iterable[Mapping[str, Any]] = ()) -> None:
         """``named``: the key ``named`` of a report."""
@@ -53,12 +53,13 @@ class Titles:
         return " ".join([*words, f"({short_id(message)})"]) if words else short_id(message, 40)
 
     def quoted(self, message: str) -> str:
-        """Return the whole label, or else the class and the id."""
+        """Return the whole label; without a label, or if several messages share it, the same as :meth:`brief`."""
         label = self._known.get(message, (None, None))[1]
         return f'"{label}"' if label and self._brief(message) not in self._shared else self.brief(message)
 
     def brief(self, message: str) -> str:
-        """Return a short name for a diagram: the label, or else the class and the id."""
+        """Return a short name for a diagram: the label, or else the class and the id. If several messages share it, a
+        part of the id is added."""
         text = self._brief(message)
         return f"{text} …{short_id(message).rpartition('…')[2]}" if text in self._shared else text
 
@@ -117,7 +118,7 @@ def _rows(path: str, wanted: set[str]) -> Iterator[tuple[str, _Texts]]:
 
 
 def _rows_of_parquet(path: str, wanted: set[str]) -> Iterator[tuple[str, _Texts]]:
-    """Read only the columns with texts, and only the row groups in which they are not empty."""
+    """Yield the same from a Parquet file, of which only the ids and the columns with texts are read."""
     from importlib import import_module
 
     pa, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")

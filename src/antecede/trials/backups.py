@@ -1,8 +1,8 @@
 """Backups of a running system under load, with kills; each is restored, started and verified.
 
-Between backups servers are killed and started again. Some are killed during a backup: the command must then fail and
-leave nothing. At the end of a round each backup is restored on other ports. The new servers must deliver everything
-that was in transit at the cut, and the clients fetch what waits for them. A restored system passes if
+Between backups servers are killed and started again. Some are killed during a backup: if the command then fails, it
+must leave nothing. At the end of a round each backup is restored on other ports. The restored servers must deliver
+everything that was in transit at the cut, and clients fetch what waits for them. A restored system passes if
 
 - its trace has no copy that is undelivered, repeated or late, and no walker or client saw a wrong number, and
 - its walkers have reacted to every walk that was accepted before the backup began.
@@ -31,7 +31,7 @@ class Backups(Round):
     def __init__(self, folder: Path, seed: int, topology: TopologyFile | None = None, nice: int = 0) -> None:
         super().__init__(folder, seed, topology, nice)
         self._expected: list[Counter[str]] = []
-        """For each backup the reactions to the walks that were accepted before it began."""
+        """For each backup, by walker, the reactions to walks that were accepted before it began."""
 
     async def strike(self, victim: str) -> None:
         if self.random.random() < _kills:
@@ -62,7 +62,7 @@ class Backups(Round):
         return self.processes.folder / f"backup{number}"
 
     async def judged(self) -> Figures:
-        """Check the servers, and then what each backup gives."""
+        """Check the servers, and then the system that each backup restores."""
         figures = await super().judged()
         for number, expected in enumerate(self._expected):
             restored = await self._restored(number, expected)
@@ -75,7 +75,7 @@ class Backups(Round):
         return figures
 
     async def _restored(self, number: int, expected: Counter[str]) -> Figures:
-        """Start the system that a backup gives, let it finish what was in transit, and check its data."""
+        """Restore a backup, start its servers, let them finish what was in transit, and check their data."""
         topology, folder = walking(self.topology), self.processes.folder / f"restored{number}"
         elsewhere = self.processes.folder / f"restored{number}.toml"
         elsewhere.write_text(topology.text())

@@ -1,9 +1,9 @@
 """The parties of an overload trial: agents, and programs that run as separate processes.
 
 ``python -m antecede.trials.crowd publish|strangers SETTINGS`` (JSON) prints one JSON document at its end. A publisher
-offers messages at a fixed rate, whether they are accepted or not, and knows the sum of the numbers of the accepted
-ones. Strangers connect from many loopback addresses, send nothing, nonsense or half a hello, wait until they are
-disconnected, and come again.
+offers numbered messages at a fixed rate, whether they are accepted or not, and reports the sum of the numbers of the
+accepted ones. Strangers connect from many loopback addresses, send nothing, nonsense or half a hello, wait until they
+are disconnected, and connect again.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class Answer(Notification):
 
 
 class Sink(Agent):
-    """Takes a tenth of a millisecond per message, and remembers what it got."""
+    """Takes a tenth of a millisecond per message, and remembers the count and the sum of the numbers."""
 
     count: int = 0
     digest: int = 0
@@ -67,7 +67,7 @@ class Sink(Agent):
 
 
 class Echo(Agent):
-    """An agent that answers every question at once."""
+    """An agent that answers every question immediately."""
 
     def on_ask(self, ask: Ask, ctx: Context) -> None:
         ctx.reply(Answer())
@@ -96,7 +96,7 @@ class Offer:
             self._open.append((ticket, [number]))
 
     def count(self) -> bool:
-        """Count the settled tickets; return whether others are still open."""
+        """Count the messages whose tickets are settled; return whether other tickets are still open."""
         still = []
         for ticket, numbers in self._open:
             if not ticket.settled:
@@ -132,7 +132,7 @@ async def publish(address: str, name: str, to: str, rate: float, seconds: float)
 
 
 async def strangers(addresses: list[str], count: int, seconds: float) -> dict[str, float]:
-    """Let strangers come again and again for a while."""
+    """Let strangers connect again and again for a while; return what they counted."""
     raise_limit()
     seen: Counter[str] = Counter()
     end = time.monotonic() + seconds

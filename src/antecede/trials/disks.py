@@ -2,10 +2,10 @@
 
 The server's file layer records every operation in a *journal* beside the data directory before it continues; syncs are
 recorded and need not reach a real disk. When the process has ended, by any signal at any moment, the journal is
-replayed on a :class:`antecede.store.simulated.SimulatedDisk`, which can forget what a real disk may forget: unsynced
-writes and names are lost, torn or reordered. Then the power is cut there, and the result becomes the data directory of
-the next process. Files that another process writes below the data directory (the trace of finished segments) are left
-alone: they cover only synced data.
+replayed on a :class:`antecede.store.simulated.SimulatedDisk`, which can forget what a real disk may forget. Then the
+power of this simulated disk is cut: unsynced writes and names are lost, torn or reordered. The result becomes the data
+directory of the next process. Files that another process writes below the data directory (the trace of finished
+segments) are not changed: they contain only data that was synced.
 
 A second file can hold faults that come and go while the server runs: ``full`` (no space for anything more) and
 ``broken`` (syncs fail, and the pages that they should have kept are lost).
@@ -131,7 +131,7 @@ class TrialDisk:
         self._disk = SimulatedDisk()
 
     def trouble(self, text: str) -> None:
-        """Set the fault ``full`` or ``broken``, or clear it."""
+        """Set the fault ``full`` or ``broken``; an empty text clears it."""
         if text:
             beside = self.troubles.with_suffix(".new")
             beside.write_text(text)

@@ -1,10 +1,12 @@
-"""A server that receives a million forged frames ("lies"). It closes each connection that lies, with a logged reason.
+"""A server that receives a million forged frames ("lies"). When it detects a lie, it closes the connection and logs the
+reason.
 
 The server is complete, :class:`antecede.live.ServerRuntime`, with its entry, sessions, peers and machine. Only the
-socket is missing, so that frames reach it as fast as it reads them. Lying peers and clients have everything that honest
-ones have (token, epoch, incarnations, true stamps of a real machine), so that their lies pass the first checks.
+sockets are missing, so that frames reach the server as fast as it reads them. Lying peers and clients have everything
+that honest ones have (token, epoch, incarnations, true stamps of a real machine), so that their lies pass the first
+checks.
 
-At the end of a server's life
+At the end of a server's life:
 
 1. no exception has escaped, and every connection that was closed has a reason in the log;
 2. an honest client is served, and an honest peer's letters arrive, in a domain without lies;
@@ -12,10 +14,10 @@ At the end of a server's life
    the next start;
 4. what it keeps in memory is bounded.
 
-The server answers no other connection while it handles a frame, so the longest time for one frame is the longest stall.
-It is measured by the wall clock and, since other programs may use the machine, by the CPU time of this thread. The
-*work* for a frame is the number of function calls, counted for every twentieth frame and every second long frame: it
-must be proportional to the frame's length.
+While the server handles input, it answers no other connection. So the longest time for one conversation (all frames of
+one connection) is the longest stall. It is measured by the wall clock and, since other programs may use the machine, by
+the CPU time of this thread. The *work* for a conversation is the number of function calls, counted in every twentieth
+conversation and in every second long one: it must be proportional to the length of the conversation.
 """
 
 import asyncio
@@ -75,11 +77,12 @@ class Echo(Agent):
 
 
 class Lies(msgspec.Struct):
-    """The results of the lies for one server, or for many."""
+    """The results of the lies, summed over all servers."""
 
     lies: int = 0
     closed: int = 0
-    """The number of connections that were closed with a reason; the other lies were harmless or not detectable."""
+    """The number of connections that were closed with a reason; the lies on other connections were harmless or not
+    detectable."""
     servers: int = 0
     records: int = 0
     stall_ms: float = 0.0
@@ -89,7 +92,7 @@ class Lies(msgspec.Struct):
     calls: int = 0
     """The most function calls that one conversation caused."""
     calls_per_byte: float = 0.0
-    """The most function calls per byte; ``grace_bytes`` are added to the length of the conversation."""
+    """The most function calls per byte of a conversation, whose length is counted with ``grace_bytes`` more."""
     growth_mib: int = 0
     """The largest growth of the process's memory between the ends of the first and of a later server."""
     kinds: dict[str, int] = {}
@@ -98,15 +101,15 @@ class Lies(msgspec.Struct):
 
 
 grace_bytes = 4_096
-"""The work that a conversation of any length may cause, expressed in bytes: a step, a log record, letters that waited
-for this one."""
+"""The work that even the shortest conversation may cause (a step, a log record, letters that waited for this one), as a
+number of bytes."""
 
 
 class Victim:
     """One server, the two machines that are its peers, and valid conversations with it."""
 
     def __init__(self, order: str, seed: int, outcome: Lies) -> None:
-        """``outcome``: where the results of all servers are counted."""
+        """``outcome``: to which the results of this server are added."""
         self.random = Random(f"{order} {seed}")
         self._outcome = outcome
         text = f"""
@@ -230,7 +233,7 @@ class Victim:
     # Lies.
 
     async def lie(self, ear: Ear) -> None:
-        """Send one lie on a new connection, in one piece or in several."""
+        """Send one lie on a new connection, in one or three pieces."""
         data = self.liar.tell(self._conversation())
         transport = Nowhere()
         pieces = 1 if self.random.random() < 0.8 else 3
@@ -281,7 +284,7 @@ class Victim:
             self._acknowledge()
 
     def _begin_anew(self) -> None:
-        """Make a new peer, and a new link to it."""
+        """Reset domain A with a new peer, because its link was stopped."""
         machine = self.runtime.machine
         generation = machine.channel.consumers["A"].generation
         self.runtime.operations.run("forget", ["A", str(generation + 1)])
@@ -371,7 +374,8 @@ async def trial(
     life: int = 2_000,
     told: Callable[[int], None] = lambda lies: None,
 ) -> Lies:
-    """Send that many lies to servers of all orders, one after the other; ``told`` is called with the progress."""
+    """Send this number of lies to servers of all orders, one server after the other; ``told`` is called with the number
+    of lies so far."""
     outcome = Lies()
     loop = asyncio.get_running_loop()
     escaped: list[str] = []
@@ -404,7 +408,7 @@ async def trial(
 
 _counted_each = 20
 _long_bytes = 50_000
-"""The length in bytes from which on the function calls of every second conversation are counted."""
+"""From this length in bytes on, the function calls of every second conversation are counted."""
 _shares = {"strangers": 0.1, "peers": 0.6, "clients": 0.85, "operators": 1.0}
 """The kinds of conversations: each is chosen if a random number is below its value and not below the previous one."""
 _requests = (

@@ -1,11 +1,12 @@
 """Frames that no correct peer sends: changed bytes, wrong lengths, numbers that jump, forged stamps and letters.
 
-A *lie* is such a forged input. It starts from a valid conversation of a client, an operator or a peer, as parts. It is
-placed at one of four depths: in the bytes of the frame, in a field of a part, in a packet of a domain's order (mostly
-its stamp), or in a letter of the train that the packet carries. The deeper it is, the more checks it has passed.
+A *lie* is such a forged input. It is made from a valid conversation of a client, an operator or a peer, by a change at
+one of four depths: in the bytes of the frame, in a field of a part, in a packet of a domain's order (mostly its stamp),
+or in a letter of the train that the packet carries. The deeper the change, the more checks the lie passes before it is
+found.
 
-Some frames are *flooded* instead: one part again and again, or one list or text of a part made very long, up to and
-beyond the bounds of :mod:`antecede.limits`.
+Some frames are *flooded* instead: one part is repeated many times, or one list or text of a part is made very long, up
+to and beyond the bounds of :mod:`antecede.limits`.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.decode
 
 _flooded = 0.005
-"""The share of conversations that are flooded: each is as long as thousands of others."""
+"""The share of conversations that are flooded. It is small, because one of these is as long as thousands of others."""
 _floods = (300, 1_024, 1_025, 5_000, 65_536, 65_537, 200_000)
 _flood_bytes = 2 * 1024 * 1024
 _nest = b"\x91" * 2_000
@@ -65,7 +66,7 @@ class Liar:
         return b"".join(written)
 
     def _flood(self, frames: list[list[Part]]) -> bytes:
-        """Return a conversation with too much of something."""
+        """Return a conversation with many equal parts, or a very long list or text."""
         random = self._random
         written = [frame(parts) for parts in frames]
         at = int(random.random() * len(frames))
@@ -118,7 +119,7 @@ class Liar:
         return _encode(self._value(letters))
 
     def _value(self, value: Any) -> Any:
-        """A value with one place in it changed."""
+        """Return a value with one place in it changed."""
         random = self._random
         if isinstance(value, list) and value and random.random() < 0.9:
             changed = list(value)

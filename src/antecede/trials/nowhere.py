@@ -1,5 +1,5 @@
-"""The surroundings of a server without a network: the other ends of its connections, which accept written data up to a
-bound and answer nothing, its log messages, and its memory."""
+"""The surroundings of a server without a network: the other ends of its connections (they accept written data up to a
+bound and answer nothing), its log messages, and its memory."""
 
 import asyncio
 import logging
@@ -80,7 +80,7 @@ class Ear(logging.Handler):
         self.exceptions: list[str] = []
 
     def heard(self, reason: str) -> bool:
-        """Return whether a message had this reason; the log cuts long texts, and names links in other fields."""
+        """Return whether a log message had this reason; the log cuts long texts, and names links in other fields."""
         shown = reason[: limits.log_text_chars_max] + "…"
         stopped = reason.partition(" is stopped: ")[2] or reason
         return not self.reasons.isdisjoint({reason, shown, stopped})

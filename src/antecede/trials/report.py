@@ -29,7 +29,7 @@ class Report:
         return list(rounds)
 
     def total(self, key: str) -> int:
-        """The sum of a figure over all rounds."""
+        """Return the sum of a figure over all rounds."""
         return sum(int(one.get(key, 0)) for one in self.rounds)
 
     @property
@@ -38,7 +38,7 @@ class Report:
         return [f"seed {one['seed']}: {line}" for one in self.rounds for line in one["found"]]
 
     def next_seed(self, first: int) -> int:
-        """The seed of the next round."""
+        """Return the seed of the next round, at least ``first``."""
         return max([first, *(int(one["seed"]) + 1 for one in self.rounds)])
 
     def add(self, round_: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """One round of a trial: servers under load, faults one after the other, a quiet time, a verdict.
 
-Subclasses define the faults; :class:`Kills` is the simplest one. A round's folder is kept if there were errors, so that
-it can be examined.
+Subclasses define the faults; :class:`Kills` is the simplest subclass. A round's folder is kept if there were errors, so
+that it can be examined.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class Round:
     """Servers, clients and faults from one seed."""
 
     down_max = 2
-    """The most servers that are down at one time, except for a fault that hits several."""
+    """The most servers that are down at one time. A single fault that hits several servers may exceed it."""
     settle_seconds = 60.0
     """How long everything may take to finish after the last fault."""
     pause_seconds = 0.005
@@ -60,7 +60,7 @@ class Round:
     """The orders that the trace must keep."""
 
     def __init__(self, folder: Path, seed: int, topology: TopologyFile | None = None, nice: int = 0) -> None:
-        """``topology``: its agents must be those that the load needs. Default: five servers with walkers."""
+        """``topology``: it must have the agents that the load needs; None: five servers with walkers."""
         self.seed = seed
         self.random = Random(seed)
         self.topology = walking(parse_topology(SMALL)) if topology is None else topology
@@ -90,14 +90,14 @@ class Round:
         self._gone.append((due, server))
 
     def come_back(self, until: float) -> None:
-        """Restart the servers that are due by this time."""
+        """Restart the servers whose time to restart is not later than ``until``."""
         for due, server in list(self._gone):
             if due <= until:
                 self._gone.remove((due, server))
                 self.processes.start(server)
 
     async def end(self, server: str, graceful: bool = False) -> None:
-        """Stop or kill a server, as a fault."""
+        """Kill a server, or stop it gracefully, as a fault."""
         if graceful:
             code = await asyncio.to_thread(self.processes.stop, server)
             if code not in STOPPED:
@@ -142,7 +142,7 @@ class Round:
         return Outcome(self.seed, dict(self.faults), figures)
 
     async def judged(self) -> Figures:
-        """Stop the servers, some by force, and check their data."""
+        """Stop some servers gracefully, kill the others, and check their data."""
         return await asyncio.to_thread(self._judge)
 
     async def disturb(self, faults: int, counted: str) -> None:

@@ -61,7 +61,7 @@ class Traveller:
 
     @property
     def missing(self) -> set[str]:
-        """Walks that are accepted and have not returned yet."""
+        """Return the walks that were accepted and have not returned yet."""
         return self.out - set(self.home)
 
     async def travel(self, enough: asyncio.Event, pause: float) -> None:
@@ -121,7 +121,7 @@ class Load:
         self.travellers: list[Traveller] = []
 
     async def begin(self) -> None:
-        """Connect to the servers, which are all up."""
+        """Connect to the servers, which must all be up."""
         for place, (server, address) in enumerate(self._topology.servers.items()):
             name = f"client{place}"
             bus = connect(str(address), name=name, patience=60)
@@ -132,7 +132,7 @@ class Load:
             assert bus.address == f"{name}@{server}"
 
     async def travel(self, enough: asyncio.Event, pause: float) -> None:
-        """Start walks, whatever faults happen, until ``enough`` is set and all of them are accepted."""
+        """Start walks, whatever faults happen, until ``enough`` is set and all started walks are accepted."""
         async with asyncio.TaskGroup() as group:
             for traveller in self.travellers:
                 group.create_task(traveller.travel(enough, pause))

@@ -35,8 +35,8 @@ _system = SystemRandom()
 
 
 def free_ports(count: int, random: Random = _system) -> list[int]:
-    """Return ports to listen on, outside the range that the system gives to outgoing connections. While a server is
-    down, another process might get its port that way, or even connect to itself."""
+    """Return ports to listen on, outside the range from which the system takes ports for outgoing connections.
+    Otherwise, while a server is down, a connection of another process might get its port, or even connect to itself."""
     found: list[int] = []
     while len(found) < count:
         port = random.randrange(15_000, 32_000)
@@ -52,7 +52,7 @@ def free_ports(count: int, random: Random = _system) -> list[int]:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a process that runs the same code as this one, wherever it was found."""
+    """Return the environment for a new process that imports the same code as this one."""
     return {**os.environ, "PYTHONPATH": str(Path(antecede.__file__).parent.parent)}
 
 
@@ -73,7 +73,7 @@ class Processes:
         self.file = folder / "topology.toml"
         self.file.write_text(topology.text())
         self.files: dict[str, Path] = {}
-        """The topology files of servers that are started with another one."""
+        """For servers that are started with another topology file than ``file``: this other file."""
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self._entry = entry
         self._nice = nice
@@ -129,7 +129,7 @@ class Processes:
             return process.wait()
 
     def ended(self) -> Iterable[str]:
-        """Return servers that ended by themselves."""
+        """Return the servers that ended by themselves."""
         return [server for server, process in self.running.items() if process.poll() is not None]
 
     def wait(self, server: str, seconds: float = 60.0) -> None:

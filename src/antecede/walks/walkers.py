@@ -1,8 +1,8 @@
-"""Agents that forward walks, and remember enough to detect any that was lost, repeated or overtaken.
+"""Agents that forward walks, and remember enough to detect any walk that was lost, repeated or overtaken.
 
 A client starts a walk; it goes from walker to walker and returns. Its next stop follows from its name and its progress.
 So the name determines every reaction that it must cause, and a walker's count and digest at the end can be computed in
-advance. Some walks drop *marks*: multicasts to two other walkers, which end there.
+advance. Some walks drop *marks*: multicasts to two walkers, which do not forward them.
 
 Each sender numbers all its messages, for all destinations. If a receiver gets a number that is not larger than the last
 one from that sender, the message is a duplicate or was overtaken.
@@ -28,7 +28,7 @@ class Walk(Notification):
 
 
 class Mark(Notification):
-    """A mark for two other walkers."""
+    """A mark for two walkers."""
 
     walk: str
     left: int

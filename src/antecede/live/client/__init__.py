@@ -15,9 +15,10 @@ numbered without gaps and kept until they are accepted. After a broken connectio
 have are sent again, so none is accepted twice. The server skips the publishes after a refused one; they are numbered
 again.
 
-**Listening.** Letters are handled one after the other. Each is acknowledged after its handler has returned, and is
-delivered again if the client ends before that. A handler that raises is tried again. If all tries fail, or if no
-handler accepts the letter, it becomes a dead letter, which an operator can handle (``antecede dead``).
+**Listening.** Letters are handled one after the other. Each is acknowledged after its handler has returned. If the
+client ends before that, the handler is called again for this letter when the client connects again. A handler that
+raises is tried again. If all tries fail, or if no handler accepts the letter, it becomes a dead letter, which an
+operator can handle (``antecede dead``).
 
 The bus itself has no socket. It uses a *line*: to a server over the network (:mod:`antecede.live.client.line`), or to
 one in the same process (:mod:`antecede.live.local`).

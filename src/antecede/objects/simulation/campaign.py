@@ -75,7 +75,7 @@ def overtaking(ended: Ended) -> list[str]:
 
 
 def broken(ended: Ended) -> list[tuple[str, str]]:
-    """The rules of significant order that a run broke, from its trace alone."""
+    """Return (rule, text) for each delivery that broke a rule of significant order, from the trace alone."""
     trace = match(ended.events)
     if not any(event.kind == DELIVER and event.instance for event in ended.events):
         return []

@@ -2,8 +2,8 @@
 
 Every process sends requests at its own intervals, as in Jang et al. §6.2. A share of them, the *density*, are of the
 operation ``set``, which conflicts with itself; the others are of ``add``, which conflicts with nothing. A request is
-sent by an instance of its own operation, and computed at once when it is delivered. So at density 1 every message
-depends on all earlier ones, as causal order assumes; at 0 no message depends on another.
+sent by an instance of its own operation, and computed as soon as it is delivered. So at density 1 every message depends
+on all earlier ones, as causal order assumes; at 0 no message depends on another.
 
 All orders get the same sends, to the same destinations, and each copy has the same delay. Control packets have separate
 delays from the same distribution. The report gives, for each of the two operations, the share of copies that were held,
@@ -106,7 +106,7 @@ class StudyWorld(BareWorld):
 
 
 class Study(msgspec.Struct, frozen=True):
-    """The size of a study."""
+    """The settings of a study."""
 
     processes: int = 20
     messages: int = 1_000
@@ -117,7 +117,7 @@ class Study(msgspec.Struct, frozen=True):
     orders: tuple[str, ...] = ORDERS
 
     def run(self, order: str, density: float) -> dict[str, Any]:
-        """Run one order with one share of conflicting requests."""
+        """Run one order with one share of conflicting requests; return the figures."""
         meter, figures = Meter(self.warmup), Figures(self.warmup)
         world = StudyWorld(order, self.processes, density, self.seed, meter, figures)
         gap = parse_draw("exponential:0.1", stream(self.seed, "gap"))

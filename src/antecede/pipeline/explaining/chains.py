@@ -24,7 +24,8 @@ Place = tuple[int, int]
 
 
 class Sought(msgspec.Struct, frozen=True):
-    """The deliveries to explain: the first late ones, or all late ones of one message, which is given by its places."""
+    """The deliveries to explain: the ``first`` late ones or, with ``message``, all late ones of the message with these
+    places."""
 
     order: str
     first: int
@@ -51,7 +52,7 @@ def explained(lines: Lines, sought: Sought) -> bytes:
 
 
 def _overtakings(trace: Lines, lines: Lines, sought: Sought) -> bytes:
-    """Return the chains along the certain edges of a trace."""
+    """Return the late deliveries to explain, with their chains along the certain edges (``lines``) of a trace."""
     total = 0
     kept = np.zeros(0, np.int64)
     wanted = trace.flat(*_as_arrays([sought.sent])) if sought.sent is not None else np.zeros(0, np.int64)
@@ -82,7 +83,7 @@ def _as_arrays(places: Any) -> tuple[NDArray[np.int32], Longs]:
 
 
 def _ranking(lines: Lines, flat: Longs) -> Longs:
-    """Return the sequence of deliveries: by index, then by process."""
+    """Return the positions that sort these deliveries by index, then by process."""
     return np.lexsort((lines.process_at(flat), lines.index_at(flat)))
 
 
@@ -104,7 +105,8 @@ class Chains:
             moment = number_segments(lines.offsets, *walk.segments, count, moment, self._moments)
 
     def shortest(self, late: int) -> list[tuple[int, int]]:
-        """Return the messages that overtook a late delivery, first to last: where each was sent and delivered."""
+        """Return the shortest chain of messages that overtook a late delivery, first to last: where each was sent and
+        delivered."""
         return self._between(int(self._lines.send_of(np.array([late]))[0]), late)
 
     def _between(self, sent: int, until: int) -> list[tuple[int, int]]:
@@ -133,8 +135,8 @@ class Chains:
     def _round(
         self, fresh: list[tuple[int, int]], late: int, target: int, reach: dict[int, int]
     ) -> dict[int, tuple[int, int]]:
-        """Return for each process the earliest delivery of the messages sent in these stretches of lines, if it is
-        earlier than the known one."""
+        """Return, for each process, the earliest delivery of a message sent in the stretches ``fresh`` of lines, as
+        send and delivery, if it is earlier than that in ``reach`` (in ``target``: earlier than ``late``)."""
         lines = self._lines
         horizon = self._moments[late]
         pieces = []

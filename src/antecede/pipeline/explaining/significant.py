@@ -1,7 +1,7 @@
 """Explanations for significant order on Spark: the task with the lines finds the chains; then the ids are looked up.
 
 The search is that of :mod:`antecede.trace.significant_chain`, on arrays. In the task a message is identified by the
-place of its send, which the driver replaces by its id.
+place of its send. The driver replaces this place by the message id.
 """
 
 from collections.abc import Iterable
@@ -31,8 +31,8 @@ Longs = NDArray[np.int64]
 
 
 def explained_significant(trace: Trace, conflicts: Conflicts, sought: Sought, deliveries: int) -> dict[str, Any]:
-    """Return how many deliveries are ``late``, the ``explanations`` of those searched for, and how many of these are
-    ``circular``."""
+    """Return how many deliveries are ``late``, the ``explanations`` of those searched for, and how many deliveries of
+    the message searched for are on a cycle (``circular``)."""
     pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
     packed = pieces.gather(partial(explained, bench=bench_for(trace, conflicts), sought=sought), [0])[0]
     said: dict[str, Any] = msgspec.msgpack.decode(packed)
@@ -51,7 +51,7 @@ def _columns(places: list[Any]) -> tuple[list[int], list[int]]:
 
 
 def explained(packed: Iterable[bytes], bench: Bench, sought: Sought) -> bytes:
-    """Judge and explain, in one task."""
+    """Judge a trace in one task. Return the counts and the explanations."""
     deeds = Deeds(packed, bench)
     lines = deeds.lines
     verdict = judged_deeds(deeds, every_late=False, segments=bench.docket.segments)

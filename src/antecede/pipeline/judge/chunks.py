@@ -60,7 +60,7 @@ class Grain(msgspec.Struct, frozen=True):
     chunk_units: int = 8
     """Number of units of a chunk of tier 0."""
     halo_units: int = 1
-    """Largest number of units of the halo of such a chunk."""
+    """Largest number of units of the halo of a chunk of tier 0."""
     segments: int = 1 << 18
     lanes_max: int | None = None
 
@@ -74,7 +74,7 @@ class Grain(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """The units that one task reads, from ``start`` up to ``end``; its core ends at ``core``."""
+    """The units that one task reads, from ``start`` to before ``end``; its core ends before ``core``."""
 
     tier: int
     chunk: int
@@ -154,8 +154,8 @@ def _tally(packed: Iterable[bytes], cuts: Cuts, grain: Grain) -> bytes:
 
 
 def dealt(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
-    """Yield for each task the rows that it reads from one bucket; index 0 is where the task's part of each line
-    begins."""
+    """Yield, for each task, the deliveries that it reads from one bucket; indices count from where the task's part of
+    each line begins."""
     piece = piece_in(packed)
     if piece is None:
         return
@@ -205,7 +205,8 @@ class _Chunk:
             self.mine[self.lines.flat(rows.process, rows.index)] = 1
 
     def _positions(self, index: Longs) -> Longs:
-        """Return the position in each line at which events with this index or a later one begin."""
+        """Return, for each process p, the position in its line of the first event with ``index[p]`` or a larger
+        index."""
         lines = self.lines
         if not len(lines.indices):
             return index
@@ -230,8 +231,8 @@ class _Chunk:
 
 
 def counter_type(core: Longs) -> Any:
-    """Return the narrowest type that can count the events of the longest core. ``core``: where the core of a chunk (the
-    part without its halo) ends in the line of each process."""
+    """Return uint16 if it can count the events of the longest core, otherwise int32. ``core``: where the core of a
+    chunk (the part without its halo) ends in the line of each process."""
     return np.uint16 if not len(core) or core.max() <= np.iinfo(np.uint16).max else np.int32
 
 
@@ -271,7 +272,7 @@ def judged(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
 
 
 def merged(packed: Iterable[bytes]) -> bytes:
-    """Return the summaries of all tasks as one."""
+    """Return the summaries of all tasks, combined into one."""
     said = [read_judged(blob) for blob in packed]
     firsts = [one.first for one in said if one.first is not None]
     # Traces with assumed rows are judged in one walk, not by chunks, so nothing is undecided here.

@@ -2,10 +2,10 @@
 
 First, cuts are *proposed* from a clock in the rows: the Lamport clock, otherwise the wall clock, otherwise the rank
 (the same share of each process's events). The clock need not be right for this. Then the cuts are *lowered* to the
-greatest consistent cuts below them, in rounds. In each round, every bucket of messages reports which of its deliveries
-are inside a cut that does not contain their sends, and the lowest bound wins. A correct Lamport clock needs one round,
-which changes nothing. Cuts that still move after ``limits.cut_rounds_max`` rounds are dropped. A chunk is longer then,
-but the verdict stays right.
+greatest consistent cuts below them, in rounds. In each round, every bucket of messages reports the bounds that would
+exclude its deliveries whose sends are not in the cut, and the lowest bound wins. A correct Lamport clock needs one
+round, which changes nothing. Cuts that still move after ``limits.cut_rounds_max`` rounds are dropped. A chunk is longer
+then, but the verdict stays right.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ from antecede.pipeline.spark.flow import Parts
 Longs = NDArray[np.int64]
 
 _marks_at_most = 1024
-"""The number of clock values that a bucket reports, evenly spread over its values."""
+"""The largest number of clock values that a bucket reports; they are evenly spread over its values."""
 
 
 class Cuts(msgspec.Struct, frozen=True):
@@ -39,7 +39,8 @@ class Cuts(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, bounds: Longs, lengths: Longs) -> "Cuts":
-        """Return cuts with these bounds, without cuts that are empty or complete and without repeated ones."""
+        """Return cuts with these bounds, without those that contain no event, all events, or the same events as another
+        cut."""
         edges = np.column_stack([np.zeros(len(lengths), np.int64), bounds])
         kept = (edges[:, 1:] != edges[:, :-1]).any(axis=0) & (bounds != lengths[:, None]).any(axis=0)
         return cls(len(lengths), np.ascontiguousarray(bounds[:, kept]).tobytes(), lengths.tobytes())

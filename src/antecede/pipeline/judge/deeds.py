@@ -29,8 +29,8 @@ Bytes = NDArray[np.uint8]
 
 
 _generations = 64
-"""Number of generations of ancestors that are searched for in all instances at once: twice the nesting depth of calls
-in our own servers."""
+"""Number of generations of ancestors that are searched for in all instances together (further ones are searched for one
+instance at a time): twice the nesting depth of calls in our own servers."""
 
 
 class Bench(msgspec.Struct, frozen=True):
@@ -120,8 +120,8 @@ class Deeds:
         self.instance[alone] = count + np.arange(len(alone))
 
     def _requests(self, said: Bytes) -> None:
-        """Decide the kind of each delivery: by its type, or by the type of its send, or because it is the first message
-        of its instance."""
+        """Decide whether each delivery is a request, a response or neither: by its type, else by the type of its send,
+        else by whether it is the first message of its instance."""
         lines = self.lines
         self.received_as = lines.scratch.array(len(lines.source), np.uint8)
         delivered = np.flatnonzero(lines.source >= 0)

@@ -35,7 +35,7 @@ Given = Sequence[str] | Input
 """Paths, or the input that they name if it has already been planned."""
 
 WAYS = ("auto", "walk", "chunks")
-"""The ways to judge FIFO and causal order: in one walk that carries its state, or by chunks of time."""
+"""The ways to judge FIFO and causal order: in one walk over all events, or by chunks of time; ``auto`` chooses."""
 
 _chunk_cores_min = 16
 _cluster_tasks = 512
@@ -60,7 +60,8 @@ def verify_files(
     """Judge the traces that the paths name, as one trace, on Spark. Return the report. ``causal`` is one of ``WAYS``.
 
     ``conflicts`` is the table of conflicts for significant order; the default is the one in the trace's metadata. If
-    the metadata list epochs, each is judged by its guarantee, unless the orders are to be judged ``everywhere``.
+    the metadata list epochs, each epoch is judged by its own guarantee; with ``everywhere``, the whole trace is judged
+    by all ``orders``.
     """
     named = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     orders = known_orders(orders)
@@ -83,8 +84,8 @@ def spark_for(
     say: Say,
     check: Callable[[list[Metadata]], Any] | None = None,
 ) -> Iterator[tuple[Session, Given]]:
-    """Start a session for these paths, and yield it with the input that they name. Errors in the paths or their
-    metadata are raised before the session starts."""
+    """Start a session for these paths, and yield it with the input that they name. Except for standard input, errors in
+    the paths or their metadata are raised before the session starts."""
     named = [os.fspath(path) for path in paths]
     given: Given = named
     if "-" not in named:
@@ -101,8 +102,8 @@ def spark_for(
 
 
 def _tasks(master: str | None) -> int:
-    """Return how many splits text files should have at least, if the splits are still large enough: two per core, or
-    enough to keep a large cluster busy."""
+    """Return into how many splits text files are divided, unless the splits would be too small: two per core of this
+    machine, or enough to keep a large cluster busy."""
     if master is not None and not master.startswith("local"):
         return _cluster_tasks
     cores = re.fullmatch(r"local\[(\d+)\]", master or "")
@@ -124,8 +125,8 @@ def _planned(running: Session, given: Given) -> Input:
 
 
 def check_seen(context: Any, given: Input, tasks: int) -> None:
-    """Check that the workers can read the files, so that they do not fail one after the other in the middle of the
-    work."""
+    """Check that the workers can read the files; otherwise their tasks would fail one after the other in the middle of
+    the work."""
     files = list(dict.fromkeys(split.path for split in given.splits if "://" not in split.path))
     some = files[:: max(1, len(files) // _files_asked_about)]
 
@@ -196,7 +197,7 @@ def chosen_way(causal: str, given: Input, cores: int) -> str:
     """Return ``walk`` or ``chunks``: the way that the caller chose for FIFO and causal order, or the faster one.
 
     The walk is one task. Chunks of time are many tasks, which do more work in total. So chunks are used if there are
-    enough cores and events for them, or if the trace is larger than one task should hold.
+    enough cores and events for them, or if the trace has more than ``limits.walk_events_max`` events.
     """
     if causal not in WAYS:
         raise UsageError(f"--causal must be one of {', '.join(WAYS)}, not {causal!r}")

@@ -58,8 +58,8 @@ def certain(lines: Lines, sequences: bool = False) -> Lines:
     does.
 
     If no position is assumed, these are the same lines. All positions stay the same; sends that are moved out of their
-    lines come after all lines. With ``sequences`` every certain delivery stays, even if it cannot make another one
-    late.
+    lines come after all lines. With ``sequences`` every delivery with a certain position stays, even if it cannot make
+    another delivery late.
     """
     if not len(lines.assumed):
         return lines
@@ -112,8 +112,8 @@ def causal_late(
 
 
 def causal_overtakers(lines: Lines, late: Longs, lanes_max: int | None = None, segments: int = 1 << 18) -> Longs:
-    """Return, for each of these late deliveries, the first earlier delivery at its process of a message that was sent
-    causally after the late message."""
+    """Return, for each of these late deliveries, the first delivery before it, in the same process, of a message that
+    was sent causally after the late message."""
     if len(late) == 1:
         return np.array([_causal_overtaker(lines, int(late[0]), segments)], np.int64)
     answers = np.full(len(late), -1, np.int64)
@@ -224,8 +224,8 @@ def fifo_late(lines: Lines) -> Iterator[Longs]:
 
 
 def fifo_overtaking(lines: Lines, late: Longs) -> Longs:
-    """Return, for each of these deliveries, which are late by FIFO order and ascending, the first earlier delivery of a
-    later message of the same sender."""
+    """Return, for each of these deliveries (late by FIFO order, ascending), the first delivery before it, in the same
+    process, of a later message of the same sender."""
     answers = np.full(len(late), -1, np.int64)
     receiver = lines.process_at(late)
     for process in np.unique(receiver):

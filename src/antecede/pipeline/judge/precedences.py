@@ -1,4 +1,4 @@
-"""Compare some messages in one walk: which were sent in the past of which, and which precede which significantly."""
+"""Compare some messages in one walk: which were sent in the past of which, and which significantly precede which."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from antecede.pipeline.match.lines import Walk, lend_slots
 
 
 def precedences_among(deeds: Deeds, picked: Any) -> tuple[list[int], list[int]]:
-    """Return, for each compared message, the messages sent in its past and those significantly before it, as bit
-    masks."""
+    """Compare the messages sent at ``picked``. Return two lists of bit masks: for each message, which of them were sent
+    in its past, and which of them significantly precede it."""
     lines = deeds.lines
     lend_slots(lines)
     words = max(1, -(-len(picked) // 64))
@@ -45,7 +45,7 @@ def precedences_among(deeds: Deeds, picked: Any) -> tuple[list[int], list[int]]:
 
 
 def _with_room(running: Running) -> Running:
-    """Return twice as many rows, if none is free."""
+    """Return the running instances with twice as many rows if no row is free, else unchanged."""
     if running.left[0]:
         return running
     left = np.array([len(running.free)], np.int64)

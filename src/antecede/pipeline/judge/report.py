@@ -41,8 +41,9 @@ def assemble_report(
     """Return the report without version, engine and timings.
 
     ``unread`` counts the rows that are not events, ``nulled`` the values of a wrong type per column, ``aside`` the rows
-    set aside because of their places, and ``rows`` all events except those ``outside`` the judged part. ``lost`` is the
-    number of deliveries on a cycle whose send has known destinations: their copies count as undelivered.
+    set aside because of their places, and ``rows`` all events except those ``outside`` the judged part. ``lost`` counts
+    the deliveries that lie on a cycle, if the send of their message names its destinations. The copies of these
+    deliveries count as undelivered.
     """
     cycle = len(judged.circular.process)
     reasons = Counter(counted.reasons) + Counter(aside)

@@ -51,10 +51,10 @@ Bytes = NDArray[np.uint8]
 _late_at_once = 1 << 16
 _rows_at_once = 1 << 18
 _settled_at_once = 1 << 12
-"""Number of pairs of requests that one walk compares for precedence, with one bit each."""
+"""Number of pairs of requests that one walk compares for precedence; each message of the pairs needs one bit."""
 
 _vector_bytes = 512 * 1024 * 1024
-"""Memory of all vectors; above it, instances are postponed to another walk."""
+"""The memory for all vectors. If it is not enough, instances are put off to another walk."""
 
 SUMMARY, ROWS = range(2)
 """Parts of the output of the judging task."""
@@ -119,7 +119,8 @@ class Questions:
 def late_by_precedence(
     deeds: Deeds, questions: Questions | None = None, lanes_max: int | None = None, segments: int = 1 << 18
 ) -> Iterator[Longs]:
-    """Yield the deliveries that break rule (1)."""
+    """Yield the deliveries that break rule (1) of :mod:`antecede.trace.significant`. Answer the ``questions``, if there
+    are any."""
     lines = deeds.lines
     everyone = int(deeds.instance.max(initial=-1)) + 1
     wanted = np.ones(everyone, np.uint8)
@@ -206,8 +207,8 @@ def judged_deeds(deeds: Deeds, every_late: bool, lanes_max: int | None = None, s
 
 
 def _crossed(deeds: Deeds, late: Longs) -> Longs:
-    """Return, for each delivery that breaks rule (2), the delivery that came first at its object; -1 for other
-    deliveries."""
+    """Return, for each delivery that breaks rule (2), the delivery before it at the same object that should have come
+    after it; -1 for other events."""
     lines = deeds.lines
     mark = lines.scratch.array(len(lines.source), np.uint8)
     mark[late] = 1
@@ -240,7 +241,7 @@ def _requests(deeds: Deeds) -> Longs:
 
 
 def _pairs_of_cells(deeds: Deeds) -> Longs:
-    """Return the pairs of cells in which a request is received at two objects."""
+    """Return the pairs of cells, at two objects, that receive the same request."""
     lines = deeds.lines
     at = _requests(deeds)
     cell = deeds.cell[deeds.instance[at]].astype(np.int64)

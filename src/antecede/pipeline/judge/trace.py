@@ -82,8 +82,8 @@ class Trace:
         """For a large trace that was matched: its regions, and the pieces of the buckets by region."""
 
     def _first(self, told: Iterable[tuple[int, dict[str, tuple[int, str]]]]) -> dict[str, str]:
-        """Return, for each reason or column, the first row in the order of the files that is wrong, and what is
-        wrong."""
+        """Return, for each reason or column, the first wrong row, in the order of the files, and what is wrong in
+        it."""
         found: dict[str, tuple[int, int, str]] = {}
         for split, firsts in told:
             for name, (number, detail) in firsts.items():
@@ -228,7 +228,7 @@ class Trace:
 
     def look_up(self, process: Sequence[int] | NDArray[Any], index: Sequence[int] | NDArray[Any]) -> dict[str, Any]:
         """Look up the valid deliveries at these places. Return, in the given order, whether the destinations of their
-        sends are ``known``, and the ``split`` of each row and its number ``at`` there."""
+        sends are ``known``, the ``split`` of each row, and the number of the row in that split (``at``)."""
         columns = {name: np.zeros(len(process), np.int64) for name in ("known", "split", "at")}
         for found, back, said in self._sought(look_up, DELIVER, process, index, self._buckets):
             for name, column in columns.items():
@@ -248,8 +248,8 @@ class Trace:
         return ids
 
     def _homes(self, process: Any, index: Any) -> Sequence[int]:
-        """Return the buckets of the messages sent at these places; all buckets, if a search for them would not be
-        faster."""
+        """Return the buckets of the messages sent at these places; all buckets, if finding the right ones would not
+        save time."""
         if self._regions is None or not 0 < len(process) <= _few_places:
             return self._buckets
         regions, said = self._regions
@@ -337,7 +337,7 @@ def verdict_on(
 
 
 def _judge_by_epoch(trace: Trace, summary: Judged, parts: Parts, tally: Tally) -> None:
-    """Leave only those late deliveries in a summary that break a guarantee."""
+    """Count in a summary only those late deliveries that break the guarantee of their epoch."""
     names, counts, first = trace.names, {"fifo": 0, "causal": 0}, None
     for packed in parts.stream(lambda blobs: blobs, range(1, 1 + min(summary.late_blobs, LATE_PARTS))):
         late = read_late(packed)
@@ -352,7 +352,7 @@ def _judge_by_epoch(trace: Trace, summary: Judged, parts: Parts, tally: Tally) -
 
 
 def late_in(trace: Trace, parts: Parts, blobs: int) -> Iterator[dict[str, Any]]:
-    """Yield every late delivery in ``blobs`` blobs, with ``order`` and the keys of ``first``."""
+    """Yield every late delivery, from ``blobs`` blobs, with ``order`` and the keys of the report's ``first``."""
     for packed in parts.stream(lambda blobs: blobs, range(1, 1 + min(blobs, LATE_PARTS))):
         late = read_late(packed)
         for row in late_rows(late, trace.names, trace.ids):

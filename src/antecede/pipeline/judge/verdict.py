@@ -1,7 +1,7 @@
 """The third stage: one task gets the matched rows of a whole trace and returns the verdicts.
 
-The reference is one walk in causal order, which carries its state along. It is cheap: together with the assembly of the
-lines it takes about a quarter of the processor time of a run (0.19 of 0.69 µs per event), while the earlier stages are
+The task judges causal order in one walk over all events. This is cheap: together with the assembly of the lines the
+walk takes about a quarter of the processor time of a run (0.19 of 0.69 µs per event), while the earlier stages are
 spread over all cores. The task's output is a bounded summary in places (process and index) and, if the caller wants
 them, every late delivery.
 """
@@ -120,7 +120,8 @@ class _Late(msgspec.Struct):
 
 
 def _causal_found(lines: Lines, docket: Docket) -> _Late | None:
-    """Return what is late by causal order, if it is to be judged; ``None`` if cycles must be removed first.
+    """Return the deliveries that are late by causal order (empty if this order was not requested); ``None`` if cycles
+    must be removed first.
 
     Cycles are rare. So they are not searched for first, which would cost another walk.
     """
@@ -154,7 +155,7 @@ def _causal(
 
 
 def least(lines: Lines, late: Longs) -> int:
-    """Return the late delivery with the least index, and among these the least process."""
+    """Return the late delivery with the least index; of several, the one with the least process."""
     index, process = lines.index_at(late), lines.process_at(late)
     among = np.flatnonzero(index == index.min())
     return int(late[among[np.argmin(process[among])]])

@@ -98,7 +98,8 @@ class _Turn:
                     os.close(file)
 
     def _locked(self) -> int:
-        """Return the open and locked file. −1: this file system has no locks, and every process compiles."""
+        """Return the descriptor of the open and locked file; −1 if this file system has no locks (then every process
+        compiles)."""
         file = -1
         with suppress(OSError):
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -29,8 +29,8 @@ A task judges the messages sent in its *core*, which ends at ``core[p]`` in the 
 the core; it is read for the deliveries of these messages. A message sent in the halo is judged by another task. But it
 carries what its sender knows about the core, including the sender's own sends; without it, most violations that reach
 into the halo would be missed. Counters hold positions in the core plus one, and a send in the halo counts as the end of
-the core. So a counter is never larger than the longest core of a line, and ``known`` and the slots have the smallest
-unsigned type that can hold it. The core of a whole trace is the trace.
+the core. So a counter is never larger than the longest core of a line, and ``known`` and the slots have a narrow type
+if it can hold that. The core of a whole trace is the trace.
 """
 
 from typing import NamedTuple

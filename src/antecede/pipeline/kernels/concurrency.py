@@ -1,7 +1,8 @@
 """Compare some messages along a walk: which were sent in the past of which, with one bit per message.
 
-Each process has the set of drawn messages whose sends are in its past, and each message carries the set of its sender.
-From its send to its last delivery, the set of a message is in a slot.
+All messages are compared, or a random sample of them. Each process has the set of compared messages whose sends are in
+its past, and each message carries the set of its sender. From its send to its last delivery, the set of a message is in
+a slot.
 """
 
 import numpy as np
@@ -40,9 +41,9 @@ def ordered_pairs(
     """Process the segments from ``begin`` to ``end``. Return the segment to continue with; it is ``end`` when all are
     done.
 
-    It stops early when no slot is free. ``drawn`` has the flat positions of the drawn sends, ascending. ``slot_of`` is
-    the slot of a send until its last delivery. ``ordered`` counts the pairs in which one message was sent in the past
-    of the other.
+    It stops early when no slot is free. ``drawn`` has the flat positions of the sends of compared messages, ascending.
+    ``slot_of`` is the slot of a send until the last delivery of its message. ``ordered`` counts the pairs in which one
+    message was sent in the past of the other.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     words = known.shape[1]

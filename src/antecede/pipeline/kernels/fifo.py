@@ -1,5 +1,5 @@
-"""Late deliveries by FIFO order, one receiver at a time: a delivery is late if it is after a later message of its
-sender."""
+"""Late deliveries by FIFO order, one receiver at a time: a delivery is late if a later message of the same sender was
+delivered before it."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +40,9 @@ def fifo_overtakers(
 ) -> None:
     """Find, for each late delivery of one line, the first delivery of a later message of its sender.
 
-    Only a delivery whose message is newer than all before it is a candidate; the first candidate whose message is newer
-    than the late one has overtaken it. Candidates are kept per sender, in their order.
+    A delivery is a candidate only if its message is newer than all messages of the same sender delivered before it. The
+    first candidate whose message is newer than the late one has overtaken the late one. Candidates are kept per sender,
+    in their order.
     """
     room = np.zeros(senders + 1, np.int64)
     for at in range(start, end):

@@ -47,7 +47,8 @@ class Rows(NamedTuple):
 
 
 class Destinations(NamedTuple):
-    """The destinations of each row, from ``start`` to before ``end`` among the ``names`` of all."""
+    """The destinations of each row: those from ``start`` to before ``end`` in ``names``, which has the destinations of
+    all rows."""
 
     known: Bytes
     start: Longs
@@ -65,7 +66,7 @@ class Links(NamedTuple):
     awaited: Ints
     """For each valid send the number of its valid deliveries."""
     named: Bytes
-    """Marks the destinations of valid sends."""
+    """For each name, whether it is a destination of a valid send."""
 
 
 @compiled
@@ -195,8 +196,8 @@ def leave_out(
     reason: Bytes,
     once: Bytes,
 ) -> None:
-    """Mark the rows at contested places: ``LEFT_OUT`` if different rows claim the same place, ``once`` if the same row
-    occurs several times. The runs are sorted by (process, start) and do not overlap."""
+    """Mark the rows at contested places: by ``LEFT_OUT`` in ``reason`` if different rows claim the same place, in
+    ``once`` if they are copies of one row. The runs are sorted by (process, start) and do not overlap."""
     for i in range(len(process)):
         if kind[i] == HOP:
             continue

@@ -29,8 +29,8 @@ def message_at(offsets: Longs, source: Ints, argument: Ints, with_sends: bool, a
 def following(
     offsets: Longs, source: Ints, argument: Ints, with_sends: bool, process: int, position: int, besides: int
 ) -> int:
-    """Return the first position, from this one on, with a message other than ``besides``; the line's length if there is
-    none."""
+    """Return the first position, from ``position`` on, with a message other than ``besides``; the line's length if
+    there is none."""
     base = offsets[process]
     length = offsets[process + 1] - base
     while position < length:

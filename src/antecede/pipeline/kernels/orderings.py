@@ -1,4 +1,4 @@
-"""Compare some messages along a walk: which were sent in the past of which, and which precede which significantly.
+"""Compare some messages along a walk: which were sent in the past of which, and which significantly precede which.
 
 The sets have one bit per message. They are those of :mod:`antecede.trace.significance` and of happened-before: the past
 of a process, the knowledge of an instance and its base, the knowledge of completed instances of an operation, and both

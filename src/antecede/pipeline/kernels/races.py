@@ -47,7 +47,7 @@ class Before(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """The races that are counted."""
+    """The settings that decide which races are counted."""
 
     fifo: bool
     every: bool
@@ -166,7 +166,7 @@ def _count(process: int, second: int, first: int, base: int, times: Times, withi
 
 @inner
 def _sink(heap: Longs, race: Longs) -> None:
-    """Replace the largest race of the heap."""
+    """Replace the largest race of the heap by ``race``."""
     place, size = 0, len(heap)
     while True:
         child = 2 * place + 1

@@ -25,8 +25,8 @@ _index_max = 2**31 - 1
 
 
 class Given(NamedTuple):
-    """Rows before they are sorted; the destinations of a row are from ``ends[row]`` to ``ends[row + 1]`` in ``to``,
-    unless they are not ``known``."""
+    """Rows before they are sorted; the destinations of a row are from ``ends[row]`` to ``ends[row + 1]`` in ``to``, if
+    they are ``known``."""
 
     process: Ints
     indices: Longs

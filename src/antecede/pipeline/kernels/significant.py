@@ -11,8 +11,8 @@ an instance is *put off*: this walk judges none of its messages, and another wal
 
 **Rows of vectors.** A running instance has three: its base, its knowledge, and what it received. A *cell*, which is an
 operation of an object, has two: the knowledge of completed instances, and what requests brought. A message that is not
-yet delivered has one, whose own entry is its own serial. So memory is bounded by the number of cells, running instances
-and undelivered messages, times the number of lanes.
+yet delivered has one, in which the entry of its own instance is its own serial. So memory is bounded by the number of
+cells, running instances and undelivered messages, times the number of lanes.
 
 **Overtaking messages.** A question is a late delivery. It is open from the send of its message on, and it is in a list
 of its object. Each delivery at the object goes through that list, until an answer is found or the late delivery itself
@@ -84,7 +84,7 @@ class Cells(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Questions, sorted by ``send``, with a list of the open ones of each process."""
+    """Questions, sorted by ``send``, with a list of the open questions of each process."""
 
     send: Longs
     late: Longs
@@ -114,8 +114,8 @@ def significant(
     """Judge the segments from ``begin`` to ``end``. Return the segment to continue with; it is ``end`` when all were
     judged.
 
-    It stops early when an entry of ``counts`` or the slots ran out, or when ``late`` is full. ``late`` gets flat
-    positions.
+    It stops early when no slot, no row for a running instance or (with ``grow_lanes``) no lane is free, or when
+    ``late`` is full. ``late`` gets flat positions.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     instance, received_as, first, last = instances.of, instances.received_as, instances.first, instances.last
@@ -237,7 +237,8 @@ def significant(
 def _answer(
     process: int, at: int, slot: int, carried: Longs, instances: Instances, lane_of: Ints, asked: Asked
 ) -> None:
-    """Answer the open questions of an object that a delivery answers, and close the delivery's own question."""
+    """Answer those open questions of an object for which a delivery is the answer, and close the delivery's own
+    question."""
     before = -1
     q = asked.head[process]
     while q >= 0:
@@ -264,7 +265,7 @@ def _answer(
 @compiled
 def forbidden(late: int, earlier: int, instances: Instances) -> int:
     """Return the rule that forbids delivering ``earlier`` before ``late`` at an object, given that the message of
-    ``late`` precedes the other one; 0: no rule does."""
+    ``late`` precedes the other message; 0 if no rule forbids it."""
     received_as, cell = instances.received_as, instances.cell
     one, other = instances.of[late], instances.of[earlier]
     if not received_as[late] or not received_as[earlier]:
@@ -304,11 +305,11 @@ class Copies(NamedTuple):
 
 @compiled
 def crossed(lines: Flat, instances: Instances, copies: Copies, both: Longs, before: Longs) -> None:
-    """Find, for each request that two objects deliver in different orders, the delivery that came first at the object
-    with the later name.
+    """Find the pairs of requests that two objects deliver in different orders. For the one that came second at the
+    object with the later name, find the delivery that came first there.
 
-    ``before`` gets flat positions, -1 if nothing came first. ``both`` has the pairs of cells in which a request is
-    received at two objects (see :func:`pair_of`), ascending. Each object is walked backwards. For each of these pairs,
+    ``before`` gets flat positions, -1 if nothing came first. ``both`` has the pairs of cells, at two objects, that
+    receive the same request (see :func:`pair_of`), ascending. Each object is walked backwards. For each of these pairs,
     the walk keeps the earliest delivery, at the other object, of the requests found so far. Requests that are late at
     the object by precedence are left to :func:`unsettled`.
     """
@@ -361,9 +362,9 @@ def is_request(at: int, source: Ints, instances: Instances) -> bool:
 
 @compiled
 def unsettled(others: Longs, other: int, lines: Flat, instances: Instances, copies: Copies, out: Longs) -> int:
-    """An object received the requests at ``others`` before the one at ``other``. Find those of them that another
-    object, with a later name, received after it. Write the positions of both requests at that object to ``out``. Return
-    the number of such pairs.
+    """An object received the requests at ``others`` before the one at ``other``. Find those of ``others`` that a second
+    object, with a later name, received after its copy of ``other``. Write the positions of both requests at the second
+    object to ``out``. Return the number of these pairs.
 
     ``out`` must have room for all of ``others`` at each copy of the request at ``other``.
     """

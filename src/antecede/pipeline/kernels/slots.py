@@ -57,7 +57,7 @@ def free_of(count: int) -> Ints:
 
 
 def grown(slots: Slots, make: Make = np.zeros) -> Slots:
-    """Return twice as many slots, if none is free; the new ones are free."""
+    """Return twice as many slots if none is free (the new ones are free), else the same slots."""
     if slots.left[0]:
         return slots
     old = len(slots.owed)
@@ -67,7 +67,8 @@ def grown(slots: Slots, make: Make = np.zeros) -> Slots:
 
 
 def more_free(free: Ints) -> Ints:
-    """Return room for twice as many free numbers, if none is free; the first ones are the new numbers."""
+    """Return a list with room for twice as many numbers as ``free``, of which none is free: the new numbers come
+    first."""
     old = len(free)
     return np.concatenate([np.arange(old, 2 * old, dtype=np.int32), np.zeros(old, np.int32)])
 
@@ -97,8 +98,8 @@ def give_back(slots: Slots, slot: int) -> None:
 
 @inner
 def depart(process: int, at: int, argument: Ints, vectors: Vectors, slots: Slots) -> bool:
-    """Give a send the slot with the knowledge of its process; take a new slot if the knowledge has changed. Return
-    whether a slot was free."""
+    """Give a send the slot with the knowledge of its process; take a free slot if the knowledge has changed. Return
+    False if there is no free slot."""
     slot = vectors.slot_of[process]
     if slot < 0:
         if slots.left[0] == 0:

@@ -197,7 +197,7 @@ class Bucket:
         return self.numbers_at("lamport", rows)
 
     def numbers_at(self, name: str, rows: Longs) -> Lamports | None:
-        """Return the numbers in a column at some rows, without nulls; ``None`` if no row has the column."""
+        """Return the numbers in a column at some rows, without nulls; ``None`` if the table lacks the column."""
         if name not in self.table.schema.names:
             return None
         column = self.column(name)
@@ -262,8 +262,8 @@ def _one_chunk(column: Any) -> Any:
 def matched(
     packed: Iterable[bytes], numbering: Numbering, narrow_index: bool, regions: Regions | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Match one bucket: yield its counts and its piece for the lines. With regions, yield the rows of each region for
-    the part with the region's number."""
+    """Match one bucket: yield its counts, and its piece for the lines. With regions, yield its sends and deliveries by
+    region instead (the part has the number of the region), and a piece with the clocks only if there are any."""
     bucket = bucket_of(packed, numbering)
     yield 0, pack_struct(bucket.counted())
     if regions is None:
@@ -336,7 +336,7 @@ def ids_at(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> byt
 
 
 def marks_of(packed: Iterable[bytes], sought: Sought, regions: Regions) -> bytes:
-    """Return the marks of the buckets that have sends at these places in one region."""
+    """Return the marks of the buckets that have sends at the places searched for, in one region."""
     places = map(regions.place, np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64))
     wanted: dict[int, list[int]] = {}
     for number, place in places:

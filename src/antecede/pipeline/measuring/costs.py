@@ -127,7 +127,7 @@ class Rows:
 
 
 def lookup(keys: Any, wanted: Any) -> tuple[Longs, Bools]:
-    """Return the position of each wanted key in the keys, which are ascending and different, and whether it is
+    """Return the position of each wanted key in ``keys``, which are ascending and different, and whether the key is
     there."""
     at = np.searchsorted(keys, wanted)
     if not len(keys):
@@ -168,8 +168,8 @@ def measured(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) 
 
 
 def _arrivals(rows: Rows, names: int) -> tuple[Longs, Longs, Waits]:
-    """Return the number of arrivals per process, the number of direct ones (the delivery followed at once), and the
-    arrivals that may be direct, with the places of their deliveries."""
+    """Return the number of arrivals per process, the number of direct ones (the delivery followed immediately), and
+    further arrivals that may be direct, with the places of their deliveries."""
     order = rows.delivers[np.argsort(rows.copy_keys(rows.delivers))]
     at, there = lookup(rows.copy_keys(order), rows.copy_keys(rows.arrives))
     delivery = order[at] if len(order) else at
@@ -238,7 +238,8 @@ def _routers(rows: Rows) -> tuple[Longs, Longs, Longs, Longs, Bools]:
 
 
 def _add_routed(rows: Rows, found: dict[str, Any], message: Longs, size: Longs, known: Bools) -> None:
-    """Add the messages that routers forwarded: all packets of each message, divided by its destinations."""
+    """Add to ``found`` the stamps of messages that routers forwarded: the bytes of all packets of a message, shared
+    equally among its copies."""
     sends = rows.sends
     level_message = np.concatenate([rows.code[sends], rows.code[rows.hops]])
     behind = np.where(rows.hop_known[rows.hops], rows.hop[rows.hops], 0)

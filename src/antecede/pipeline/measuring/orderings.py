@@ -22,8 +22,8 @@ _received_as = {0: None, REQUEST: "request", RESPONSE: "response"}
 
 
 def orderings_on(trace: Trace, conflicts: Conflicts) -> dict[str, Any] | None:
-    """Return the report's ``significance``; ``None`` if no delivery names its instance. Rows must carry their
-    instances."""
+    """Return the report's ``significance``; ``None`` if no delivery names its instance. The trace must have been read
+    with its column of instances (``instances=True``)."""
     pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
     said = unpack(pieces.gather(partial(counted, bench=bench_for(trace, conflicts)), [0])[0])
     return figures(said["messages"], said["causal"], said["significant"]) if said["judged"] else None

@@ -26,7 +26,7 @@ from antecede.trace.costs import drawn
 Longs = NDArray[np.int64]
 
 _told = 2_048
-"""Number of delays that a part reports in the first round."""
+"""Largest number of delays that a part reports in the first round."""
 
 _safe = 2**62
 """Sums below this cannot overflow."""
@@ -54,7 +54,7 @@ def _starts(*keys: Longs) -> Longs:
 
 
 def exact_sum(values: Longs) -> int:
-    """Return the sum, even if it does not fit into 64 bits."""
+    """Return the exact sum, even if it does not fit into 64 bits."""
     return sum(_sums(values, np.array([0, len(values)]))) if len(values) else 0
 
 
@@ -119,7 +119,7 @@ def _spaced(count: int) -> Longs:
 
 
 def interval(parts: Sequence[tuple[int, Longs, Longs]], rank: int) -> tuple[int, int]:
-    """Return two values, both included, between which the value of this rank among all lies.
+    """Return the ends of an interval, both included, that contains the value of this rank among all values.
 
     Each part is given as its number of values, and the ranks and values of its sample, which contains the least and the
     largest value of the part.
@@ -176,7 +176,7 @@ def on_lines(packed: Iterable[bytes], docket: Docket) -> bytes:
 
 
 def _direct(lines: Lines, process: NDArray[np.int32], arrived: Longs, delivered: Longs) -> Longs:
-    """Return for each process how many of these waits contain only deliveries."""
+    """Return for each process the number of these waits during which it only delivered messages."""
     if not len(process):
         return np.zeros(lines.processes, np.int64)
     before = lines.scratch.array(len(lines.source) + 1, np.int64)

@@ -9,7 +9,7 @@
 * :mod:`~antecede.pipeline.planning.replay`: the same traffic in the simulation.
 * :mod:`~antecede.pipeline.planning.report`: the report of ``antecede plan``.
 
-Laumay et al. (§7) leave the split as future work. The closest published work is Saturn (EuroSys 2017), which builds a
-tree of serializers, and hub location with congestion. This package knows topologies, and for replays orders and the
+Laumay et al. (§7) leave the split as future work. The closest published works are Saturn (EuroSys 2017, a tree of
+serializers) and those on hub location with congestion. This package knows topologies, and for replays orders and the
 simulator; it must not know servers or sockets.
 """

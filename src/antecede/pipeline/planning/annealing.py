@@ -85,7 +85,7 @@ def anneal(
 
 @compiled
 def best_of(parents: Ints, blocks: Ints, asked: Asked, figures: Floats) -> int:
-    """Return the best of many plans, one in each row, and its figures."""
+    """Return the number of the best of many plans (one in each row), and write its figures to ``figures``."""
     chosen = 0
     new = np.zeros(FIGURES)
     for k in range(len(parents)):

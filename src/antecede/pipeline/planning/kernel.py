@@ -6,12 +6,12 @@ of domains has exactly one such form for a given root, and every such form is a 
 graph stays a forest in every step of the search.
 
 **Cost.** Let cut(v) be the traffic between the subtree of v and the rest, and inner(b) the traffic between the subtrees
-of different children of block b. A domain b carries Σ cut(c) − inner(b) messages, over its children c: if it is removed
-from the forest, one part remains at each member, and a message between two parts passes through it. Cuts are sums over
+of different children in block b. A domain b carries Σ cut(c) − inner(b) messages, over its children c: if b is removed
+from the forest, one part remains at each member, and a message between two parts passes through b. Cuts are sums over
 the tree, and each pair of servers adds to one lowest common ancestor. A router forwards the messages between the parts
 that remain when it is removed. Multicasts pay for each domain of their Steiner tree once; they are examined one by one.
 
-**Bounds** are a sum of relative excesses, 0 if all hold.
+**Bounds** give one figure: the sum of the relative excesses over them, 0 if all hold.
 """
 
 from typing import NamedTuple
@@ -37,7 +37,8 @@ class Asked(NamedTuple):
     """Everything that is asked of a plan: traffic, prices, bounds and pins."""
 
     one: Ints
-    """Unicasts are pairs ``one[k]``, ``other[k]`` of ``weight[k]`` messages in both directions."""
+    """Unicasts are pairs of servers ``one[k]`` and ``other[k]``, with ``weight[k]`` messages in both directions
+    together."""
     other: Ints
     weight: Floats
     degree: Floats
@@ -177,7 +178,8 @@ def evaluate(parent: Ints, block: Ints, asked: Asked, figures: Floats) -> None:
 
 @compiled
 def _multicasts(parent: Ints, block: Ints, asked: Asked, carried: Floats, passing: Floats) -> None:
-    """Add the messages of multicasts in each domain, and those that routers forward."""
+    """Add the messages of multicasts in each domain to ``carried``, and those that each router forwards to
+    ``passing``."""
     first, member, source, times = asked.first, asked.member, asked.source, asked.times
     n = len(parent)
     inside = np.zeros(n, np.int32)

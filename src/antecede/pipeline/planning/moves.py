@@ -94,10 +94,10 @@ def move(
     state: State,
     used: Bytes,
 ) -> bool:
-    """Change a plan a little, in place; return False if the choice made no sense and nothing changed.
+    """Change a plan a little, in place; return False if the random choice was not possible, so that nothing changed.
 
-    ``near`` lists for each server those with which it exchanges messages, the busiest first: half of the choices are
-    among them.
+    ``near`` lists for each server those with which it exchanges messages, the busiest first. In 60 % of the moves the
+    second server is chosen from the list of the first.
     """
     n = len(parent)
     kind = random(state)

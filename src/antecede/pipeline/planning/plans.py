@@ -1,11 +1,11 @@
 """Plans as lists of domains, and the start plans of a search.
 
-* **flat**: one domain; **star**: a domain of two for each server and the hub; **bus**: leaves of about 0.84·√n and a
-  backbone (:mod:`antecede.topology.shapes`).
-* **blocks**: the biconnected blocks of the traffic graph, with its articulation points as routers. They re-route
-  nothing: every two servers that exchange messages share a domain.
-* **buses and groups of stars** of all sizes, from the servers in a sequence in which those with the most common traffic
-  are close.
+* **flat**: one domain; **star**: a domain of two for each server except the hub, with the hub; **bus**: leaves of about
+  0.84·√n and a backbone (:mod:`antecede.topology.shapes`).
+* **blocks**: the biconnected blocks of the traffic graph, which its articulation points join. No message is forwarded,
+  because every two servers that exchange messages share a domain.
+* **buses and groups of stars** of several sizes, from the servers in a sequence in which those with the most common
+  traffic are close.
 * **communities**: found by Leiden's algorithm, with the constant Potts model at several resolutions. Each is a domain,
   and its member with most traffic to other communities is its router in a backbone.
 
@@ -72,7 +72,7 @@ def star(servers: int, hub: int) -> Domains:
 
 
 def bus(order: Sequence[int], leaf: int | None = None) -> Domains:
-    """Return leaves of consecutive servers, the first of each in a backbone."""
+    """Return leaves of consecutive servers, and a backbone of the first server of each leaf."""
     servers = len(order)
     leaf = leaf or max(2, round(sqrt(servers) / 2**0.25))
     leaves = -(-servers // leaf)
@@ -96,7 +96,7 @@ def stars(order: Sequence[int], hubs: int, busy: Sequence[float]) -> Domains:
 
 
 def shapes(order: Sequence[int], busy: Sequence[float]) -> Iterator[Domains]:
-    """Return buses and groups of stars of all sizes, from servers in a sequence in which close ones share most
+    """Yield buses and groups of stars of several sizes, from servers in a sequence in which close ones share most
     traffic."""
     servers = len(order)
     size = 2

@@ -26,7 +26,7 @@ _hot, _warm, _cold = 0.15, 0.04, 0.0004
 """Temperatures, in relative cost: at the start; at the start of a search from a good plan; at the end of either."""
 
 _guesses_searched = 3
-"""How many simple shapes become start plans: the best of all sizes."""
+"""How many buses and groups of stars become start plans: the best of all that were tried."""
 
 _many_servers = 64
 """Above this size, few long searches find more than many short ones."""
@@ -164,7 +164,7 @@ def _references(problem: Problem) -> Iterator[tuple[str, Candidate | None]]:
 
 
 def _guesses(problem: Problem) -> list[Candidate]:
-    """Return simple shapes of all sizes, the best of which become start plans."""
+    """Return buses and groups of stars of several sizes, the best of which become start plans."""
     made = (
         plans.plan_of(domains, problem.n)
         for domains in plans.shapes(_by_neighbours(problem), problem.asked.degree.tolist())
@@ -173,8 +173,8 @@ def _guesses(problem: Problem) -> list[Candidate]:
 
 
 def _by_neighbours(problem: Problem) -> list[int]:
-    """Return the servers in a sequence in which close ones share most traffic: the next one is always the nearest of
-    those left."""
+    """Return the servers in a sequence in which close ones share most traffic: after each server comes the one, of
+    those left, with which it exchanges most messages."""
     left = dict.fromkeys(np.argsort(-problem.asked.degree, kind="stable").tolist())
     order: list[int] = []
     while left:
@@ -188,8 +188,8 @@ def _by_neighbours(problem: Problem) -> list[int]:
 
 
 def choose(found: Sequence[Candidate]) -> Candidate:
-    """Return the best of some plans: one that keeps the bounds, then the cheapest, then fewer hops and a less busy
-    router."""
+    """Return the best of some plans: compared by their excess over the bounds, then by cost, then by hops, then by the
+    busiest router."""
     return min(found, key=_rank)
 
 
@@ -198,7 +198,8 @@ def _rank(one: Candidate) -> tuple[float, ...]:
 
 
 def front_of(found: Sequence[Candidate]) -> list[Candidate]:
-    """Return the feasible plans that no other beats in cost, hops and busiest router, the cheapest first."""
+    """Return the feasible plans for which no other is at least as good in cost, hops and busiest router, the cheapest
+    first, at most ``limits.plan_front_max``."""
     feasible = sorted((one for one in found if one.figures.feasible), key=_axes)
     front: list[Candidate] = []
     for one in feasible:

@@ -233,7 +233,8 @@ def _without_view(kind: Any) -> Any:
 
 
 def odd_rows(batch: Any) -> NDArray[np.bool_]:
-    """Return which rows of a batch with plain types may not be events; all of them if a text in it is not valid."""
+    """Return which rows of a batch with plain types are perhaps not events; all of them if a text in the batch is not
+    valid."""
     try:
         for column in batch.columns:
             column.validate(full=True)
@@ -243,7 +244,7 @@ def odd_rows(batch: Any) -> NDArray[np.bool_]:
 
 
 def _looks_odd(batch: Any) -> NDArray[np.bool_]:
-    """Return which rows may not be events."""
+    """Return which rows are perhaps not events."""
     odd = np.zeros(batch.num_rows, bool)
     for name in ("process", "index", "kind"):
         column = batch.column(name)

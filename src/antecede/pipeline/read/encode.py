@@ -1,4 +1,5 @@
-"""The first stage: it reads a split and produces encoded rows for buckets, runs of indices for places, and a summary.
+"""The first stage: it reads a split and produces encoded rows for the buckets, runs of indices for the parts of places,
+and a summary.
 
 Parts are numbered. First come the parts of places: each process name belongs to one of them, and the first one also
 collects the summaries. Then come the buckets: each message id belongs to one of them. Rows that no later stage needs
@@ -34,7 +35,8 @@ Longs = NDArray[np.int64]
 
 _runs_at_once = 1 << 20
 _piece_rows = 8192
-"""Rows of one bucket that are sent together: each piece of any size has a fixed cost for its writer and its reader."""
+"""Number of rows of one bucket, on average, that are sent together: each piece has a fixed cost for its writer and its
+reader, whatever its size."""
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -271,7 +273,8 @@ class Task:
         return batch if keep.all() else batch.filter(pa.array(keep))
 
     def _gather(self, batch: Any) -> Iterator[tuple[int, bytes]]:
-        """Collect rows until there are enough for all buckets."""
+        """Collect rows until there are enough for all buckets (``_piece_rows`` each on average). Then yield them, by
+        bucket."""
         at = batch.schema.get_field_index("message")
         batch = batch.set_column(at, "message", narrowed(batch.column(at)))
         if self._waiting and self._waiting[0].schema != batch.schema:
@@ -299,7 +302,8 @@ class Task:
 
 
 def encode(split: Split, layout: Layout) -> Iterator[tuple[int, bytes]]:
-    """Read one split. Yield its encoded rows, runs and summary for the parts."""
+    """Read one split. Yield its encoded rows, its runs and its summary, each with the number of the part that gets
+    it."""
     if layout.figures:
         from antecede.pipeline.read.figures import FigureTask
 

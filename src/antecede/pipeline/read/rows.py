@@ -47,7 +47,7 @@ class Piece(msgspec.Struct):
         return len(self.rows.code) if isinstance(self.rows, Narrow) else int(self.rows.num_rows)
 
     def batch(self) -> Any:
-        """Return the rows as an Arrow batch, with the numbers of their split for names."""
+        """Return the rows as an Arrow batch, in which names are the numbers of their split."""
         if not isinstance(self.rows, Narrow):
             return self.rows
         same = np.arange(_names_max, dtype=np.int32)
@@ -55,8 +55,8 @@ class Piece(msgspec.Struct):
 
 
 def by_bucket(batch: Any, buckets: int, mask: int, names: int, split: int, number: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the rows of a batch for each bucket. A bucket is a remainder of the hash of a message id, of which ``mask``
-    keeps some bits. ``names`` is how many names the split has."""
+    """Yield the rows of a batch for each bucket. The bucket of a row is the hash of its message id, masked with
+    ``mask``, modulo ``buckets``. ``names`` is how many names the split has."""
     mixed = mixed_ids(batch.column("message"), mask)
     given = _given(batch) if names <= _names_max and set(batch.schema.names) <= _columns else None
     code = np.empty(batch.num_rows, np.uint8)

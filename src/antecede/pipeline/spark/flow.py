@@ -3,7 +3,7 @@
 A stage yields (part, bytes); the next stage gets all bytes of a part. Three classes carry this out, and no other code
 of the pipeline knows which one is used:
 
-* :class:`Here`: in this process, one after the other.
+* :class:`Here`: in this process, one input after the other.
 * :class:`SparkFiles`: as Spark tasks on one machine, which pass each other files in the session's scratch directory;
   :class:`SparkFrameFiles` begins with a given DataFrame.
 * :class:`SparkFrames`: as Spark tasks anywhere, with DataFrames only, so that it also works with Spark Connect.

@@ -22,7 +22,7 @@ class Sets(NamedTuple):
 
 @inner
 def send_sets(sets: Sets, slot: int, source: int, to: int) -> None:
-    """Stamp a message; it is now the only direct predecessor towards its destinations."""
+    """Stamp a message. In the sender's sets, it is then the only direct predecessor towards its destinations."""
     sets.clock[source] += 1
     sets.stamp_recent[slot] = sets.recent[source]
     sets.stamp_before[slot] = sets.before[source]

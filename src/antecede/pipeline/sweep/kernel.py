@@ -66,7 +66,7 @@ class Messages(NamedTuple):
     copy_slot_of: Shorts
     copy_free: Ints
     number: Ints
-    """The number of the message in a copy slot, among the messages from its source to its target."""
+    """The number of the message in a copy slot, as :func:`_number` counts."""
     left: Ints
     """How many slots and copy slots are free."""
     next_parked: Ints
@@ -74,7 +74,8 @@ class Messages(NamedTuple):
     """The number of the message that a parked copy waits for."""
     first_parked: Ints
     last_parked: Ints
-    """For each process and sender, the copies that wait for a message of that sender, oldest first; −1 for none."""
+    """For each process and sender, the first and the last copy that waits for a message of that sender; −1 for none.
+    ``next_parked`` links them, oldest first."""
     parked: Shorts
     """The copy in a copy slot."""
 
@@ -110,7 +111,8 @@ def _stamp(state: Run, slot: int, source: int, to: int, copy_slots: Ints) -> int
 
 @inner
 def _number(state: Run, source: int, target: int) -> int:
-    """Return the number of the message that was just sent, among those from its source to its target."""
+    """Return the number of the message that was just sent: for ``pruned`` and ``direct`` among all messages of its
+    source, for the other orders among those to its target."""
     if state.kind == MATRIX:
         return number_row(state.rows, source, target)
     if state.kind == PRUNED:

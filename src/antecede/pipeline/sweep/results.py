@@ -80,8 +80,8 @@ class Results:
 
 @contextmanager
 def results(directory: str) -> Iterator[Results]:
-    """Open the results in a directory, and make the directory if it is missing. No other process may write there
-    meanwhile."""
+    """Open the results in a directory, and make the directory if it is missing. Raise an error if another sweep has it
+    open."""
     place = Path(directory)
     try:
         (place / _cells).mkdir(parents=True, exist_ok=True)

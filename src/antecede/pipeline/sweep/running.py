@@ -1,8 +1,8 @@
 """The cells of a sweep as Spark tasks, as many at a time as there are cores, each in a separate job.
 
-With one job per cell, a finished cell can be stored at once, and a failed cell does not affect others. If a cell fails
-in its own code, the task reports it; if its worker dies, the job reports it. If Spark itself ends, the sweep ends;
-finished cells are kept.
+With one job per cell, a finished cell can be stored immediately, and a failed cell does not affect others. If a cell
+fails in its own code, the task reports it; if its worker dies, the job reports it. If Spark itself ends, the sweep
+ends; finished cells are kept.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,9 @@
 """The schedule of a run: every send and every arrival, in the sequence in which the simulator processes them.
 
-Under the orders of the array kernel, each copy leaves at once and no other packet is sent. So the time of each event
-depends on the random draws and not on the order, and a schedule can be computed before the run. It uses the simulator's
-own workloads and draws, so that its events are the same as those of ``antecede simulate`` with these settings.
+Under the orders of the array kernel, each copy leaves when its message is sent, and no other packet is sent. So the
+time of each event depends on the random draws and not on the order, and a schedule can be computed before the run. It
+uses the simulator's own workloads and draws, so that its events are the same as those of ``antecede simulate`` with
+these settings.
 
 Events at the same time take place in the sequence in which the simulator schedules them. The simulator's counter begins
 with one wake-up for each process; a send then schedules its copies, and after them the next wake-up of its process.
@@ -84,7 +85,7 @@ def _arranged(setup: Setup, world: _Sends) -> Schedule:
 
 
 def _wake_ties(processes: int, source: NDArray[np.int32], first_copy: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the place of each send in the simulator's sequence: after the previous send of its process."""
+    """Return, for each send, the simulator's counter when it was scheduled: after the previous send of its process."""
     sends = len(source)
     ties = source.astype(np.int64)
     by_process = np.argsort(source, kind="stable")

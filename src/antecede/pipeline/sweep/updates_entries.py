@@ -25,7 +25,8 @@ class Entries(NamedTuple):
 
 @inner
 def send_entries(entries: Entries, source: int, to: int, copy_slots: Ints) -> None:
-    """Count all destinations in one state, and stamp each copy with the entries that its target lacks."""
+    """Count the message for all its destinations in the sender's matrix; then stamp each copy with the entries that its
+    target lacks."""
     members = entries.stamped.shape[0]
     line, state = source * members, entries.state[source]
     value, when, node = entries.value[source], entries.when[source], entries.node[source]

@@ -1,14 +1,14 @@
-"""The explorer: every run of a small scope, on any order, and the shortest run that breaks the order.
+"""The explorer: every run of a small scope under any order, and a shortest run that breaks a guarantee.
 
 ``explore`` takes an order (its name, its :class:`~antecede.orders.OrderSpec`, or a function that makes one member's
 order, so that broken variants can be tried) and a scope: numbers of processes and messages, or a given program. It
 plays *all* interleavings of sends and arrivals; links reorder arbitrarily, unless they are FIFO. In every state it
-checks the guarantees of the order (and additional ones if requested), and in every quiet state that nothing is left
-over.
+checks the guarantees of the order (and additional ones if requested). In every quiet state, in which nothing is in
+flight, it also checks that nothing is left over.
 
 * :mod:`~antecede.simulator.explorer.machine`: orders as tables, so that each step of a member is computed once.
 * :mod:`~antecede.simulator.explorer.blocks`: the partial-order reduction, with the argument why it misses nothing.
-* :mod:`~antecede.simulator.explorer.search`: cheapest first, so that the first violation is a shortest one.
+* :mod:`~antecede.simulator.explorer.search`: shorter runs first, so that the first violation is a shortest one.
 * :mod:`~antecede.simulator.explorer.witness`: the violation as a scenario file.
 """
 
@@ -35,10 +35,11 @@ _checkable = frozenset({"fifo", "causal", "total", "synchronous"})
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A shortest run that breaks the order."""
+    """A shortest run that breaks a guarantee or the contract of the order."""
 
     kind: str
-    """``fifo``, ``causal``, ``total``, ``synchronous``, ``undelivered``, or ``contract``: delivered twice, failed …"""
+    """``fifo``, ``causal``, ``total``, ``synchronous``, ``undelivered``, or ``contract`` (delivered twice, failed
+    …)."""
     text: str
     actions: tuple[Action, ...]
     scenario: str
@@ -57,10 +58,10 @@ class Result(msgspec.Struct, frozen=True):
     local_states: int
     """The number of different states of single members' orders."""
     depth: int
-    """The number of inputs of the longest run up to its last block, or up to the point where the search stopped."""
+    """The number of inputs in the blocks of the longest run that was searched."""
     violation: Violation | None
     outcomes: frozenset[Outcome]
-    """The joint delivery orders of a program, at the end of all its runs."""
+    """Every combination of deliveries with which a run of the program ends; empty without a program."""
 
 
 def explore(

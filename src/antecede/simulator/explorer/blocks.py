@@ -14,15 +14,15 @@ the end of a block run followed by silent arrivals.
 
 * Conditions at one process (FIFO, causal order, the order's contract) depend on its own inputs and on what the messages
   carry. They are judged on every step of every block and of every silent tail.
-* A state is quiet iff silent tails contain everything in flight. Tails of different processes are independent, so each
-  process alone is checked for anything undelivered after its part of the tail.
+* After a block run, silent tails lead to a quiet state iff they contain everything in flight. Tails of different
+  processes are independent, so each process alone is checked for anything undelivered after its part of the tail.
 * Conditions on all processes (total, synchronous) are judged on all combinations of tails. A cycle stays when histories
   grow, so quiet states are enough to know whether there is one.
 
 Inputs are neither added nor left out, so a shortest run stays a shortest run.
 
-A process's state, the packets in flight to it and what these messages carry determine all its blocks. The blocks are
-computed once (:class:`Growth`) and used in every state of the system with the same situation of the process.
+The *situation* of a process (its state, the packets in flight to it, and what the messages sent to it carry) determines
+all its blocks. They are computed once per situation (:class:`Growth`), for all states of the system that have it.
 """
 
 from collections.abc import Iterable
@@ -72,13 +72,13 @@ class Fault(NamedTuple):
 
 
 class Growth:
-    """All possible actions of one process in one situation, until others notice."""
+    """All possible actions of one process in one situation, up to the first that other processes can notice."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.arrivals: list[Block] = []
         self.sends: list[Block] | None = None
-        """Blocks that end in a send of the application, once they were requested."""
+        """Blocks that end in a send of the application; None until they are requested."""
         self.faults: list[Fault] = []
         self.ends: list[int] = []
         """Nodes with nothing left in flight."""
@@ -109,7 +109,7 @@ class Blocks:
         self._growths: dict[tuple[int, Incoming], Growth] = {}
 
     def cell(self, process: int, local: Local, flights: Flights) -> int:
-        """The number of a process's state together with what is in flight to it."""
+        """Return the number of the cell with this state of a process and these packets in flight to it."""
         key = (local, flights)
         number = self._cell_numbers.setdefault(key, len(self.cells))
         if number == len(self.cells):
@@ -128,7 +128,7 @@ class Blocks:
         return number
 
     def post(self, process: int, cell: int, post: int) -> int:
-        """The cell of the same process with more packets in flight to it."""
+        """Return the cell with the packets of the tuple ``post`` in flight, too."""
         after = self._posted.get((cell, post))
         if after is None:
             local, flights = self.cells[cell]
@@ -136,7 +136,7 @@ class Blocks:
         return after
 
     def growth(self, process: int, cell: int, incoming: Incoming) -> Growth:
-        """Return all actions of the process until others notice."""
+        """Return the possible actions of the process, up to the first that other processes can notice."""
         growth = self._growths.get((cell, incoming))
         if growth is None:
             growth = self._growths[cell, incoming] = self._grow(process, cell, dict(incoming))
@@ -210,7 +210,7 @@ class Blocks:
         return tuple(sorted((*flights, *more), key=lambda packet: packets[packet].source))
 
     def _ready(self, flights: Flights) -> list[int]:
-        """The places of the packets that may arrive next; of equal packets, only the first."""
+        """Return the places of the packets that may arrive next; of equal packets, only the first place."""
         if not self._scope.fifo_links:
             return [place for place, packet in enumerate(flights) if place == 0 or flights[place - 1] != packet]
         packets = self._machine.packets

@@ -1,10 +1,10 @@
 """The state of one process: that of its order, and everything that is needed to judge its next delivery.
 
 Happened-before is computed with bit masks, as in :mod:`antecede.trace.oracle`, one event at a time: ``past`` is the set
-of messages sent in a process's past; each message carries this set at its send (``befores``); ``covered`` is the union
-of the sets carried by the messages delivered here. **A delivery is late iff its message is covered.** For FIFO order
-alone, only the sender's own messages are carried. Data that no checked guarantee needs is not kept, because it would
-only increase the number of states.
+of messages sent in a process's past; each message carries the set that its sender has at the send (``befores``);
+``covered`` is the union of the sets carried by the messages delivered here. **A delivery is late iff its message is
+covered.** For FIFO order alone, only the sender's own messages are carried. Data that no checked guarantee needs is not
+kept, because it would only increase the number of states.
 """
 
 from collections.abc import Mapping
@@ -41,8 +41,9 @@ class Finding(NamedTuple):
     bit: int
     """The message in question, −1 for none."""
     text: str
-    """The description, with ``{process}`` and ``{message}`` for their names, ``{overtaker}`` for the name of the
-    message that overtook a late one, and ``[bit]`` for the names of other messages."""
+    """The description, with ``{process}`` and ``{message}`` for the names of the process and the message,
+    ``{overtaker}`` for the name of the message that overtook a late one, and ``[bit]`` for the names of other
+    messages."""
 
 
 class Judgement:
@@ -60,7 +61,7 @@ class Judgement:
         return Local(self._machine.initial[process], (), (), 0, 0, 0, ())
 
     def send(self, process: int, local: Local, to: int) -> tuple[Local | Finding, Step]:
-        """Let the application of a process send its next message."""
+        """Let the application of a process send its next message. Return its new state, or a finding; and the step."""
         step = self._machine.send(local.state, len(local.accepted), to)
         grown = local._replace(accepted=(*local.accepted, to), befores=(*local.befores, UNSENT))
         return self._experience(process, grown, step, {}), step
@@ -68,7 +69,8 @@ class Judgement:
     def receive(
         self, process: int, local: Local, packet: int, incoming: Mapping[int, int]
     ) -> tuple[Local | Finding, Step]:
-        """Process a packet; ``incoming`` is what the messages for this process carry, by their bits."""
+        """Let a packet arrive; return what ``send`` returns. ``incoming``: what the messages for this process carry, by
+        their bits."""
         step = self._machine.receive(local.state, packet)
         return self._experience(process, local, step, incoming), step
 

@@ -1,11 +1,11 @@
 """An order as a table: (state, input) → (state, events, packets), each computed once.
 
 Orders are deterministic and do no I/O, so a member's state and its input determine its step. States and packets are
-numbered when they first occur; a known step is one look-up, however many runs of the whole system contain it. Only a
-new step clones an order and runs it.
+numbered when they first occur; a known step is one look-up, however many runs of the whole system contain it. Only for
+a new step an order is cloned and run.
 
-A state consists of ``snapshot()`` and ``held_packets()``: after each step, a member continues as its own clone. Data in
-neither of them (a field that ``dump`` forgets) does not exist here.
+A state consists of ``snapshot()`` and ``held_packets()``, because each step is run on a clone. So data that is in
+neither of them (a field that ``dump`` forgets) is lost after every step.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from antecede.orders.contract import Order
 from antecede.simulator.explorer.scope import Scope
 
 Factory = Callable[[int, int], Order]
-"""(me, members) → that member's order."""
+"""(me, number of members) → the order of member ``me``."""
 
 SHARED: Final = "a step of a clone changes the order that was cloned: load must copy the lists that dump returns"
 
@@ -26,7 +26,8 @@ Flights = tuple[int, ...]
 
 
 _clones_checked_max: Final = 1_000
-"""The number of steps after which the original is compared with its snapshot: a mistake shows in the first steps."""
+"""In this number of steps, from the first, it is checked that the step of a clone left the original as it was: a
+mistake shows early."""
 
 
 class Step(NamedTuple):
@@ -94,7 +95,7 @@ class Machine:
         return self._summary(order, after, effects)
 
     def _check_clone(self, original: Order, before: bytes) -> None:
-        """Refuse an order whose clones share their state: runs would be explored that can never happen."""
+        """Refuse an order whose clones share their state: otherwise runs that can never happen would be explored."""
         self._clones_checked += 1
         if original.snapshot() != before:
             raise OrderError(f"order {original.name!r}: {SHARED}")

@@ -1,7 +1,8 @@
 """The search itself: cheapest first, over the blocks of :mod:`antecede.simulator.explorer.blocks`.
 
 A state of the system is one number per process (its local state and the packets in flight to it). The cost of a block
-is the number of its inputs, so taking states in the order of their costs finds a shortest violation first.
+is the number of its inputs, and that of a state the length of the shortest run to it. So taking states by increasing
+cost finds a shortest violation first.
 """
 
 from collections.abc import Callable
@@ -81,7 +82,7 @@ class Search:
         return len(self._reached)
 
     def run(self) -> Found | None:
-        """Search the whole scope, or up to the first violation."""
+        """Search until a violation is found, and return it; None if the whole scope has none."""
         cost = 0
         taken = 0
         while cost < len(self._waiting):

@@ -1,4 +1,4 @@
-"""``python -m antecede.simulator.servers [--changes] SEED [SEED]``: play one seed, or all from the first up to the
+"""``python -m antecede.simulator.servers [--changes] SEED [SEED]``: play one seed, or all seeds from the first to the
 second. ``--changes``: schedules in which the topology changes."""
 
 import argparse

@@ -1,10 +1,10 @@
 """Backups of simulated systems: an operator makes a backup of a world with faults, and a new world continues from the
 copies.
 
-The cut is made by the shipped classes on both sides (:mod:`antecede.server.cutting`, :mod:`antecede.server.backups`),
-with requests that take some time and servers that crash in between. The restored world has no faults and no clients. It
-runs until nothing is pending, and its whole trace, from before the cut to the end, is judged: nothing may be lost,
-delivered twice, or late.
+The shipped classes of the operator and of the servers (:mod:`antecede.server.cutting`, :mod:`antecede.server.backups`)
+make the cut. Requests take some time, and servers crash in between. The restored world has no faults and no clients. It
+runs until nothing is pending, and its whole trace, including the part from before the cut, is judged: nothing may be
+lost, delivered twice, or late.
 """
 
 from collections.abc import Callable
@@ -124,7 +124,7 @@ def _restored(world: ServerWorld, copies: dict[str, Copied], seed: int) -> list[
 
 
 def _marked_history(copied: Copied) -> list[bytes]:
-    """Return all records up to the cut; the first says under which incarnation they were written."""
+    """Return all records up to the cut; the first names the incarnation under which they were written."""
     disk = SimulatedDisk()
     disk.replace(copied.contents)
     stored = read_records(DIRECTORY, len(copied.archived), copied.position, disk)

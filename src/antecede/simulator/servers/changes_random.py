@@ -1,8 +1,9 @@
 """Random changes of random topologies: one seed is one schedule with several changes under load.
 
-Each topology is made from the one before it by a random edit: agents are added and moved, servers come and go, domains
-are split, merged, connected elsewhere, and get other orders. In every third schedule the changes are *mild*: most
-servers are not needed, and some are down meanwhile. ``play(SEED)`` returns the errors, none if all is well.
+Each topology is made from the one before it by a random edit: agents are added and moved, servers are added and
+removed, domains are split, merged, connected elsewhere, and get other orders. In every third schedule the changes are
+*mild*: they do not need most servers, and some of these are down meanwhile. ``play(SEED)`` returns the outcome, with
+the errors.
 """
 
 from collections.abc import Callable
@@ -65,7 +66,7 @@ class _Sketch(msgspec.Struct):
     ports: int = 7000
     kind: str = "Agent"
     hold: str = ""
-    """An agent for which letters behind a dead one are held."""
+    """An agent for which the letters that follow from a dead letter are held."""
 
     @property
     def servers(self) -> list[int]:
@@ -103,7 +104,8 @@ class _Sketch(msgspec.Struct):
 
 
 def journey(random: Random, mild: bool = False) -> list[str]:
-    """Return the texts of topologies, each made from the one before it. ``mild``: by changes that need few servers."""
+    """Return the texts of topologies, each made from the one before it. ``mild``: only by changes that need few
+    servers."""
     sketch = _Sketch({}, {}, {})
     sketch.alone = [sketch.new_server()]
     for _ in range(random.randint(3, 4) if mild else random.randint(1, 4)):
@@ -183,7 +185,7 @@ def _merge(sketch: _Sketch, random: Random) -> None:
 
 
 def _connect_elsewhere(sketch: _Sketch, random: Random) -> None:
-    """Connect a domain at the end of the tree through another server."""
+    """Take a domain at an end of the tree, and connect it through another server."""
     for name, members in random.sample(list(sketch.domains.items()), len(sketch.domains)):
         routers = [one for one in members if len(sketch.domains_of(one)) > 1]
         others = [one for one in sketch.servers if one not in members]
@@ -198,7 +200,6 @@ def _reorder(sketch: _Sketch, random: Random) -> None:
 
 
 def _other_class(sketch: _Sketch, random: Random) -> None:
-    """Change the class of all agents."""
     sketch.kind += "s"
 
 

@@ -1,9 +1,9 @@
 """A simulated client: the shipped line, publishes, inbox and questions, with an application that can be killed.
 
-Publishes that were not accepted are sent again after a reconnection. Letters may be handed out again (a client's
-handlers run at least once), and ``inbox`` holds each once, from the moment at which its handler has returned. A client
-that is killed forgets everything, including which of its publishes were accepted, and starts again under the same name.
-A client that is taken over learns that another has its name.
+Publishes that were not accepted are sent again after a reconnection. A letter may be handed out again, because a
+client's handlers run at least once; ``inbox`` has each letter once, from the moment at which its handler has returned.
+A client that is killed forgets everything, including which of its publishes were accepted, and starts again under the
+same name. If another process connects under the same name, it takes over, and the first one is informed.
 """
 
 from collections import deque
@@ -39,7 +39,8 @@ class Question(msgspec.Struct):
     id: int
     timeout: float
     outcome: str = "open"
-    """``answered``, ``late``, ``unanswered``: the agent could not react; ``lost``: the client was killed."""
+    """``open``, ``answered``, ``late``, ``unanswered`` (the agent could not react) or ``lost`` (the client was
+    killed)."""
 
 
 class Publish(msgspec.Struct):
@@ -50,7 +51,7 @@ class Publish(msgspec.Struct):
     body: bytes
     ask: bool = False
     state: str = "sent"
-    """``sent``, ``accepted``; ``unknown``: the client was killed before the answer; ``refused``."""
+    """``sent``, ``accepted``, ``refused`` or ``unknown`` (the client was killed before the answer)."""
     question: Question | None = None
     context: str = ""
     after: str = ""
@@ -92,9 +93,9 @@ class SimulatedClient:
         """Types of letters that the application has no handler for."""
         self.end: End | None = None
         self._previous: End | None = None
-        """The connection of the process that this one takes over from."""
+        """The connection of the process from which this process takes over."""
         self.over = False
-        """Whether no process is left and none will start."""
+        """Whether the client has no process any more, and none will start."""
         self._seen: set[str] = set()
         self._life = 0
         self._begin()
@@ -106,7 +107,7 @@ class SimulatedClient:
         """Whether this process was ever welcomed; before that it publishes nothing."""
         self._speaks = self.world.version()
         self._called: set[str] = set()
-        """Letters whose handlers have returned in this life."""
+        """Letters whose handlers have returned in this process."""
         self._waiting: deque[Publish] = deque()
         """Publishes that wait until there is room for more."""
         self._publishing: Publishing[SimulatedTicket] = Publishing(
@@ -132,7 +133,7 @@ class SimulatedClient:
         self._later(0.0, self._dial)
 
     def _later(self, seconds: float, call: Callable[..., None], *given: Any) -> None:
-        """Call something later, if this process still exists."""
+        """Call a function after this number of seconds, if this process still exists then."""
         self.world.later(seconds, self._guard, self._life, call, *given)
 
     def _guard(self, life: int, call: Callable[..., None], *given: Any) -> None:
@@ -168,7 +169,7 @@ class SimulatedClient:
             self._put_waiting()
 
     def _put_waiting(self) -> None:
-        """Publish what waits, while there is room."""
+        """Publish what waits, as long as there is room for more."""
         while self._waiting and not self._publishing.numbering.crowded:
             self._put(self._waiting.popleft())
 
@@ -282,7 +283,7 @@ class SimulatedClient:
         self.over = True
 
     def restart(self) -> None:
-        """Start another process under the same name."""
+        """Start another process under the same name, which knows nothing else."""
         self._forget()
         self._begin()
 
@@ -293,7 +294,7 @@ class SimulatedClient:
             self.restart()
 
     def take_over(self) -> None:
-        """Connect another process under the same name, which ends this one's connection."""
+        """Connect another process under the same name, which ends the connection of this process."""
         if self._line.welcomed and not self.over:
             self._previous = self.end
             self.restart()
@@ -313,7 +314,7 @@ class SimulatedClient:
     # From the line.
 
     def welcomed(self, address: str, last: int) -> None:
-        """The server has our publishes up to this number."""
+        """Continue after the server's welcome; it already has our publishes up to the number ``last``."""
         error = self._publishing.welcomed(last)
         if error is not None:
             self.world.client_gone(self.address, error)
@@ -326,12 +327,12 @@ class SimulatedClient:
         self._line.listen()
 
     def accepted(self, upto: int) -> None:
-        """All publishes up to this number are on the server's disk."""
+        """Record that all publishes up to this number are on the server's disk."""
         self._publishing.accepted(upto)
         self._put_waiting()
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
-        """The publish with this number was not accepted, nor any publish after it."""
+        """Record that the publish with this number was not accepted, nor any publish after it."""
         wrong = self._publishing.refused(number, error, retry)
         if wrong is not None:
             self.world.wrong(self.address, str(wrong))
@@ -344,7 +345,7 @@ class SimulatedClient:
         self._handle()
 
     def gone(self, error: AntecedeError) -> None:
-        """The client cannot continue."""
+        """Report that the client cannot continue."""
         self.world.client_gone(self.address, error)
 
     # Handlers.
@@ -361,7 +362,7 @@ class SimulatedClient:
             self._later(max(0.0, (inbox.deadline() or 0.0) - now), self._handle)
 
     def _handled(self, letter: Letter) -> None:
-        """The handler of a letter has returned."""
+        """Continue when the handler of a letter has returned."""
         if letter.type in self.no_handler:
             self._inbox.dead(f"no handler for {letter.type}")
         elif self.world.client_fails(letter):

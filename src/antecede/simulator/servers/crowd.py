@@ -1,12 +1,13 @@
 """Mailboxes with special settings in a random world.
 
-Some have small quotas: those of a client that never returns, and of an agent and a client that are slow.
+Small quotas: a client that never returns may have one, and so may an agent and a client that get many letters at a
+time.
 
-The client that never returns subscribes to a topic, and its process ends soon; others go on sending to this client. Its
-server must let the oldest letters expire, but never those that a client or an agent is handling.
+The client that never returns subscribes to a topic, and its process ends soon; others continue to send to this client.
+A server must let the oldest letters above a quota expire, but never a letter that a client or an agent is handling.
 
-For some agents, letters that follow from a dead letter are held. An operator decides about the dead letters at the end,
-if not before. :func:`early` checks from the logs that no such letter was handled before the decision.
+Held letters: for some agents, letters that follow from a dead letter are held until an operator decides about the dead
+letter, at the latest at the end. :func:`early` checks from the logs that no letter was handled before this decision.
 """
 
 from collections import deque
@@ -48,7 +49,8 @@ class Crowd:
         self._busy = bool(named)
 
     def join(self, world: ServerWorld, dice: Dice) -> None:
-        """Let the client come and go, and the servers look at their quotas now and then."""
+        """Let the client that never returns come and go, others send to these mailboxes, and servers look at their
+        quotas."""
         random, seconds, clients = self._random, world.faults.seconds, dice.clients
         if self.absent:
             client = world.client(self.absent)
@@ -102,8 +104,8 @@ def decide_once(world: ServerWorld) -> bool:
 
 
 def early(logs: Logs) -> Iterator[str]:
-    """Yield the letters that an agent with held letters handled too early: before an operator had decided about a dead
-    letter from which they follow."""
+    """Yield an error for each letter that an agent with held letters handled too early: before an operator had decided
+    about a dead letter from which it follows."""
     pasts = _pasts(logs.rows)
     for items in logs.items.values():
         agents: list[str] = []
@@ -126,8 +128,9 @@ def early(logs: Logs) -> Iterator[str]:
 
 
 def _pasts(rows: list[Event]) -> dict[str, set[str]]:
-    """Return for each message the messages from which it follows. A dead letter has no effect where it died. A letter
-    that an operator sent again follows from nothing: the operator has decided about it."""
+    """Return for each message the messages from which it follows. Nothing follows from a dead letter at the process
+    where it died. A letter that an operator sent again follows from nothing: the operator has decided about the dead
+    letter."""
     lines: dict[str, deque[Event]] = {}
     for row in sorted((row for row in rows if row.kind != HOP), key=lambda row: row.index):
         lines.setdefault(row.process, deque()).append(row)

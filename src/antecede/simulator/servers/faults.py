@@ -1,8 +1,8 @@
 """The faults in a world of servers, and their frequency.
 
-Counts are for all servers together; each fault comes at a moment that the seed chooses while the world is not calm. A
-crash comes **between two effects**: every step, append, write, sync and frame that leaves counts as one, even while a
-server is recovering, and the seed chooses the effect after which the server is gone.
+Counts are for all servers together. Until the world is calm, each fault comes at a moment that the seed chooses. A
+crash comes **between two effects**: every step, append, write, sync and leaving frame is one effect, even while a
+server is recovering. The seed chooses the effect after which the server is gone.
 """
 
 import msgspec
@@ -16,7 +16,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     stops: int = 0
     """How often a server is stopped gracefully and starts again."""
     powercuts: float = 0.5
-    """The share of crashes in which unsynced writes are lost, torn or reordered. The others are kills."""
+    """The share of crashes in which unsynced writes are lost, torn or reordered. In the other crashes the process is
+    killed."""
     broken_syncs: float = 0.0
     """The share of crashes in which the disk fails."""
     loss: float = 0.0
@@ -31,7 +32,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     full_disks: int = 0
     """How often a server's log has no space for more records for a while."""
     overloads: int = 0
-    """How often a server is above its high-water mark for a while, and refuses publishes."""
+    """How often a server is above its high-water mark for a while, so that it refuses publishes."""
     operators: int = 0
     """How often an operator sends a server's dead letters again, or takes them off the list."""
     client_kills: int = 0
@@ -40,21 +41,22 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """How often another process takes a client's name while the first is still connected."""
     silences: int = 0
     """The number of connections, of servers or clients, on which everything is lost from some moment on. Both ends must
-    notice it."""
+    notice this."""
     old_versions: float = 0.0
     """Share of the lives of servers and clients in which they use only the oldest wire version."""
     stalls: int = 0
     """How often one end of a connection, of a server or a client, stops reading for a while."""
     clock_jumps: int = 0
-    """How often a server's wall clock is set, forward or back."""
+    """How often a server's wall clock is set forward or back."""
     looks: int = 0
-    """How often a server does its regular work: snapshots, released segments, a look at its connections."""
+    """How often a server does its regular work: it takes a snapshot, deletes log files that are no longer needed, and
+    checks its connections."""
     failed_snapshots: float = 0.0
     """Share of the snapshots that cannot be written, and are tried again later."""
     failures: float = 0.0
     """Share of the reactions that fail at their first try."""
     seconds: float = 1.0
-    """How long faults happen, in virtual time, before the world is calm."""
+    """The length of the fault period, in virtual time; after it the world is calm."""
 
 
 NONE = Faults()
@@ -72,5 +74,5 @@ ROUGH = Faults(
     looks=3,
     failures=0.05,
 )
-"""All faults of servers, disks and connections. Faults of clients and operators are left out: killed and replaced
-clients lose publishes that were not accepted, and refused publishes come later."""
+"""Common faults of servers, disks and connections. Faults of clients are left out, because a client that is killed or
+replaced loses publishes that were not accepted. Overloads are left out, because refused publishes come later."""

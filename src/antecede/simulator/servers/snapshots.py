@@ -1,4 +1,4 @@
-"""Snapshots of a simulated server: its own, and those of the process that builds them from the log."""
+"""Snapshots of a simulated server: those that it writes itself, and those that another process builds from the log."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -23,8 +23,8 @@ def take_snapshot(server: "SimulatedServer", due: Snapshot | Task) -> None:
 
 
 def _build(server: "SimulatedServer", task: Task) -> None:
-    """Do the work of the other process: read what the disk has, while the server goes on. The process may be slow, it
-    may be killed after it has written its file, and the server may crash before the file gets its name."""
+    """Do the work of the other process: read the log on the disk, while the server continues. The process may be slow,
+    it may be killed after it has written its file, and the server may crash before the file gets its name."""
     server.store.wait(task.upto)
     incarnation, before, records = read_state(_directory, task.upto, server.disk)
     again = server.machine_class(server.name, server.plan, incarnation)

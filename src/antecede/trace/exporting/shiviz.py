@@ -6,7 +6,8 @@ Events are in one possible sequence; arrivals are left out. The own entry of a c
 a delivery merges the clock of its send. ShiViz draws the arrows that clocks can show. A late delivery adds nothing to a
 clock, so it has no arrow there; its text says that it is late. White space in names is written as ``%20`` and the like.
 
-Antecede reads this log back: as ``shiviz`` by its clocks, and by ``PATTERN`` with all its messages, late or not.
+Antecede can import this log in two ways: as ``shiviz``, by its clocks; or by ``PATTERN``, with all its messages, late
+or not.
 """
 
 from collections.abc import Iterator

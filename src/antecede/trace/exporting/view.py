@@ -3,9 +3,9 @@
 The sequence agrees with every process and puts each delivery after its send. Among the events that may come next, the
 one with the earliest recorded time comes first; without times, deliveries come before others, and then the event with
 the smallest index. Times of different clocks may contradict this sequence; then an arrow points back in time.
-``logical`` times are one millisecond per event of the sequence, and never contradict it. They are also used if a row
-has no recorded time. Within a process, times rise: an event whose clock was set back comes a nanosecond after the
-previous one.
+``logical`` times are one millisecond apart along the sequence, and never contradict it. They are also used for all
+events if any row has no recorded time. Within a process, times rise: an event whose clock was set back comes a
+nanosecond after the previous one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -70,8 +70,8 @@ class View:
 
     @cached_property
     def slices(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """By process and position, the time of each event and the time for which a viewer shows it: half of the time to
-        the next one, but at most so long that it can be clicked on in a trace of seconds."""
+        """By process and position, the time of each event, and the duration with which a viewer shows it: half of the
+        time to the next event of the process, but at most half a millisecond."""
         times = {(one.process, one.position): one.time for one in self.sequence}
         ends = {place: times.get((place[0], place[1] + 1), time + 2 * _longest) for place, time in times.items()}
         return {place: (time, max(1, min(_longest, (ends[place] - time) // 2))) for place, time in times.items()}
@@ -83,7 +83,7 @@ class View:
         return -1 if event.kind == DELIVER else position
 
     def backwards(self) -> int:
-        """Return how many deliveries have an earlier time than their send: clocks of processes differ."""
+        """Return how many deliveries have an earlier time than their send, because the clocks of processes differ."""
         if not self.recorded:
             return 0
         lines = self.trace.lines
@@ -107,7 +107,7 @@ def label_of(event: Event) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text without characters that would break a line or a format, and not too long."""
+    """Return a text of at most 80 characters, without those that would break a line or a format."""
     plain = "".join(char if char.isprintable() else " " for char in text)
     return plain if len(plain) <= _text_chars_max else plain[: _text_chars_max - 1] + "…"
 

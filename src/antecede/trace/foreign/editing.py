@@ -1,12 +1,12 @@
 """Collaborative editing: transactions that name their parents, as in the editing-traces collection.
 
 A document ``{"txns": [{"parents": […], "agent": 0, "time": …}, …]}`` lists transactions so that parents, named by their
-position, come first. An agent is a process and a transaction is an event of it. A transaction builds on its parents; a
-parent at another agent must have been delivered before, so it counts as a message from that agent. A parent that the
+position, come first. An agent is a process and a transaction is an event of it. A transaction builds on its parents. So
+a parent at another agent was certainly delivered before, and counts as a message from that agent. A parent that the
 agent already knew is not a new message: the agent's earlier transactions, or another parent, have it among their
 ancestors. A transaction with several parents merges concurrent work.
 
-The listed order of an agent's transactions counts as its own order. (In most recordings each transaction has the
+The transactions of an agent count as made in the order in which they are listed. (In most recordings each has the
 previous one among its ancestors; this does not hold for an author with two branches.) So an editing session never shows
 a late delivery.
 """

@@ -35,7 +35,7 @@ class Row(msgspec.Struct, gc=False):
     texts: dict[str, str] | None
     extra: dict[str, Any] | None
     assumed: bool = False
-    """Whether the position of the event among events of the same place is only assumed."""
+    """Whether the position of the event among events with the same ``place`` is only assumed."""
 
     @property
     def source(self) -> str:

@@ -5,9 +5,9 @@ name more groups (``timestamp``, ``date``, …), which are kept. The presets mat
 (GoVector, JVector, TSViz, Akka). Each is anchored and takes time linear in the length of the line.
 
 **Choosing.** Every preset reads the beginning of a file. The one that leaves the fewest lines unexplained is chosen; of
-several, the one whose first error comes last; of those, the earlier in the table. A log with two lines per event, read
-with a shift of one line, leaves its first line unexplained. So even the two mirrored formats are distinguished, also in
-a log that lost its end.
+several, the one whose first error comes last; of those, the one with the most events. A log with two lines per event,
+read with a shift of one line, leaves its first line unexplained. So even the two mirrored formats are distinguished,
+also in a log that lost its end.
 
 A pattern given by a user may be in the syntax of JavaScript, as in ShiViz's own pages: ``(?<host>…)``. Its speed is the
 responsibility of its author.
@@ -56,8 +56,8 @@ class Said(msgspec.Struct, frozen=True, gc=False):
     more: dict[str, str]
 
     def columns(self) -> dict[str, Any]:
-        """Return the text of the event and the further groups; a group with the name of one of our columns gets a
-        mark."""
+        """Return the text of the event and the further groups. If a group has the name of one of our columns, ``_`` is
+        added to its name."""
         return {"event": self.event} | {
             name + "_" if name in COLUMNS else name: text for name, text in self.more.items()
         }
@@ -117,12 +117,12 @@ def compiled(text: str, option: str, flags: re.RegexFlag = re.MULTILINE) -> re.P
 
 
 def preset(name: str) -> Pattern:
-    """The preset of that name."""
+    """Return the preset with this name."""
     return Pattern(name, PRESETS[name])
 
 
 def choose(sample: list[tuple[int, bytes]], names: Iterable[str] = tuple(PRESETS)) -> Pattern | None:
-    """Return the preset that explains the most of these lines, or ``None`` if none finds an event."""
+    """Return the preset that leaves the fewest of these lines unexplained; ``None`` if none finds an event."""
     best: tuple[tuple[int, int, int], Pattern] | None = None
     for name in names:
         pattern = preset(name)

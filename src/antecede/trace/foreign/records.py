@@ -6,8 +6,8 @@
 * ``text``: one line per record, split by the first of the given patterns that matches it. The text of a group named
   ``json`` is read as JSON, and its keys are fields, too, because logs often put a few words before the object.
 
-A line may have ``foreign_line_bytes_max`` bytes, a line of JSON ``trace_line_bytes_max``, and a line for a pattern
-``pattern_line_chars_max`` characters. Lines that cannot be read are counted.
+A line may have at most ``foreign_line_bytes_max`` bytes, a line of JSON ``trace_line_bytes_max`` bytes, and a line for
+a pattern ``pattern_line_chars_max`` characters. Lines that cannot be read are counted.
 """
 
 import csv
@@ -39,7 +39,7 @@ class Record(NamedTuple):
 
 
 def form_of(file: ForeignFile, plan: Plan) -> str:
-    """Return the form of a file's records: from the mapping, or from its beginning."""
+    """Return the form of a file's records: from the mapping, or from the beginning of the file."""
     if plan.mapping.format != "auto":
         return plan.mapping.format
     if file.head[:4] == b"PAR1":
@@ -141,8 +141,8 @@ def _table(file: ForeignFile) -> Iterator[Record]:
 
 
 def cells_of(line: bytes, mark: str = ",") -> list[str] | str:
-    """Return the cells of one row, or its error. A line is a row: a stray quote must not swallow the rest of the
-    file."""
+    """Return the cells of one row, or its error. Each line is read alone, so that a stray quote cannot swallow the rest
+    of the file."""
     try:
         return next(csv.reader([line.decode("utf-8")], delimiter=mark, strict=True), [])
     except (UnicodeDecodeError, csv.Error) as error:

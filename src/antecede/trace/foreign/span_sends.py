@@ -1,7 +1,7 @@
 """Find the positions of the sends between spans.
 
-A span records its start. A message is delivered where its span begins. The time of its *send* is not recorded: the send
-came after its cause began and before the span began. There are two cases:
+A span records its start. A message leads from one span, its cause, to another, and is delivered where the latter
+begins. The time of its *send* is not recorded: it lies between the starts of the two spans. There are two cases:
 
 **A client's or producer's span** is the record of one send, which took place between the span's start and its end. If
 no other event that sends or receives lies in that interval, all positions in it are equivalent: the send is placed at
@@ -10,8 +10,8 @@ later than recorded. A tick is the largest power of ten that divides all times o
 
 **Otherwise the position is assumed**: as late as the record allows. All starts of spans are put into one sequence that
 keeps the order of each service, puts every cause before its effect, and otherwise follows the clocks. The send is put
-directly before the start of the span that it caused, but not after the end of a client's or producer's span. So calls
-that were made one after the other stay in that order, whatever the services' names and clocks are.
+directly before the start of the span that it caused, but not after the end of a span that records it (the first case).
+So calls that were made one after the other stay in that order, whatever the services' names and clocks are.
 :mod:`antecede.trace.assumed` defines what such a row can prove.
 
 These positions are assumed, too:
@@ -20,8 +20,8 @@ These positions are assumed, too:
   other;
 * **several instances** in one process: their clocks are not one clock.
 
-If causes and the services' own orders contradict each other, no sequence satisfies all of them; the earliest by the
-clocks goes first, and ``verify`` sets the impossible deliveries aside.
+If causes and the services' own orders contradict each other, no sequence satisfies all of them. Then the earliest span
+by the clocks goes first, and ``verify`` sets the impossible deliveries aside.
 """
 
 from bisect import bisect_left, bisect_right
@@ -125,7 +125,8 @@ def placed(
 
 
 def _end(span: Span, ticks: dict[str, int]) -> int | None:
-    """Return the latest end of a span that records a send; ``None`` for other spans, or if it is unknown."""
+    """Return the latest time at which a span that records a send can have ended, since its times are rounded; ``None``
+    for other spans, or if the duration is unknown."""
     if span.kind not in CALLING or span.duration is None:
         return None
     return span.start + span.duration + 2 * ticks[span.service]

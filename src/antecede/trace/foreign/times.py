@@ -34,7 +34,7 @@ def unit_of(number: int | Decimal) -> int:
 def nanoseconds(value: Any, form: str = "auto") -> int | None:
     """Return a time in nanoseconds, or ``None`` if the value is not a time.
 
-    ``form`` is ``auto``, one of :data:`UNITS`, or a format of ``strptime`` for dates that are written otherwise.
+    ``form`` is ``auto``, one of :data:`UNITS`, or a format of ``strptime`` for dates in other forms.
     """
     if type(value) is str:
         text = value.strip()

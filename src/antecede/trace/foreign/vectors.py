@@ -1,11 +1,11 @@
-"""Logs with a vector clock on every event (ShiViz, GoVector): which hosts must have exchanged messages?
+"""Logs with a vector clock on every event (ShiViz, GoVector): which messages do the clocks prove?
 
 An entry V(e)[q] says that e knows all of q's events up to the one whose own entry is V(e)[q]. If an event of h is the
 first of h to know an event of q, a message carried that knowledge: from q's event, or from another event that already
 knew it. We add a message for each *cross edge*, as ShiViz draws them: from the last newly known event of q, unless
 another newly known event, of a third host, knows it too. Together, these edges and the hosts' own order have exactly
-the content of the vectors; no edge follows from the rest. Clocks recomputed from them must equal the recorded ones;
-``verify`` checks this.
+the content of the vectors; no edge follows from the rest. Clocks recomputed from the edges must equal the recorded
+ones; ``verify`` checks this.
 
 An entry may name an event that was not logged, since some loggers skip events. It then stands for the last logged event
 before it, and is counted.
