@@ -209,6 +209,7 @@ def test_a_grid_in_a_file(command: Callable[..., Said], tmp_path: Path) -> None:
         ("--shape ring", "unknown shape 'ring'"),
         ("--receives -1", "receives -1: expected 0 to"),
         ("--receives 1e9", "messages 8000001600: expected 0 to"),
+        ("paper004 --gap soon", "density 0, seed 5: unknown distribution 'soon'"),
         ("paper004 --gap constant:1", "needs gaps and delays of exponential:0.1"),
         ("paper004 --shape bus", "needs the workload unicast or multicast, and the shape flat"),
         ("absent.toml", "absent.toml: cannot be read: No such file"),

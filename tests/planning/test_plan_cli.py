@@ -153,6 +153,18 @@ def test_parts_without_traffic_between_them(run: Callable[..., Said]) -> None:
     assert len(joined["domains"]) == 3
 
 
+def test_pins_hold_in_each_part_even_if_they_name_servers_of_another(run: Callable[..., Said]) -> None:
+    """Without the pins, a, b and e share a domain. A server that is named twice in a list is not apart from itself."""
+    Path("two.csv").write_text("from,to,messages\na,b,100\na,e,100\nb,e,100\nc,d,50\nf,g,50\n")
+    Path("pins.toml").write_text('apart = [["a", "b", "c", "a", "b"]]\ntogether = [["c", "f"]]\n')
+    report = _document(run("two.csv --allow-disconnected --pins pins.toml --json"))
+    domains = [set(members) for members in report["domains"].values()]
+    assert {"a", "e"} in domains
+    assert {"b", "e"} in domains
+    assert any({"c", "f"} <= members for members in domains)
+    assert not any(members & set("abe") and members & set("cdfg") for members in domains)
+
+
 def test_the_simulated_topology_is_the_plan_of_today(run: Callable[..., Said]) -> None:
     antecede(["topology", "make", "bus", "--servers", "9", "--order", "matrix", "-o", "bus.toml"])
     antecede(["simulate", "--topology", "bus.toml", "--messages", "300", "--trace", "t.jsonl"])

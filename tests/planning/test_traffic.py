@@ -126,3 +126,10 @@ def test_the_busiest_and_the_parts() -> None:
     assert sent.busiest(2).pairs == {(0, 1): 9.0}
     assert sent.parts() == [[0, 1], [2, 3, 4]]
     assert sent.parts([("b", "e")]) == [[0, 1, 2, 3, 4]]
+
+
+def test_messages_to_servers_that_are_left_out_are_dropped() -> None:
+    """Neither a unicast nor a multicast to other servers becomes one that stayed within its server."""
+    sent = Traffic(["a", "b", "c", "d"], {(0, 1): 90.0, (0, 2): 3.0}, {(0, (1, 3)): 2.0, (0, (2, 3)): 5.0}, 7.0)
+    kept = sent.busiest(2)
+    assert (kept.servers, kept.pairs, kept.multicasts, kept.local) == (["a", "b"], {(0, 1): 92.0}, {}, 7.0)

@@ -58,7 +58,8 @@ def register(app: typer.Typer) -> None:
         pins: str | None = typer.Option(
             None,
             metavar="FILE",
-            help="TOML: together, apart (lists of lists of servers), never_router (a list of servers).",
+            help="TOML: together (lists of servers that share a domain), apart (lists of servers of which no two share "
+            "a domain), never_router (a list of servers).",
         ),
         allow_disconnected: bool = typer.Option(
             False,
@@ -81,7 +82,7 @@ def register(app: typer.Typer) -> None:
         ),
         engine: str = typer.Option("auto", help="The engine that reads the trace: auto, plain or spark."),
         master: str | None = typer.Option(
-            None, metavar="URL", help="The Spark master; the runs of the search are its tasks."
+            None, metavar="URL", help="The Spark master. If given, the search for a plan runs there."
         ),
         conf: list[str] | None = CONF,
         as_json: bool = JSON,
@@ -193,10 +194,15 @@ def _read(
         return traffics.of_rows(rows, _home(known, homes), known.servers if known else ()), None
     with trace_inputs(source) as paths:
         if chosen_engine(engine, None, None, paths) == "spark":
-            from antecede.pipeline.measuring.measure import measure_files
+            from antecede.pipeline.judge.files import open_trace, spark_for
+            from antecede.pipeline.measuring.measure import measured_on
 
-            rows = measure_files(paths, master=master, conf=settings)["traffic"]
-            return traffics.of_rows(rows, _home(known, homes), known.servers if known else ()), None
+            with spark_for(paths, master, settings, lambda _: None, _described) as (running, given):
+                opened = open_trace(running, given, figures=True, numbered=True)
+                rows = measured_on(opened)[0]["traffic"]
+            described = _described(opened.given.metadata)
+            file = known or described
+            return traffics.of_rows(rows, _home(file, homes), file.servers if file else ()), described
         from antecede.trace.quarantine import sift
         from antecede.trace.sources import load
 

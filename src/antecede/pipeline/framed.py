@@ -125,17 +125,18 @@ def table_of(conflicts: Table) -> Conflicts | None:
 
 
 def required(conflicts: Table) -> Conflicts:
-    """Return the given table of conflicts; raise an error without one, since significant order cannot be judged."""
+    """Return the given table of conflicts. Raise an error if it is ``None``, since significant order cannot be
+    judged."""
     found = table_of(conflicts)
     if found is None:
         raise UsageError(
-            'the significant order needs conflicts={"*": [["read", "write"], …]}: a DataFrame has no metadata'
+            'the significant order needs conflicts={"*": [["read", "write"], …]}: a DataFrame has no metadata with them'
         )
     return found
 
 
 def warn_of_unread(report: Mapping[str, Any]) -> None:
-    """Warn the caller of the pipeline if too many rows of the DataFrame are not events."""
+    """Warn the caller of the pipeline if more than one in ten rows of the DataFrame is not an event."""
     too_many = unreadable_rows(report)
     if too_many is not None:
         warnings.warn(f"{too_many}: the report covers only the other rows", stacklevel=5)

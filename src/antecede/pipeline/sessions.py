@@ -69,9 +69,9 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, le
             # kernels.
             spark.sparkContext.parallelize([0], 1).count()
         else:
-            with one_line(scratch):
+            with one_line():
                 outfit(spark.sparkContext, scratch)
-        with one_line(scratch):
+        with one_line():
             yield Session(spark, scratch, local, time.perf_counter() - started)
     except Exception:
         requests.insist()
@@ -92,7 +92,8 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, le
 
 @contextmanager
 def _quiet_gateway() -> Iterator[None]:
-    """Suppress tracebacks of py4j and of interrupts that Python dropped; other code reports each of them in one line.
+    """Suppress tracebacks of py4j and of interrupts that Python dropped; other code reports these failures in one line
+    each.
 
     py4j logs its stack each time that it is interrupted or its JVM ends, to the root logger as well as to its own.
     """
@@ -160,7 +161,8 @@ class _Requests:
         raise self._wish()
 
     def insist(self) -> None:
-        """Raise the pending request, if there is one: py4j turns an interrupted call into a different exception."""
+        """Raise the pending request, if there is one. It may be lost otherwise, because py4j turns an interrupted call
+        into a different exception."""
         if self._pending is not None:
             raise self._wish() from None
 
@@ -180,7 +182,7 @@ class _Requests:
             self._heard(signal.SIGALRM, None)
 
     def ignore(self) -> None:
-        """Ignore the signals that ask to stop from now on."""
+        """From now on, ignore the signals that ask to stop."""
         self._waiting = True
         if self._before:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -334,7 +336,7 @@ def _end(gateway: Any) -> None:
 
 
 @contextmanager
-def one_line(scratch: Path | None = None) -> Iterator[None]:
+def one_line() -> Iterator[None]:
     """Turn the exception of a failed Spark job into an :class:`AntecedeError` with one line."""
     try:
         yield
@@ -371,7 +373,7 @@ def _translated(error: Exception) -> AntecedeError:
     if "OutOfMemoryError" in text:
         return SparkError("Spark ran out of memory: give it more with --conf spark.driver.memory=4g")
     if "No space left on device" in text:
-        return SparkError("no space left on the device that holds Spark's scratch files (TMPDIR)")
+        return SparkError("no space left for Spark's scratch files: set TMPDIR to a directory with more space")
     return SparkError(f"Spark failed: {_said(error)}")
 
 

@@ -8,7 +8,7 @@ by number is also a decision by name.
 * ``argument`` is, at a send, the number of its valid deliveries; at a delivery, the position of its send in the
   sender's line.
 * A position in a line is an index of the trace if the process's indices are dense enough. If they are not, a line
-  contains only the events that matter, and ``indices`` has their indices.
+  contains only the sends, the deliveries and the events with clocks or instances, and ``indices`` has their indices.
 
 The arrays of a large trace are files in a scratch directory, mapped into memory. As the work moves on, their pages are
 returned to the system's page cache (:meth:`Scratch.rest`), so they need memory only for the part in use. Therefore all
@@ -71,7 +71,7 @@ class Scratch:
         self._maps: list[mmap.mmap] = []
 
     def array(self, shape: int | tuple[int, ...], dtype: Any, fill: int = 0) -> NDArray[Any]:
-        """Return an array of that shape: in memory if it is small, otherwise in an unnamed file."""
+        """Return an array filled with ``fill``: in memory if it is small, otherwise in an unnamed file."""
         dtype = np.dtype(dtype)
         size = int(np.prod(shape)) * dtype.itemsize
         if size < _mapped_bytes_min:
@@ -111,7 +111,8 @@ class Lines:
         """The original flat positions of the sends that were moved behind all lines
         (:func:`antecede.pipeline.judge.orders.certain`)."""
         self.begins: Longs | None = None
-        """For each process, the index with which its line begins, if it is not 0; ``indices`` count from there."""
+        """For each process, the index with which its line begins (``None``: all begin with 0); ``indices`` count from
+        there."""
 
     @property
     def processes(self) -> int:
@@ -149,8 +150,8 @@ class Lines:
 
 
 def spans(offsets: Longs, events: int = REGION_EVENTS) -> Iterator[tuple[int, int]]:
-    """Yield all processes in groups, as first and last + 1, of about ``events`` events at most; a longer line is a
-    group of one process."""
+    """Yield all processes in groups of at most ``events`` events, as first and last + 1; a process with more events is
+    a group by itself."""
     first, processes = 0, len(offsets) - 1
     while first < processes:
         last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + events, side="right")) - 1)
@@ -273,7 +274,7 @@ def assemble(
     else:
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     if len(lengths) and int(np.diff(offsets).max()) > np.iinfo(np.int32).max:
-        raise TraceError("a process has more than 2,147,483,647 events: more than one line can hold")
+        raise TraceError("a process has more than 2,147,483,647 events, which is the most that can be judged")
     count = int(offsets[-1])
     lines = Lines(
         offsets,
@@ -363,7 +364,7 @@ class Regions(msgspec.Struct, frozen=True):
 
 
 def _ranks(lengths: Longs, sparse: Ints, pieces: list[Piece | Region]) -> tuple[Longs, Longs]:
-    """Return offsets and indices of lines in which a sparse process has only the events that matter."""
+    """Return offsets and indices of lines in which a sparse process has only the events of the pieces."""
     is_sparse = np.zeros(len(lengths), bool)
     is_sparse[sparse] = True
     places = []

@@ -9,8 +9,8 @@
 
 ``--model paper`` is the assumption of Laumay et al. (§6.2): α = 0, β = 1, σ = s², for every order.
 
-The constants are committed as measured, and never tuned: a hop costs as much as 1,640 bytes of stamp, so the honest
-answer is often one flat domain. ``antecede bench hop`` measures α and β again.
+The constants are committed as measured, and never tuned. A hop costs as much as 1,640 bytes of stamp, so one flat
+domain is often the cheapest plan. ``antecede bench hop`` measures α and β again.
 """
 
 from collections.abc import Sequence
@@ -50,19 +50,19 @@ class Model(msgspec.Struct, frozen=True):
     beta: float
 
     def stamp(self, size: int) -> float:
-        """Return the bytes of one stamp in a domain of that many servers."""
+        """Return the bytes of one stamp in a domain of ``size`` servers."""
         family = self.order.partition(":")[0]
         if self.name == "paper" or family == "matrix":
             return float(size * size)
         return _interpolated(STAMP_BYTES[family], size)
 
     def price(self, size: int) -> float:
-        """Return the cost of one message in a domain of that many servers."""
+        """Return the cost of one message in a domain of ``size`` servers."""
         return self.alpha + self.beta * self.stamp(size)
 
     def break_even(self, most: int) -> int | None:
-        """Return the smallest number of servers with uniform traffic for which some bus costs less than one flat
-        domain."""
+        """Return the smallest number of servers, up to ``most``, for which uniform traffic costs less on some bus than
+        in one flat domain; None if there is none."""
         prices = [0.0, 0.0, *(self.price(size) for size in range(2, most + 1))]
         for servers in range(4, most + 1):
             if min(_bus(prices, servers, leaf) for leaf in range(2, servers // 2 + 1)) < prices[servers]:
@@ -79,7 +79,7 @@ def model_of(name: str, order: str) -> Model:
     family = order.partition(":")[0]
     if family != "matrix" and family not in STAMP_BYTES:
         known = ", ".join(["matrix", *sorted(STAMP_BYTES)])
-        raise UsageError(f"--order {order}: its stamps were not measured; expected one of {known}, or --model paper")
+        raise UsageError(f"--order {order}: its stamps were not measured; choose one of {known}, or --model paper")
     return Model(name, order, ALPHA_NS, BETA_NS)
 
 

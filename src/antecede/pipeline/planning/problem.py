@@ -30,13 +30,15 @@ class Pins(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     never_router: tuple[str, ...] = ()
 
     def within(self, servers: Sequence[str]) -> "Pins":
-        """The pins that concern these servers."""
+        """Return the pins of these servers: of each list, the servers that are among them."""
         known = set(servers)
-        return Pins(
-            tuple(group for group in self.together if set(group) <= known),
-            tuple(group for group in self.apart if set(group) <= known),
-            tuple(name for name in self.never_router if name in known),
-        )
+
+        def among(groups: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+            kept = (tuple(sorted(known.intersection(group))) for group in groups)
+            return tuple(group for group in kept if len(group) > 1)
+
+        never_router = tuple(name for name in self.never_router if name in known)
+        return Pins(among(self.together), among(self.apart), never_router)
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -50,7 +52,7 @@ class Bounds(msgspec.Struct, frozen=True):
     """The most hops between any two servers."""
 
     def check(self) -> None:
-        """Refuse bounds that no plan can satisfy."""
+        """Raise an error for bounds that no plan can satisfy."""
         if self.max_domain is not None and self.max_domain < 2:
             raise UsageError(f"--max-domain {self.max_domain}: expected 2 servers or more")
         if self.max_share is not None and not 0 <= self.max_share <= 1:

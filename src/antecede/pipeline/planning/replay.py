@@ -1,8 +1,8 @@
 """A plan in the simulation: the same traffic, sent through its domains under the real order.
 
 The prediction of the model is based on a table of stamps from uniform traffic. Here the shipped code sends, routes and
-stamps each message, and every domain that it enters is charged with the real stamps: their bytes, or in the paper's
-accounting the counters in them. A multicast pays the mean of its copies in a domain, once.
+stamps each message, and the real stamps in every domain that the message enters are counted: their bytes, or in the
+paper's accounting the counters in them. A multicast pays the mean of its copies in a domain, once.
 """
 
 from bisect import bisect_right
@@ -27,7 +27,7 @@ _gap_seconds = 0.1
 """The mean time between two sends of one server."""
 
 _bytes_replayed_max = 2.0e7
-"""The most bytes of all stamps of a replay; processing them takes some seconds."""
+"""The most bytes of stamps in a replay of more than ``_sample_min`` messages; processing them takes some seconds."""
 
 _sample_min = 500
 
@@ -66,11 +66,8 @@ class _Sampled:
     """
 
     def __init__(self, traffic: Traffic, number_of: dict[str, int], messages: int, seed: int) -> None:
-        flows: list[tuple[tuple[int, tuple[int, ...]], float]] = [
-            ((source, (target,)), count) for (source, target), count in traffic.pairs.items()
-        ]
-        flows += list(traffic.multicasts.items())
-        upto = list(accumulate(count for _, count in flows))
+        flows = list(traffic.flows())
+        upto = list(accumulate(count for _, _, count in flows))
         rng: Random = stream(seed, "destinations")
         drawn = [min(bisect_right(upto, (k + 0.5) * upto[-1] / messages), len(flows) - 1) for k in range(messages)]
         for last in range(messages - 1, 0, -1):
@@ -78,7 +75,7 @@ class _Sampled:
             drawn[last], drawn[other] = drawn[other], drawn[last]
         self._sends = [
             (number_of[traffic.servers[source]], sum(1 << number_of[traffic.servers[target]] for target in targets))
-            for source, targets in (flows[flow][0] for flow in drawn)
+            for source, targets, _ in (flows[flow] for flow in drawn)
         ]
         self._gap = parse_draw(f"exponential:{_gap_seconds / len(traffic.servers)}", stream(seed, "gap"))
 
@@ -97,7 +94,8 @@ class _Sampled:
 def replay(
     traffic: Traffic, domains: dict[str, list[str]], model: Model, predicted_stamp: float, most: int, seed: int
 ) -> Replayed | None:
-    """Send a sample of the traffic through the domains; None if there is no traffic or no message is requested."""
+    """Send a sample of the traffic, at most ``most`` messages, through the domains. Return the figures; None if there
+    is nothing to send."""
     wanted = min(most, int(traffic.messages), max(_sample_min, int(_bytes_replayed_max / max(1.0, predicted_stamp))))
     if wanted < 1 or not domains:
         return None

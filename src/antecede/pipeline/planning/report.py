@@ -127,7 +127,8 @@ def _summed(figures: Sequence[Figures]) -> Figures:
 
 
 def _today(traffic: Traffic, model: Model, before: Sequence[Sequence[str]] | None) -> Figures | None:
-    """Return the cost of the traffic in the current domains, by default one flat domain; None if they do not fit."""
+    """Return the cost of the traffic in the current domains, by default one flat domain; None if the domains are not
+    one tree, or have servers that the traffic does not have."""
     problem = Problem(traffic, model, Bounds(), Pins(), traffic.messages or 1.0)
     if before is None:
         return problem.figures(plans.plan_of(plans.flat(problem.n), problem.n)) if problem.n > 1 else None
@@ -141,7 +142,8 @@ def _today(traffic: Traffic, model: Model, before: Sequence[Sequence[str]] | Non
 
 
 def _routers(part: _Part) -> list[dict[str, Any]]:
-    """Return the routers of a plan: what each forwards, and which servers its failure cuts off."""
+    """Return the routers of a plan, with the share of messages that each forwards, and how many servers its failure
+    cuts off."""
     plan, problem = part.outcome.best.plan, part.problem
     forwarded, sizes = forwarding(part.traffic, plan), _cut_off(plan)
     rows = [
@@ -157,8 +159,8 @@ def _routers(part: _Part) -> list[dict[str, Any]]:
 
 
 def _cut_off(plan: Plan) -> dict[int, tuple[int, int]]:
-    """Return for each router its domains, and the servers that its failure separates from the largest remaining
-    part."""
+    """Return, for each router, the number of its domains, and of the servers that its failure separates from the
+    largest remaining part."""
     parent, block = plan[0].tolist(), plan[1].tolist()
     below = [1] * len(parent)
     for server in _upwards(parent):
@@ -198,15 +200,14 @@ def forwarding(traffic: Traffic, plan: Plan) -> list[float]:
         if parent[server] >= 0:
             depth[server] = depth[parent[server]] + 1
     found = [0.0] * len(parent)
-    flows = [((source, (target,)), count) for (source, target), count in traffic.pairs.items()]
-    for (source, targets), count in [*flows, *traffic.multicasts.items()]:
+    for source, targets, count in traffic.flows():
         for server in {between for target in targets for between in route(parent, block, depth, source, target)}:
             found[server] += count
     return found
 
 
 def route(parent: Sequence[int], block: Sequence[int], depth: Sequence[int], source: int, target: int) -> list[int]:
-    """Return the servers between two others, on the route of messages."""
+    """Return the servers between ``source`` and ``target`` on the route of a message."""
     up, down = [source], [target]
     while up[-1] != down[-1]:
         if depth[up[-1]] >= depth[down[-1]]:
@@ -239,7 +240,8 @@ def _axes(figures: Figures) -> dict[str, Any]:
 
 
 def _references(parts: Sequence[_Part], bounds: Bounds) -> dict[str, Any]:
-    """Return the cost of each reference, null if it breaks a bound, and its figures."""
+    """Return the cost of each reference plan (null if the plan breaks a bound, or needs igraph, which is not
+    installed), and its figures."""
     costs: dict[str, float | None] = {}
     about: dict[str, Any] = {}
     for name in REFERENCES:
@@ -272,7 +274,8 @@ def topology_of(
 ) -> tuple[TopologyFile, dict[str, str]]:
     """Return the plan as a topology file, and the names in it that had to be changed.
 
-    Known data of the servers is kept: addresses, agents, metrics. Unknown servers get ports of this machine.
+    If ``known`` is given, all of it is kept except the domains and the guarantee. Otherwise the servers get ports of
+    this machine.
     """
     guarantees = parse(order).guarantees()
     promised = "causal" if "causal" in guarantees else "fifo" if "fifo" in guarantees else "none"

@@ -3,13 +3,14 @@
 A message goes from the server of its sender to those of its destinations; to one server it is a unicast, to several a
 multicast. Messages within a server are free, and are counted separately.
 
-The topology in the trace's metadata or in ``--topology`` assigns processes to servers, else a file does, else every
-process counts as a server. This module knows traces and names; it must not know costs.
+The table of ``--servers`` assigns processes to servers; without one, the topology in ``--topology`` or in the trace's
+metadata does; without either, every process counts as a server. This module knows traces and names; it must not know
+costs.
 """
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -33,40 +34,44 @@ class Traffic(msgspec.Struct, frozen=True):
     multicasts: dict[tuple[int, tuple[int, ...]], float]
     """Messages to several servers, by source and targets."""
     local: float = 0.0
-    """Messages that stayed within their server."""
+    """Messages that stayed within their server; also those of servers that were left out (:meth:`among`)."""
 
     @property
     def messages(self) -> float:
         """Messages that left their server."""
         return sum(self.pairs.values()) + sum(self.multicasts.values())
 
+    def flows(self) -> Iterator[tuple[int, tuple[int, ...], float]]:
+        """Yield the source, the targets and the number of all messages, unicasts first."""
+        for (source, target), count in self.pairs.items():
+            yield source, (target,), count
+        for (source, targets), count in self.multicasts.items():
+            yield source, targets, count
+
     def among(self, chosen: Iterable[int]) -> "Traffic":
-        """Return the traffic among some of the servers; for a multicast, the part that goes to them."""
+        """Return the traffic among some of the servers: of each message that one of them sent, the part that goes to
+        others of them. Messages to none of them are left out."""
         kept = sorted(set(chosen))
         numbers = {old: new for new, old in enumerate(kept)}
         counter = _Counter([self.servers[old] for old in kept])
-        for (source, target), count in self.pairs.items():
-            if source in numbers and target in numbers:
-                counter.add(numbers[source], (numbers[target],), count)
-        for (source, targets), count in self.multicasts.items():
-            if source in numbers:
-                counter.add(numbers[source], tuple(numbers[t] for t in targets if t in numbers), count)
+        for source, targets, count in self.flows():
+            reached = [numbers[target] for target in targets if target in numbers]
+            if source in numbers and reached:
+                counter.add(numbers[source], reached, count)
         return counter.traffic(self.local)
 
     def busiest(self, count: int) -> "Traffic":
-        """The traffic among the servers that send and receive most."""
+        """Return the traffic among the ``count`` servers that send and receive most."""
         weight = [0.0] * len(self.servers)
-        for (source, target), messages in self.pairs.items():
-            weight[source] += messages
-            weight[target] += messages
-        for (source, targets), messages in self.multicasts.items():
+        for source, targets, messages in self.flows():
             for server in (source, *targets):
                 weight[server] += messages
         ranked = sorted(range(len(self.servers)), key=lambda server: (-weight[server], server))
         return self.among(ranked[:count])
 
     def parts(self, joined: Iterable[Sequence[str]] = ()) -> list[list[int]]:
-        """Return the groups of servers that are connected by messages, or by being named together."""
+        """Return the groups of servers that are connected by messages, or because one entry of ``joined`` names them
+        together."""
         above = list(range(len(self.servers)))
 
         def top(server: int) -> int:
@@ -76,8 +81,7 @@ class Traffic(msgspec.Struct, frozen=True):
             return server
 
         numbers = {name: number for number, name in enumerate(self.servers)}
-        sets = [list(pair) for pair in self.pairs]
-        sets += [[source, *targets] for source, targets in self.multicasts]
+        sets = [[source, *targets] for source, targets, _ in self.flows()]
         sets += [[numbers[name] for name in group if name in numbers] for group in joined]
         for members in sets:
             for other in members[1:]:
@@ -116,7 +120,8 @@ class _Counter:
             self._multicasts[group] = self._multicasts.get(group, 0.0) + count
 
     def traffic(self, local: float = 0.0) -> Traffic:
-        """Return the counted traffic. If there are very many different multicasts, the most frequent represent all."""
+        """Return the counted traffic. If there are more than ``limits.plan_multicasts_max`` different multicasts, the
+        most frequent ones represent all."""
         kept = self._multicasts
         if len(kept) > limits.plan_multicasts_max:
             heaviest = sorted(kept, key=lambda group: (-kept[group], group))[: limits.plan_multicasts_max]
@@ -152,7 +157,7 @@ def of_trace(trace: Matched, home: Home, also: Iterable[str] = ()) -> Traffic:
 
 
 def of_rows(rows: Sequence[Mapping[str, Any]], home: Home, also: Iterable[str] = ()) -> Traffic:
-    """The traffic of rows with ``from``, ``to`` and ``messages``, as ``measure`` reports it: unicasts only."""
+    """Return the traffic of rows with ``from``, ``to`` and ``messages``, as ``measure`` reports it: unicasts only."""
     homes = {name: home(name) for name in sorted({str(row[key]) for row in rows for key in ("from", "to")})}
     counter = _Counter([*homes.values(), *also])
     for row in rows:
@@ -162,7 +167,7 @@ def of_rows(rows: Sequence[Mapping[str, Any]], home: Home, also: Iterable[str] =
 
 
 def read_matrix(text: str, where: str) -> list[dict[str, Any]]:
-    """The rows of a table ``from,to,messages[,bytes]``."""
+    """Return the rows of a table ``from,to,messages[,bytes]``."""
     rows = []
     for line, row in _table(text, where, ("from", "to", "messages")):
         try:
@@ -178,7 +183,7 @@ def read_matrix(text: str, where: str) -> list[dict[str, Any]]:
 
 
 def read_homes(text: str, where: str) -> dict[str, str]:
-    """The server of each process, from a table ``process,server``."""
+    """Return the server of each process, from a table ``process,server``."""
     homes: dict[str, str] = {}
     for line, row in _table(text, where, ("process", "server")):
         if homes.setdefault(row["process"], row["server"]) != row["server"]:
@@ -198,7 +203,7 @@ def _table(text: str, where: str, needed: Sequence[str]) -> Iterable[tuple[int, 
             clean = {name: str(row[name]).strip() for name in needed}
             for name in needed:
                 if not clean[name]:
-                    raise TraceError(f"{where}:{reader.line_num}: no {name}")
+                    raise TraceError(f"{where}:{reader.line_num}: no value for {name}")
             yield reader.line_num, clean
     except csv.Error as error:
-        raise TraceError(f"{where}:{reader.line_num}: not a table: {error}") from None
+        raise TraceError(f"{where}:{reader.line_num}: cannot be read as CSV: {error}") from None

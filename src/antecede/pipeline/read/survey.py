@@ -157,5 +157,7 @@ def settle(packed: Iterable[bytes], with_rows: bool) -> bytes:
         else:
             runs.append([process, index, index + 1, once])
     if len(runs) > limits.contested_runs_max:
-        raise TraceError(f"more than {limits.contested_runs_max:,} places are claimed by several rows")
+        raise TraceError(
+            f"several rows have the same process and index at more than {limits.contested_runs_max:,} separate places"
+        )
     return pack({"again": again, "different": different, "runs": runs, "rows": rows})

@@ -49,20 +49,18 @@ class Cell(msgspec.Struct, frozen=True):
     def check(self) -> None:
         """Raise an error for settings that cannot run."""
         try:
-            if self.density is None:
-                self._setup().check()
-                if self.messages <= self.warmup:
-                    raise UsageError(f"warmup {self.warmup}: expected fewer than the {self.messages} messages")
-            else:
-                self._check_study()
+            # A study of conflicts sends messages like ``simulate``, so its settings must pass the same checks.
+            self._setup().check()
+            if self.messages <= self.warmup:
+                raise UsageError(f"warmup {self.warmup}: expected fewer than the {self.messages} messages")
+            if self.density is not None:
+                self._check_study(self.density)
         except AntecedeError as error:
             raise UsageError(f"bad grid: {self}: {error}") from None
 
-    def _check_study(self) -> None:
-        # The study sends messages like ``simulate``, so its settings must pass the same checks.
-        msgspec.structs.replace(self, density=None).check()
-        if not 0.0 <= self.density <= 1.0:  # type: ignore[operator]
-            raise UsageError(f"density {self.density}: expected 0 to 1")
+    def _check_study(self, density: float) -> None:
+        if not 0.0 <= density <= 1.0:
+            raise UsageError(f"density {density}: expected 0 to 1")
         if self.workload not in ("unicast", "multicast") or self.shape != FLAT:
             raise UsageError("a density of conflicts needs the workload unicast or multicast, and the shape flat")
         if {self.gap, self.delay} != {"exponential:0.1"}:

@@ -1,7 +1,8 @@
 """Grids: the cells that a sweep runs, from a named study, a file or options.
 
 A grid is the product of its axes. The length of a run follows from the number of messages that each process receives,
-as in Jang et al.: a multicast to k processes counts k times. ``scale`` shortens both warm-up and measurement.
+as in Jang et al.: a multicast to k processes counts k times. ``scale`` multiplies the length of the warm-up and of the
+measurement.
 
 The named studies repeat those of the papers and extend them:
 
@@ -101,7 +102,7 @@ def study(name: str) -> tuple[Grid, ...]:
     """Return the grids of a named study, or the grid in a TOML file."""
     if not name.lower().endswith(".toml"):
         if name not in STUDIES:
-            raise UsageError(f"unknown study {name!r}: expected {', '.join(STUDIES)}, or a grid in a file.toml")
+            raise UsageError(f"unknown study {name!r}: expected {', '.join(STUDIES)}, or a file NAME.toml with a grid")
         return STUDIES[name]
     text = read_text(name, limits.sweep_file_bytes_max)
     try:
@@ -129,7 +130,8 @@ def cells_of(grids: tuple[Grid, ...], axes: Mapping[str, Any], scale: float) -> 
 
 
 def _check(grid: Grid) -> None:
-    """Raise an error for axes without a value, too many cells, and invalid lengths."""
+    """Raise an error for axes without a value, for more than ``limits.sweep_cells_max`` cells, and for invalid
+    lengths."""
     cells = grid.seeds
     for name in ("orders", "processes", "workloads", "gaps", "delays", "shapes", "densities"):
         values = getattr(grid, name)
