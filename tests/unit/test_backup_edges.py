@@ -10,11 +10,12 @@ import pytest
 from antecede import limits
 from antecede.backups.local import locked
 from antecede.cli import run
-from antecede.errors import StoreLockedError
+from antecede.errors import OverloadError, StoreLockedError
 from antecede.link import Ack, Hello
 from antecede.live import ServerRuntime
 from antecede.server import FromPeer
-from antecede.store import Files
+from antecede.store import Files, Sizes
+from helpers.summing import Add
 from helpers.systems import System, routed_topology, run_bounded, under_load
 
 
@@ -86,6 +87,29 @@ def test_a_restore_without_space_leaves_nothing(
         assert run(["restore", str(backup), str(tmp_path / "new")]) == 2
     assert "new: Directory not empty" in capsys.readouterr().err
     assert sorted(os.listdir(tmp_path)) == ["backup", "data", "new", "topology.toml"]
+
+
+def test_a_server_restored_from_a_full_log_starts_overloaded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A restored log may be larger than a log may become: its server starts, and refuses publishes."""
+    backup, topology, file = tmp_path / "backup", tmp_path / "topology.toml", routed_topology()
+    run_bounded(lambda: under_load(tmp_path / "data", file, lambda system: _saved(system, backup, topology)))
+    assert run(["restore", str(backup), str(tmp_path / "new")]) == 0
+    small = Sizes(segment_bytes=65_536, group_bytes_max=16_384, pending_bytes_max=32_768, log_bytes_max=131_072)
+    caplog.set_level("INFO")
+
+    async def start() -> None:
+        server = ServerRuntime(file, "s1", str(tmp_path / "new" / "s1"), agents={}, sizes=small)
+        assert server.store.log_bytes > small.log_bytes_max
+        await server.start()
+        async with server.bus("alice") as bus:
+            while not server.machine.overloaded:
+                await asyncio.sleep(0.005)
+            with pytest.raises(OverloadError, match=r"the log is full: .* log_bytes_max is 131072: try again later"):
+                await bus.send("sum", Add(amount=1))
+        await server.stop()
+
+    run_bounded(start)
+    assert "disk-full" in caplog.text
 
 
 async def _saved(system: System, backup: Path, topology: Path) -> None:

@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import shutil
+import stat
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -327,6 +329,74 @@ def test_only_the_rest_of_an_interrupted_attempt_is_removed(tmp_path: Path) -> N
     assert os.listdir(tmp_path / "killed") == []
     with pytest.raises(StoreError, match="nope: no such folder"):
         open_backup(str(tmp_path / "nope"))
+
+
+def test_a_cleanup_that_is_killed_does_not_block_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class KilledError(BaseException):
+        """A kill: nothing more is removed."""
+
+    left = [0]
+
+    def counted(real: Callable[..., None]) -> Callable[..., None]:
+        def remove(*given: object, **options: object) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise KilledError
+            real(*given, **options)
+
+        return remove
+
+    path = str(tmp_path / "backup")
+    # Each folder has one file, and there is the marker.
+    for removed in range(2 * len(NAMES) + 2):
+        new = NewBackup(path).__enter__()
+        for server in NAMES:
+            (Path(new.folder(server)) / "identity.backup").write_bytes(b"")
+        left[0] = removed
+        with monkeypatch.context() as patch:
+            for name in ("unlink", "rmdir"):
+                patch.setattr(os, name, counted(getattr(os, name)))
+            with pytest.raises(KilledError):
+                new.__exit__()
+        # A kill releases the lock.
+        os.close(new._lock)
+    with NewBackup(path) as new:
+        assert os.listdir(new.partial) == [MARKER]
+
+
+def test_a_finished_folder_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All names in it are durable before it gets its name, and the names of the folders above it at the end."""
+    durable: dict[int, set[str]] = {}
+    sync, rename = os.fsync, os.rename
+
+    def synced(descriptor: int) -> None:
+        sync(descriptor)
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            durable[status.st_ino] = set(os.listdir(descriptor))
+
+    def lost(top: Path) -> list[str]:
+        """Return the folders with names that a power cut would lose."""
+        return [
+            folder
+            for folder, folders, files in os.walk(top)
+            if durable.get(os.stat(folder).st_ino, set()) != {*folders, *files}
+        ]
+
+    def renamed(old: str, new: str) -> None:
+        assert lost(Path(old)) == []
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "rename", renamed)
+    with NewFolder(str(tmp_path / "above" / "other" / "new")) as new:
+        for folder in ("s1/trace", "s2/trace"):
+            os.makedirs(f"{new.partial}/{folder}")
+            Path(new.partial, folder, "topology.toml").write_text("")
+        new.finish()
+    assert lost(tmp_path) == []
 
 
 def test_a_restore_onto_a_file(tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ def test_the_log_is_kept_for_longer_but_never_less_than_needed(tmp_path: Path) -
         assert releasable(directory, ends[0] - 1, Keep(log_seconds=8.5 * _day), now) == ends[0] - 1
         assert releasable(directory, 40, Keep(log_seconds=30 * _day), now) == 0
         assert releasable(directory, 40, Keep(log_bytes=small.segment_bytes), now) == ends[-2]
+        assert releasable(directory, 40, Keep(log_bytes=0), now) == min(40, ends[-1])
         # What is released is deleted only if two snapshots cover it.
         store.release(releasable(directory, 40, Keep(log_seconds=8.5 * _day), now))
         assert closed_segments(directory) == ends

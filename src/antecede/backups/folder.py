@@ -10,8 +10,9 @@
     BACKUP/s1/trace/…              the converted part of its trace, if it records
 
 A backup is made under the name ``BACKUP.partial``. The manifest is its last file, and the rename to its final name the
-last step. So whatever is interrupted does not look complete. While it is made, the folder is locked and has a marker:
-only a folder with the marker is cleared, and only if no other command holds the lock.
+last step, after everything in it is durable. So whatever is interrupted does not look complete. While it is made, the
+folder is locked and has a marker: only a folder with the marker is cleared, and only if no other command holds the
+lock. The marker is the last file that is removed.
 """
 
 import fcntl
@@ -26,7 +27,7 @@ import msgspec
 
 from antecede import limits
 from antecede.errors import StoreError, UsageError
-from antecede.store.directory import named
+from antecede.store.directory import make_parents, named
 from antecede.store.files import Files
 
 MANIFEST = "backup.json"
@@ -148,7 +149,7 @@ class NewFolder:
 
     def __enter__(self) -> Self:
         with named(self.partial):
-            os.makedirs(os.path.dirname(os.path.abspath(self.partial)), exist_ok=True)
+            make_parents(self.partial)
             made = not os.path.isdir(self.partial)
             with suppress(FileExistsError):
                 os.mkdir(self.partial, 0o700)
@@ -184,7 +185,11 @@ class NewFolder:
         found = os.listdir(self.partial)
         if found and MARKER not in found:
             raise UsageError(f"{self.partial}: exists, and no interrupted backup or restore left it: move it away")
-        for name in sorted(found, key=lambda one: one == MARKER):
+        self._empty()
+
+    def _empty(self) -> None:
+        """Remove everything in the folder, the marker last: after a kill in between, the next attempt continues."""
+        for name in sorted(os.listdir(self.partial), key=lambda one: one == MARKER):
             path = os.path.join(self.partial, name)
             if os.path.isdir(path) and not os.path.islink(path):
                 shutil.rmtree(path)
@@ -194,18 +199,27 @@ class NewFolder:
     def __exit__(self, *_: object) -> None:
         if not self._kept:
             with suppress(OSError):
-                shutil.rmtree(self.partial)
+                self._empty()
+                os.rmdir(self.partial)
         os.close(self._lock)
 
     def finish(self) -> None:
-        """Give the folder its name; an empty folder of that name is replaced."""
+        """Make all names in the folder durable, then give it its name; an empty folder of that name is replaced."""
+        self.sync()
         with named(self.path):
             if os.path.isdir(self.path):
                 os.rmdir(self.path)
             os.rename(self.partial, self.path)
             self._kept = True
             os.unlink(os.path.join(self.path, MARKER))
-            Files().sync_directory(os.path.dirname(os.path.abspath(self.path)))
+            for folder in (self.path, os.path.dirname(os.path.abspath(self.path))):
+                Files().sync_directory(folder)
+
+    def sync(self) -> None:
+        """Make all names in the folder durable. Those who write its files make their contents durable."""
+        with named(self.partial):
+            for folder, _, _ in os.walk(self.partial):
+                Files().sync_directory(folder)
 
 
 class NewBackup(NewFolder):
@@ -228,13 +242,10 @@ class NewBackup(NewFolder):
         text = topology.encode()
         saved = SavedFile(TOPOLOGY, len(text), hashlib.sha256(text).hexdigest())
         manifest = msgspec.structs.replace(manifest, topology=saved).sealed()
-        sync = Files().sync_directory
         with named(self.partial):
             write_new(os.path.join(self.partial, TOPOLOGY), text)
-            for folder, _, _ in os.walk(self.partial):
-                sync(folder)
+            self.sync()
             write_new(os.path.join(self.partial, MANIFEST), msgspec.json.format(msgspec.json.encode(manifest)))
-            sync(self.partial)
         self.finish()
         return Backup(self.path, manifest)
 

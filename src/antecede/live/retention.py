@@ -73,6 +73,8 @@ def releasable(directory: str, upto: int, keep: Keep, now: float) -> int:
         ends = closed_segments(directory)
         numbers = numbered(os.listdir(directory), "segment")[: len(ends)]
         files = [os.stat(f"{directory}/{segment_name(number)}") for number in numbers]
-        most = min(keep.log_bytes or limits.store_log_bytes_max, limits.store_log_bytes_max // 2)
+        most = limits.store_log_bytes_max // 2
+        if keep.log_bytes is not None:
+            most = min(most, keep.log_bytes)
         count = superfluous(files, now, keep.log_seconds, most)
         return min(upto, ends[count - 1] if count else 0)

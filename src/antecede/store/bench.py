@@ -153,10 +153,11 @@ def _grouped(store: Store, record: bytes, group_records: int, records: int) -> f
     append = store.append
     started = perf_counter()
     before = store.last
-    for _ in range(max(1, records // group_records)):
+    groups = max(1, records // group_records)
+    for _ in range(groups):
         for _ in range(group_records):
             append(record)
         store.wait(before)
         before = store.last
     store.wait(before)
-    return records / (perf_counter() - started)
+    return groups * group_records / (perf_counter() - started)

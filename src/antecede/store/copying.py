@@ -2,10 +2,14 @@
 
 The directory gets a new identity, as its last file. So an unfinished directory is not a data directory. The log may
 begin with any record, if the snapshot covers those before it. Records get new groups, because each group carries the
-seal of its directory.
+seal of its directory. These fill the segments differently, so the limit of a log is not applied here: what fitted into
+the old log could exceed it in the new one. The server that opens the directory applies it to the records that follow.
 """
 
+import sys
 from collections.abc import Iterable
+
+import msgspec
 
 from antecede.store.directory import allocate_segment, lock_directory, named, write_identity
 from antecede.store.files import Files
@@ -30,7 +34,7 @@ def write_directory(
 ) -> int:
     """Fill an empty data directory: ``records``, the oldest with the number ``first``, and a snapshot of the state
     after the last of them. Return the number of the last record."""
-    sizes = sizes or Sizes()
+    sizes = msgspec.structs.replace(sizes or Sizes(), log_bytes_max=sys.maxsize)
     group_bytes = min(_group_bytes, sizes.group_bytes_max)
     with named(directory):
         identity = Identity(incarnation, files.random_bits(64))

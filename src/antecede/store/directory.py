@@ -38,6 +38,18 @@ def named(path: str) -> Iterator[None]:
         raise StoreError(f"{error.filename or path}: {error.strerror}") from error
 
 
+def make_parents(path: str) -> None:
+    """Make the folders above a file or folder, so that a power cut does not lose them."""
+    missing, parent = [], os.path.dirname(os.path.abspath(path))
+    while not os.path.exists(parent):
+        missing.append(parent)
+        parent = os.path.dirname(parent)
+    with named(path):
+        for parent in reversed(missing):
+            os.makedirs(parent, mode=0o700, exist_ok=True)
+            Files().sync_directory(os.path.dirname(parent))
+
+
 def lock_directory(files: Files, directory: str) -> int:
     """Lock the directory for this process; create it if it does not exist."""
     parent = os.path.dirname(os.path.abspath(directory))
@@ -158,7 +170,7 @@ def segment_numbers(files: Files, directory: str) -> list[int]:
     return numbers
 
 
-_allowed = (LOCK, "lost+found", "audit.jsonl", "audit.jsonl.1", "calls", "trace")
+_allowed = (LOCK, "lost+found", "audit.jsonl", "audit.jsonl.1", "calls", "system", "trace")
 """Files that a folder may have before a server's first start there: those of a new file system, the audit log of
 servers without a log, and what a server leaves beside a log that was removed (the recorder refuses such a trace)."""
 
