@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import socket
+from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from antecede.access.model import Identity
 from antecede.cli import run
+from antecede.errors import AccessError
 from antecede.live import ServerRuntime, issuing
 from antecede.live.keys import Credentials, read_access
 from antecede.live.security import ServerSecurity
@@ -41,41 +43,66 @@ def _servers(topology: Path) -> dict[str, Identity]:
     return read_access(topology.parent / "access.toml").servers
 
 
-def test_a_server_signs_with_its_old_key_until_that_is_revoked(
-    topology: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_after_a_rotation_the_owner_signs_with_both_keys(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = _made(topology, "create") / "servers" / "s1"
     old = Credentials(folder).signer
     _made(topology, "rotate", "s1")
     new = Credentials(folder)
-    keyring = new.keyring(lambda: _servers(topology))
     assert old is not None
     assert new.signer is not None
-    assert new.signer.public != old.public
-    assert keyring.sign(b"content") == old.sign(b"content")
+    assert new.publics == [new.signer.public, old.public]
+    assert new.sign(b"content") == new.signer.sign(b"content") + old.sign(b"content")
     refused = failed(capsys, "credentials", "rotate", str(topology), "s1")
     assert "server s1 has 2 valid keys already: revoke the old one first" in refused
-    _made(topology, "revoke", "s1", "--old")
-    assert keyring.sign(b"content") == new.signer.sign(b"content")
 
 
 def test_a_running_client_takes_a_new_folder(topology: Path) -> None:
-    """New servers count at the next connection; a new key only when the old one is refused."""
     own = Credentials(_made(topology, "create", "--client", "alice") / "clients" / "alice")
     keyring, old = own.keyring(renew=own.renew), own.sign(b"content")
-    assert not keyring.renew(), "nothing has changed"
+    assert not keyring.renew("not-proven"), "nothing has changed"
+    assert not keyring.renew("revoked"), "it has no other key"
     _made(topology, "rotate", "s1")
     _made(topology, "rotate", "alice")
     own.read_again()
     assert keyring.servers() == _servers(topology)
-    assert own.sign(b"content") == old, "servers may not know the new key yet"
-    assert keyring.renew()
-    assert own.sign(b"content") == Credentials(own.folder).sign(b"content") != old
-    assert not keyring.renew()
+    assert keyring.sign(b"content") == Credentials(own.folder).sign(b"content")
+    assert keyring.sign(b"content").endswith(old), "servers may not know the new key yet"
+    assert not keyring.renew("not-proven"), "both keys were refused"
+    assert keyring.renew("revoked"), "perhaps the other key is valid"
+    _made(topology, "revoke", "s1", "--old")
+    assert keyring.renew("not-proven"), "there is another list of servers"
     (own.folder / "certificate.pem").write_text("half of a cert")
     (own.folder / "servers.toml").write_text("")
-    assert not keyring.renew(), "a folder that is just being written"
+    assert not keyring.renew("not-proven"), "a folder that is just being written"
     assert keyring.servers()
+
+
+def test_keys_of_other_kinds(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A key of an unknown kind is refused as any other damage, and a running client keeps the key that it has."""
+    folder = _made(topology, "create", "--client", "alice")
+    own = Credentials(folder / "clients" / "alice")
+    before, path = own.sign(b"content"), own.folder / "key.pem"
+    # The identifier of Ed25519, and one that nothing has.
+    kind, unknown = b"\x06\x03\x2b\x65\x70", b"\x06\x03\x2a\x03\x04"
+    lines = path.read_text().splitlines()
+    changed = b64encode(b64decode("".join(lines[1:-1])).replace(kind, unknown)).decode()
+    path.write_text("\n".join([lines[0], changed, lines[-1], ""]))
+    with pytest.raises(AccessError, match=r"key\.pem: expected a private key in PEM, .*Unknown key type"):
+        Credentials(own.folder)
+    own.read_again()
+    assert own.sign(b"content") == before
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    authority = folder / "authority" / "key.pem"
+    shutil.copy(path, authority)
+    refused = failed(capsys, "credentials", "rotate", str(topology), "s1")
+    assert f"{authority.parent}: no usable authority: {authority}: expected a private key in PEM" in refused
+    authority.write_bytes(
+        ec.generate_private_key(ec.SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    )
+    refused = failed(capsys, "credentials", "rotate", str(topology), "s1")
+    assert f"{authority.parent}: no usable authority: expected an Ed25519 key in key.pem" in refused
 
 
 def test_no_second_authority(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,12 +175,48 @@ def test_a_full_disk_stops_a_rotation_at_any_file(
         assert code == 2
         assert re.fullmatch(rf"antecede: {topology.parent}/\S+: No space left on device\n", capsys.readouterr().err)
         assert not list(folder.glob(".*")), "nothing half-written stays"
-        keyring = Credentials(folder).keyring(lambda: _servers(topology))
-        assert keyring.sign(b"content") == old.sign(b"content")
+        _starts(topology, folder)
     assert refused > 4
     new = Credentials(folder)
     assert [key.public for key in _servers(topology)["s1"].keys] == [old.public, new.signer and new.signer.public]
-    assert new.keyring(lambda: _servers(topology)).sign(b"content") == old.sign(b"content")
+    assert new.publics[1:] == [old.public]
+
+
+def _starts(topology: Path, folder: Path) -> None:
+    """A server starts with its folder, and proves itself to those who know its keys in the access file."""
+    own = Credentials(folder)
+    ServerSecurity(topology.parent / "access.toml", own, "s1")
+    own.contexts()
+    assert {key.public for key in _servers(topology)["s1"].keys}.intersection(own.publics)
+
+
+def test_a_kill_stops_a_rotation_at_any_file(topology: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder always has a key; after a repeated rotation the valid key is kept, and all files fit together."""
+    folder = _made(topology, "create", "--client", "alice") / "servers" / "s1"
+    old = Credentials(folder).signer
+    assert old is not None
+    real, killed = os.replace, 0
+    for renamed in range(20):
+        left = [renamed]
+
+        def replace(source: Path, target: Path, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise KeyboardInterrupt
+            real(source, target)
+
+        monkeypatch.setattr(os, "replace", replace)
+        code = run(["credentials", "rotate", str(topology), "s1"])
+        monkeypatch.setattr(os, "replace", real)
+        if code == 0:
+            break
+        killed += 1
+        _starts(topology, folder)
+    assert killed > 8
+    new = Credentials(folder)
+    assert [key.public for key in _servers(topology)["s1"].keys] == [old.public, new.signer and new.signer.public]
+    assert new.publics[1:] == [old.public]
+    new.contexts()
 
 
 def test_what_exists_stays(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:

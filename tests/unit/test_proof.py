@@ -6,13 +6,13 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from antecede import wire
+from antecede import limits, wire
 from antecede.access import Authoriser, Identity, Key, Refusal, Who
 from antecede.access.proof import Answering, Dialing, Keyring
 from antecede.errors import AntecedeError
 from antecede.server.client import ClientLine, LineOwner
 from antecede.server.connections import Connection
-from antecede.simulator.servers.keys import Identities
+from antecede.simulator.servers.keys import Identities, SimulatedKey
 
 
 class _Channel:
@@ -109,33 +109,39 @@ def test_another_key_and_two_keys() -> None:
     assert _code(_prove(known)) == "not-proven"
 
 
-def test_a_server_proves_itself_with_its_old_key_until_that_is_revoked() -> None:
-    """Clients that got no new list of servers yet know only the old key."""
-    known, now = _known(), [0.0]
-    before, old, new = known.access.servers, known.new_key(), known.new_key()
-    before = {**before, "s1": Identity("server", "s1", (Key(old.public, 9.0),))}
-    during = Identity("server", "s1", (Key(old.public, 9.0), Key(new.public)))
-    nonce = lambda: bytes(32)  # noqa: E731
-    alice = Keyring("client", "alice", known.new_key(), known.verify, nonce, lambda: now[0], lambda: before)
-    bob = Keyring("client", "bob", known.new_key(), known.verify, nonce, lambda: now[0], lambda: known.access.servers)
-    server = Keyring(
-        "server", "s1", new, known.verify, nonce, lambda: now[0], lambda: known.access.servers, lambda: (old,)
-    )
+class _Both:
+    """The owner of two keys."""
 
-    def proved(client: Keyring) -> str:
+    def __init__(self, *keys: SimulatedKey) -> None:
+        self._keys = keys
+
+    def sign(self, content: bytes) -> bytes:
+        return b"".join(key.sign(content) for key in self._keys)
+
+
+def test_during_a_rotation_an_identity_is_proved_to_everybody_who_knows_one_of_its_keys() -> None:
+    known, now = _known(), [0.0]
+    old, new = known.new_key(), known.new_key()
+    nonce = lambda: bytes(32)  # noqa: E731
+    server = Keyring("server", "s1", _Both(new, old), known.verify, nonce, lambda: now[0], dict)
+
+    def proved(*keys: Key) -> str:
+        servers = {"s1": Identity("server", "s1", keys)}
+        client = Keyring("client", "alice", known.new_key(), known.verify, nonce, lambda: now[0], lambda: servers)
         dialing = Dialing(client, _Channel())
         challenge = Answering(server, Authoriser(known.access), _Channel(), dialing.introduction).challenge()
         assert isinstance(challenge, wire.Challenge)
+        assert len(challenge.signature) <= limits.proof_bytes_max
         dialing.answer(challenge)
         return "" if dialing.who is None else dialing.who.by
 
-    known.set(during)
-    assert (proved(alice), proved(bob)) == (old.public, old.public)
+    assert proved(Key(old.public)) == old.public, "an earlier list of servers"
+    assert proved(Key(old.public), Key(new.public)) == new.public, "it will be valid for longer"
+    assert proved(Key(new.public)) == new.public, "the old key is revoked"
+    assert proved(Key(known.new_key().public)) == ""
     now[0] = 10.0
-    assert (proved(alice), proved(bob)) == ("", new.public), "the old key has expired"
-    now[0] = 0.0
-    known.set(Identity("server", "s1", (Key(new.public),)))
-    assert (proved(alice), proved(bob)) == ("", new.public), "the old key is revoked"
+    assert proved(Key(old.public, 9.0)) == "", "the old key has expired"
+    assert proved(Key(old.public, 9.0), Key(new.public)) == new.public
 
 
 class _Owner:
@@ -162,7 +168,7 @@ class _Owner:
 def test_a_client_whose_credentials_were_replaced_dials_again(code: str, replaced: bool) -> None:
     known, owner, renewals = _known(), _Owner(), [False, replaced]
     keyring = known.keyring("client", "alice")
-    keyring.renew = lambda: renewals.pop()
+    keyring.renew = lambda code: renewals.pop()
     line = ClientLine(cast(LineOwner, owner), "", lambda: None, lambda: 0.0, lambda: 0.5, keyring=keyring)
     line.start(0.0)
 

@@ -93,16 +93,16 @@ class Authoriser:
         return {} if self.access is None else self.access.servers
 
     def identity(self, role: str, name: str) -> Identity | None:
-        """The entry of the access file, if there is one."""
+        """Return the entry of the access file, if there is one."""
         return None if self.access is None else self.access.identities(role).get(name)
 
     # Who it is.
 
     def token_refusal(self, token: str) -> Refusal | None:
-        """Return why a hello with this token, and without a proof, is refused."""
+        """Return why a hello with this token, and without a proof, is refused; None: it is accepted."""
         if self.access is not None:
             return Refusal(
-                "proof-required", "this server accepts only ends with credentials: expected --credentials DIR"
+                "proof-required", "this server accepts only connections with credentials: expected --credentials DIR"
             )
         if not hmac.compare_digest(token.encode(), self._token):
             return Refusal("wrong-token", "wrong token")
@@ -122,7 +122,8 @@ class Authoriser:
         return None
 
     def lapse(self, who: Who) -> Refusal | None:
-        """Return why an identity that was proved earlier does not count any more: its key was revoked, or expired."""
+        """Return why an identity that was proved earlier does not count any more (its key was revoked, or expired);
+        None: it still counts."""
         if who in (TOKEN, LOCAL, ANONYMOUS):
             return None
         identity = self.identity(who.role, who.name)
@@ -140,13 +141,13 @@ class Authoriser:
     # What it may do.
 
     def refusal(self, who: Who, action: str, name: str) -> Refusal | None:
-        """Return why the identity may not do this; None: it may."""
+        """Return why the identity is not allowed to do this; None: it is allowed."""
         if self.allows(who, action, name):
             return None
         return Refusal(NOT_ALLOWED, f"{who.label} may not {_phrases[action]} {name[:_shown_chars]}")
 
     def allows(self, who: Who, action: str, name: str) -> bool:
-        """Return whether the identity may do this."""
+        """Return whether the identity is allowed to do this."""
         if who in (TOKEN, LOCAL):
             return True
         if who == ANONYMOUS:
@@ -167,13 +168,13 @@ class Authoriser:
     # How much.
 
     def connections_max(self, who: Who) -> int | None:
-        """The number of connections that an identity may have at the same time; None: any. Servers can always
+        """Return the number of connections that an identity may have at the same time; None: any. Servers can always
         connect."""
         identity = None if who.role == SERVER else self.identity(who.role, who.name)
         return None if identity is None or self.access is None else self.access.limits_of(identity).connections
 
     def rate(self, who: Who) -> Rate | None:
-        """The limits of rate of an identity, shared by all its connections; None: it has none."""
+        """Return the limits of rate of an identity, shared by all its connections; None: it has none."""
         if who in self._rates:
             return self._rates[who]
         identity = self.identity(who.role, who.name)
@@ -186,7 +187,7 @@ class Authoriser:
         return found
 
     def status(self) -> dict[str, object]:
-        """The access file in use, for ``antecede status``."""
+        """Return the facts about the access file in use, for ``antecede status``."""
         access = self.access
         now = self.clock()
         return {
@@ -210,8 +211,8 @@ class Authoriser:
 
 
 def temporary_name(identity: str, unique: str) -> str:
-    """Return the name of a temporary client of an identity. It contains the identity's name, so that no other identity
-    can take it. ``unique``: 16 hexadecimal digits."""
+    """Return the name of a temporary client of an identity. It contains the identity's name (if this is long, its
+    hash), so that no other identity can take it. ``unique``: 16 hexadecimal digits."""
     return f"{TEMPORARY}{_part(identity)}.{unique}"
 
 
@@ -227,7 +228,7 @@ def _is_temporary_of(identity: str, client: str) -> bool:
 
 
 def _part(identity: str) -> str:
-    """The identity in a temporary name, which has at most 64 characters."""
+    """Return the part of a temporary name that stands for an identity. The whole name has at most 64 characters."""
     return identity if len(identity) <= _part_chars else hashlib.sha256(identity.encode()).hexdigest()[:_part_chars]
 
 

@@ -26,8 +26,8 @@
     attempts = 50
 
 Nothing in it is guessed: an unknown setting or command, a public key that two identities share, or a bad pattern is an
-error that names file, line, table and setting. The file is not part of the topology's epoch: it may differ and change
-while servers run.
+error that names file, line, table and setting. The file is not part of the topology's epoch: it may differ between
+servers, and change while they run.
 """
 
 import re
@@ -76,7 +76,7 @@ def parse_access(text: str, file: str = "access.toml") -> Access:
 
 
 def public_key_fault(text: Any) -> str:
-    """Return what is wrong with the text of a public key, or empty."""
+    """Return what is wrong with the text of a public key; empty: nothing is."""
     expected = "expected ed25519: and 32 bytes in base64"
     if not isinstance(text, str) or not text.startswith("ed25519:") or len(text) > _public_chars:
         return expected
@@ -160,7 +160,7 @@ class _Reader:
         if not isinstance(alone, bool):
             raise self._error(f"{brief(alone)}: expected true or false", *at, "certificate_alone")
         if alone and (table.get("keys") or not table.get("certificates")):
-            raise self._error("true: expected certificates, and no keys", *at, "certificate_alone")
+            raise self._error("true: expected one or more certificates, and no keys", *at, "certificate_alone")
         return alone
 
     def _key(self, entry: Any, *at: str) -> Key:
@@ -243,7 +243,7 @@ class _Reader:
                 raise self._error(f"unknown key {brief(key)}: expected {', '.join(keys)}", *at, key)
 
     def _bind(self, access: Access) -> None:
-        """Refuse a key, a certificate or a token that would stand for two identities."""
+        """Raise an error if a key, a certificate or a token belongs to two identities."""
         owners: dict[str, Identity] = {}
         for identity in access.everyone():
             marks = [key.public for key in identity.keys]

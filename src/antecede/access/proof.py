@@ -13,37 +13,33 @@ answering). So a signature is worth nothing on another connection, in the other 
 a relay that ends TLS. The dialing end sends nothing about itself beyond its name before the server has proved to be the
 right one.
 
-An identity is proved by a signature with one of its keys. If it lists certificates, the connection's certificate must
-have one of these names, too. An identity with ``certificate_alone`` is proved by its certificate, which TLS has
-checked. An identity with neither keys nor ``certificate_alone`` can never be proved: this is how keys are revoked.
+An identity is proved by a signature with one of its valid keys. If it lists certificates, and the connection
+shows a certificate, this must have one of the listed names, too. An identity with ``certificate_alone`` is proved by
+its certificate, which TLS has checked. An identity with neither keys nor ``certificate_alone``
+can never be proved: this is how keys are revoked.
 
-During the rotation of a server's key, the server proves itself with the oldest of its valid keys: clients whose list of
-servers is older do not know the new one yet. So a new key is used only after the old one is revoked or has expired.
+During the rotation of a key its owner has two keys, and signs with both. So the identity is proved to everybody who
+knows one of them, and files with the new key or without the old one can reach the processes in any sequence.
 
 Refusals do not say whether the name or the key is wrong, so that names cannot be searched for. The log names what is
 wrong.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from antecede import wire
 from antecede.access.authoriser import Authoriser, Who
-from antecede.access.model import ROLES, SERVER, Identity, Key, Refusal
+from antecede.access.model import ROLES, SERVER, Identity, Refusal
 
 
 class Signer(Protocol):
-    """A private key."""
+    """The private keys of an identity: one, or two during a rotation."""
 
     def sign(self, content: bytes) -> bytes:
-        """Return the signature of this content; empty if a certificate alone proves the identity."""
+        """Return the signatures of this content with all keys, one after the other; empty if a certificate alone proves
+        the identity."""
         ...
-
-
-class EarlierKey(Signer, Protocol):
-    """A private key of this identity that another one has replaced, and that may still be valid."""
-
-    public: str
 
 
 Verify = Callable[[str, bytes, bytes], bool]
@@ -71,38 +67,23 @@ class Keyring:
         nonce: Callable[[], bytes],
         clock: Callable[[], float],
         servers: Callable[[], Mapping[str, Identity]],
-        earlier: Callable[[], Sequence[EarlierKey]] = tuple,
-        renew: Callable[[], bool] = lambda: False,
+        renew: Callable[[str], bool] = lambda code: False,
     ) -> None:
         """``nonce``: returns 32 random bytes. ``clock``: returns seconds since 1970. ``servers``: returns the servers
-        to trust. ``earlier``: returns earlier keys of a server, oldest first. ``renew``: reads the credentials of a
-        client again, and returns whether its key or the servers to trust are different now."""
+        to trust. ``renew``: after a refusal with this code, reads the credentials of a client again, and returns
+        whether it is worth dialing again."""
         self.role = role
         self.name = name
-        self._signer = signer
+        self.sign = signer.sign
         self.verify = verify
         self.nonce = nonce
         self.clock = clock
         self.servers = servers
-        self._earlier = earlier
         self.renew = renew
 
-    def sign(self, content: bytes) -> bytes:
-        """Return our signature of this content. A server signs with the oldest of its keys that is valid."""
-        earlier = self._earlier() if self.role == SERVER else ()
-        own = self.servers().get(self.name) if earlier else None
-        if own is not None:
-            valid = {key.public for key in own.keys if self._is_valid(key)}
-            for key in earlier:
-                if key.public in valid:
-                    return key.sign(content)
-        return self._signer.sign(content)
-
-    def _is_valid(self, key: Key) -> bool:
-        return key.expires is None or self.clock() < key.expires
-
-    def proven_by(self, identity: Identity | None, signature: bytes, content: bytes, channel: Channel) -> str:
-        """Return the key or the certificate that proves an identity; empty: nothing does."""
+    def proven_by(self, identity: Identity | None, signatures: bytes, content: bytes, channel: Channel) -> str:
+        """Return the key or the certificate that proves an identity; empty: nothing does. If two keys do, it is the
+        newest, which will be valid for longer."""
         if identity is None:
             return ""
         certificate = next((name for name in identity.certificates if name in channel.certified), "")
@@ -110,8 +91,11 @@ class Keyring:
             return ""
         if identity.certificate_alone:
             return certificate
-        for key in identity.keys:
-            if self._is_valid(key) and self.verify(key.public, signature, content):
+        starts = range(0, len(signatures), SIGNATURE_BYTES)
+        each = [signatures[start : start + SIGNATURE_BYTES] for start in starts]
+        for key in reversed(identity.keys):
+            valid = key.expires is None or self.clock() < key.expires
+            if valid and any(self.verify(key.public, signature, content) for signature in each):
                 return key.public
         return ""
 
@@ -206,6 +190,7 @@ def signed(end: str, introduction: wire.Introduce, server: str, nonce: bytes, bi
 
 
 NONCE_BYTES: Final = 32
+SIGNATURE_BYTES: Final = 64
 NOT_PROVEN: Final = "not-proven"
 _context: Final = b"antecede proof of identity 1"
 _dialing: Final = "dialing"

@@ -1,7 +1,7 @@
 """Changes of an access file that a person may have edited: tables are appended, and the keys of one table are replaced.
 
-Comments and layout stay. The changed text is read again before it is written: if anything but the wanted change is
-different, the file is left alone, and the error says what to edit by hand.
+Comments, layout and line ends stay. The changed text is read again before it is written: if anything but the wanted
+change is different, the file is left alone, and the error says what to edit by hand.
 """
 
 import re
@@ -23,7 +23,9 @@ class AccessText:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.existed = path.exists()
-        self._text = read_text(path, limits.access_bytes_max, AccessError) if self.existed else _head
+        text = read_text(path, limits.access_bytes_max, AccessError) if self.existed else _head
+        self._line_end = "\r\n" if "\r\n" in text else "\n"
+        self._text = text.replace("\r\n", "\n")
         self.access = parse_access(self._text, str(path))
 
     def add(self, identity: Identity) -> None:
@@ -50,7 +52,7 @@ class AccessText:
     def write(self) -> None:
         """Write the file atomically: a reader finds the previous content or the new one."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_public(self.path, self._text.encode())
+        write_public(self.path, self._text.replace("\n", self._line_end).encode())
 
 
 def find(access: Access, name: str) -> Identity:

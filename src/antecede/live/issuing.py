@@ -23,11 +23,13 @@ from antecede.live.keys import (
     CERTIFICATE,
     CREDENTIAL,
     KEY,
+    PREVIOUS_KEY,
     SERVERS,
     PrivateKey,
     read_key,
     require_cryptography,
 )
+from antecede.store.files import Files
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate, CertificateBuilder
@@ -87,14 +89,15 @@ class Authority:
     def read(cls, folder: Path) -> "Authority":
         """Read the authority that ``create`` has written."""
         from cryptography import x509
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
         try:
-            key: Any = load_pem_private_key((folder / KEY).read_bytes(), None)
+            key = read_key(folder / KEY)
             certificate = x509.load_pem_x509_certificate((folder / AUTHORITY).read_bytes())
-        except (OSError, ValueError, TypeError) as error:
+        except (AccessError, OSError, ValueError) as error:
             raise AccessError(f"{folder}: no usable authority: {error}") from None
-        return cls(PrivateKey(key), certificate)
+        if key is None:
+            raise AccessError(f"{folder}: no usable authority: expected an Ed25519 key in {KEY}")
+        return cls(key, certificate)
 
     @property
     def pem(self) -> bytes:
@@ -160,9 +163,12 @@ def write_folder(
     valid: Collection[str] = (),
 ) -> None:
     """Write the credentials of one identity. ``valid``: its public keys in the access file. If the key in the folder is
-    one of them, it is kept beside the new one; otherwise it is the key of a rotation that was interrupted."""
+    one of them, it is kept beside the new one; otherwise it is the key of a rotation that was interrupted. The folder
+    has a key at any time, and after a power cut the new one or a valid one."""
     folder.mkdir(parents=True, exist_ok=True)
     os.chmod(folder, 0o700)
+    if _has_one_of(folder, valid):
+        _write(folder / PREVIOUS_KEY, (folder / KEY).read_bytes(), 0o600)
     _write(folder / f"new-{KEY}", _pem(key), 0o600)
     files = {CREDENTIAL: f'role = "{role}"\nname = "{name}"\n'.encode()}
     if certificate is not None and authority is not None:
@@ -170,12 +176,13 @@ def write_folder(
     for file, content in files.items():
         _write(folder / f"new-{file}", content)
     # From here on the disk needs no more space.
-    if _has_one_of(folder, valid):
-        for path in (folder / KEY, folder / CERTIFICATE):
-            if path.exists():
-                os.replace(path, path.with_name(f"previous-{path.name}"))
     for file in (*files, KEY):
         os.replace(folder / f"new-{file}", folder / file)
+    # Durable before the access file names the new key.
+    try:
+        Files().sync_directory(str(folder))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(folder)) from None
 
 
 def _has_one_of(folder: Path, valid: Collection[str]) -> bool:

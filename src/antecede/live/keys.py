@@ -2,9 +2,9 @@
 
 A folder contains ``credential.toml`` (role and name), ``key.pem`` (the private key), and for TLS ``certificate.pem``
 and ``authority.pem`` (the certificates that this end accepts must be signed by it). Clients and operators also have
-``servers.toml``: the servers to trust, as in an access file. After a rotation the folder of a server also has
-``previous-key.pem``: the server uses that key until it is revoked. A running client uses its new key when the old one
-is refused. A key of another kind than Ed25519 serves for TLS only; the certificate is then the proof.
+``servers.toml``: the servers to trust, as in an access file. After a rotation the folder also has ``previous-key.pem``:
+its owner signs with both keys, because the other ends may know only one of them. A key of another kind than Ed25519
+serves for TLS only; the certificate is then the proof.
 """
 
 import ssl
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from antecede import limits
 from antecede.access import Access, Identity, parse_access
+from antecede.access.authoriser import REVOKED
 from antecede.access.model import ROLES, SERVER
 from antecede.access.proof import NONCE_BYTES, Keyring
 from antecede.documents import read_text
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 CREDENTIAL = "credential.toml"
 KEY = "key.pem"
+NEW_KEY = "new-key.pem"
 PREVIOUS_KEY = "previous-key.pem"
 CERTIFICATE = "certificate.pem"
 AUTHORITY = "authority.pem"
@@ -70,12 +72,13 @@ def require_cryptography() -> None:
 
 def read_key(path: Path) -> PrivateKey | None:
     """Return the private key in a file; None if it is not an Ed25519 key."""
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
         key = load_pem_private_key(_read(path).encode(), None)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise AccessError(f"{path}: expected a private key in PEM, without a password: {error}") from None
     return PrivateKey(key) if isinstance(key, Ed25519PrivateKey) else None
 
@@ -88,9 +91,7 @@ class Credentials:
         self.folder = Path(folder)
         self.role, self.name = self._named()
         self.signer = read_key(self.folder / KEY)
-        self._newest = self.signer
-        """The key in the folder, which a client uses when its present key is refused."""
-        self._previous = self._earlier() if self.role == SERVER else ()
+        self._previous = self._earlier()
         self.tls = (self.folder / CERTIFICATE).exists()
         """Whether connections use TLS: the folder has a certificate."""
         self._contexts: list[ssl.SSLContext] = []
@@ -112,7 +113,7 @@ class Credentials:
         return role, name
 
     def _earlier(self) -> tuple[PrivateKey, ...]:
-        """Return the key before the last rotation, if it is there: the access file says whether it is still valid."""
+        """Return the key before the last rotation, if it is there; whether it is still valid is known to others."""
         with suppress(AccessError):
             if (self.folder / PREVIOUS_KEY).exists() and (key := read_key(self.folder / PREVIOUS_KEY)) is not None:
                 return (key,)
@@ -127,18 +128,26 @@ class Credentials:
     def keyring(
         self,
         servers: Callable[[], Mapping[str, Identity]] | None = None,
-        renew: Callable[[], bool] = lambda: False,
+        renew: Callable[[str], bool] = lambda code: False,
     ) -> Keyring:
         """Return the means to prove this identity. ``servers``: returns the servers to trust, if not those of the
         folder. ``renew``: see :class:`antecede.access.proof.Keyring`."""
         assert servers or self._servers, "a server trusts the servers of its access file"
         trusted = servers or (lambda: {} if self._servers is None else self._servers.servers)
         nonce = lambda: token_bytes(NONCE_BYTES)  # noqa: E731
-        return Keyring(self.role, self.name, self, verify, nonce, time, trusted, lambda: self._previous, renew)
+        return Keyring(self.role, self.name, self, verify, nonce, time, trusted, renew)
+
+    @property
+    def publics(self) -> list[str]:
+        """The public keys with which this identity signs, the newest first; empty without an Ed25519 key."""
+        return [key.public for key in self._keys()]
+
+    def _keys(self) -> list[PrivateKey]:
+        return [*(() if self.signer is None else (self.signer,)), *self._previous]
 
     def sign(self, content: bytes) -> bytes:
-        """Return our signature of this content; empty without an Ed25519 key."""
-        return b"" if self.signer is None else self.signer.sign(content)
+        """Return our signatures of this content, one after the other; empty without an Ed25519 key."""
+        return b"".join(key.sign(content) for key in self._keys())
 
     # TLS.
 
@@ -165,8 +174,15 @@ class Credentials:
         return context
 
     def _load(self, context: ssl.SSLContext) -> None:
+        # A rotation that was killed may have left the key of the new certificate under the name NEW_KEY.
+        unfinished = self.folder / NEW_KEY
         try:
-            context.load_cert_chain(self.folder / CERTIFICATE, self.folder / KEY)
+            try:
+                context.load_cert_chain(self.folder / CERTIFICATE, self.folder / KEY)
+            except ssl.SSLError:
+                if not unfinished.exists():
+                    raise
+                context.load_cert_chain(self.folder / CERTIFICATE, unfinished)
             context.load_verify_locations(self.folder / AUTHORITY)
         except (OSError, ssl.SSLError) as error:
             files = (self.folder / AUTHORITY, self.folder / CERTIFICATE, self.folder / KEY)
@@ -183,26 +199,24 @@ class Credentials:
     # A client's folder may be replaced while the client runs.
 
     def read_again(self) -> None:
-        """Use the certificate and the list of servers in the folder from now on, for new connections. Servers may not
-        know a new key yet, so it is used only if the present one is refused: see ``renew``. If the folder cannot be
-        used, for example because it is just being written, everything stays as it is."""
+        """Use what is in the folder from now on, for new connections. If the folder cannot be used, for example because
+        it is just being written, everything stays as it is."""
         with suppress(AccessError):
             newer = Credentials(self.folder)
             newer.expect(self.role, self.name)
             newer.dialing()
-            for context in self._contexts:
-                newer._load(context)
-            self._servers, self._newest = newer._servers, newer.signer
+            self.adopt(newer)
+            self._servers = newer._servers
 
-    def renew(self) -> bool:
-        """Read the folder again, and use its key; return whether the key or the servers to trust are different now."""
+    def renew(self, code: str) -> bool:
+        """Read the folder again after a refusal with this code; return whether another try makes sense. If the key of
+        an open connection was revoked, it does with two keys: the connection was proved by one of them."""
         before = self._marks()
         self.read_again()
-        self.signer = self._newest
-        return self._marks() != before
+        return self._marks() != before or (code == REVOKED and bool(self._previous))
 
-    def _marks(self) -> tuple[str, str]:
-        return self.signer.public if self.signer else "", self._servers.digest if self._servers else ""
+    def _marks(self) -> tuple[list[str], str]:
+        return self.publics, self._servers.digest if self._servers else ""
 
 
 def tls_fault(

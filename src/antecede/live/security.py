@@ -34,7 +34,7 @@ class ServerSecurity:
         entry = access.servers.get(own.name)
         if entry is None:
             raise AccessError(f"{access.name}: expected a table [servers.{own.name}] with the key of this server")
-        if entry.keys and (own.signer is None or own.signer.public not in {key.public for key in entry.keys}):
+        if entry.keys and not {key.public for key in entry.keys}.intersection(own.publics):
             file = own.folder / KEY
             raise AccessError(f"{access.name}: servers.{own.name}.keys: the key in {file} is not among them")
         return access

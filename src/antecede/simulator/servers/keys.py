@@ -1,7 +1,7 @@
 """Keys and identities of a simulated world: the shipped proof, with signatures that only this world can check.
 
 A signature is a hash of a secret and the content. The world knows the secret of every public key, so it can check
-signatures; processes of the world sign only with the keys that they were given.
+signatures. Servers and clients sign only with the keys that they were given.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import msgspec
 from antecede import wire
 from antecede.access import Access, Authoriser, Identity, Key
 from antecede.access.model import CLIENT, OPERATOR, SERVER
-from antecede.access.proof import NONCE_BYTES, Keyring
+from antecede.access.proof import NONCE_BYTES, SIGNATURE_BYTES, Keyring
 
 _tables = {SERVER: "servers", CLIENT: "clients", OPERATOR: "operators"}
 
@@ -29,7 +29,7 @@ class SimulatedKey:
 
     def sign(self, content: bytes) -> bytes:
         """Return the signature of this content."""
-        return hashlib.sha256(self._secret + content).digest()
+        return hashlib.blake2b(self._secret + content, digest_size=SIGNATURE_BYTES).digest()
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -40,22 +40,25 @@ class Seen(msgspec.Struct, frozen=True):
     proof: wire.Proof
 
 
-class _Watched(Keyring):
-    """A keyring whose proofs an intruder sees."""
+class _Watched:
+    """Signs, and an intruder sees the proofs."""
 
-    seen: list[Seen]
+    def __init__(self, role: str, name: str, key: SimulatedKey, seen: list[Seen]) -> None:
+        self._role = role
+        self._name = name
+        self._key = key
+        self._seen = seen
 
     def sign(self, content: bytes) -> bytes:
-        signature = super().sign(content)
+        signature = self._key.sign(content)
         fields = _fields(content)
         if fields[1] == b"dialing":
-            made = wire.Introduce(wire.VERSION, wire.VERSION_OLDEST, self.role, self.name, "", fields[7])
-            self.seen.append(Seen(fields[5].decode(), made, wire.Proof(signature)))
+            made = wire.Introduce(wire.VERSION, wire.VERSION_OLDEST, self._role, self._name, "", fields[7])
+            self._seen.append(Seen(fields[5].decode(), made, wire.Proof(signature)))
         return signature
 
 
 def _fields(content: bytes) -> list[bytes]:
-    """Return the fields of a signed content."""
     fields = []
     while content:
         size = int.from_bytes(content[:4], "big")
@@ -97,16 +100,14 @@ class Identities:
 
     def keyring(self, role: str, name: str, key: SimulatedKey | None = None) -> Keyring:
         """Return the means to prove an identity; ``key``: a key to use instead of the identity's own."""
-        signer = key or self._of[(role, name)]
+        signer = _Watched(role, name, key or self._of[(role, name)], self.proofs if key is None else [])
         nonce: Callable[[], bytes] = lambda: self._random.randbytes(NONCE_BYTES)  # noqa: E731
-        keyring = _Watched(role, name, signer, self.verify, nonce, lambda: 0.0, lambda: self.access.servers)
-        keyring.seen = self.proofs if key is None else []
-        return keyring
+        return Keyring(role, name, signer, self.verify, nonce, lambda: 0.0, lambda: self.access.servers)
 
     def of_client(self, client: str) -> Keyring:
         """Return the keyring of the identity behind a client's name."""
         return self.keyring(CLIENT, client.split(".")[1] if wire.is_temporary(client) else client)
 
     def of_server(self, name: str) -> dict[str, Any]:
-        """Return what a server's core needs: it reads the access file as it is now."""
+        """Return what a server's core needs to check and prove identities, with the access file as it is now."""
         return {"authoriser": Authoriser(self.access), "keyring": self.keyring(SERVER, name)}
