@@ -1,9 +1,9 @@
 """Internal errors: one line for the user, a full report in a file, exit code 2.
 
-Exit code 1 means "the property is violated", so no internal error may end with it, as it would with Python's own
-handler of uncaught exceptions. Every entry point runs inside :func:`guarded`. The reports are private to their user,
-limited in number and size, and contain the traceback, the versions and the command line. This module imports only the
-package's limits, so that it works when the rest cannot be imported.
+Exit code 1 means "the property is violated". Python itself would also exit with 1 after an uncaught exception, so every
+entry point runs inside :func:`guarded`. The reports are private to their user, limited in number and size, and contain
+the traceback, the versions and the command line. This module imports only the package's limits, so that it works when
+the rest cannot be imported.
 """
 
 import os
@@ -20,12 +20,12 @@ interrupted = 130
 """The exit code after Ctrl-C."""
 
 broken_pipe = 141
-"""The exit code of a command whose reader has closed its output, as a shell reports it for SIGPIPE."""
+"""The exit code of a command whose output was closed by its reader; shells report the same code for SIGPIPE."""
 
 
 def guarded(main: Callable[[], int]) -> int:
     """Run an entry point and return its exit code. If it raises an exception, the code is 130 for Ctrl-C, 141 for a
-    closed output, the code of a ``sys.exit`` with 0, 2 or more than 128, and otherwise 2."""
+    closed output, the code given to ``sys.exit`` if that is 0, 2 or more than 128, and otherwise 2."""
     try:
         return main()
     except KeyboardInterrupt:
@@ -62,18 +62,32 @@ def how_ended(code: int) -> str:
 
 
 def print_error(reason: str) -> None:
-    """Print one line on standard error, if it is open."""
+    """Print one line of this command on standard error, if it is open."""
+    print_line("antecede: " + " ".join(reason.split()))
+
+
+def print_line(line: str) -> None:
+    """Print one line on standard error. It is dropped if that is not possible, for example because the terminal was
+    closed or the disk is full; later lines are tried again."""
     if sys.stderr is None:
         return
     with suppress(OSError, ValueError):
-        print("antecede: " + " ".join(reason.split()), file=sys.stderr, flush=True)
+        print(line, file=sys.stderr, flush=True)
         return
     # Python would flush the line again at its end, fail, and change the exit code.
-    _redirect(2)
+    with suppress(OSError, ValueError):
+        target = sys.stderr.fileno()
+        real = os.dup(target)
+        try:
+            _redirect(2)
+            sys.stderr.flush()
+        finally:
+            os.dup2(real, target)
+            os.close(real)
 
 
 def discard_output() -> None:
-    """Discard standard output, including what Python flushes at its end, because its reader is gone."""
+    """Discard standard output, whose reader is gone, including what Python flushes when it exits."""
     _redirect(1)
 
 
@@ -122,7 +136,7 @@ def _write(error: BaseException) -> str:
     found = os.lstat(folder)
     # All users share the temporary directory: another user may have made this folder, or a link in its place.
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise PermissionError(f"{folder} belongs to another user")
+        raise PermissionError(f"{folder} is not a directory of this user")
     text = _report(error).encode("utf-8", "backslashreplace")[: limits.crash_report_bytes_max]
     path = os.path.join(folder, time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + f"{os.getpid()}-{token_hex(4)}.txt")
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as out:

@@ -26,12 +26,12 @@ _failed: set[type] = set()
 
 
 def has_label(kind: type) -> bool:
-    """Return whether the notifications of a class have labels. A field of the name ``label`` is not a method."""
+    """Return whether the notifications of a class have labels, that is, a method ``label``; a field does not count."""
     return callable(getattr(kind, "label", None))
 
 
 def tail_of(notification: object) -> str:
-    """Return the part of a letter's context that has the label of a notification; empty if it has none."""
+    """Return the part of a letter's context that has the label of a notification; empty if there is no label."""
     if not has_label(type(notification)):
         return ""
     try:
@@ -46,7 +46,7 @@ def tail_of(notification: object) -> str:
         if kind not in _failed:
             _failed.add(kind)
             _logger.warning(
-                "%s.label() failed, so its messages have no label: %s: %s",
+                "%s.label() failed, so messages of this class have no label: %s: %s",
                 kind.__qualname__,
                 type(error).__name__,
                 clean(str(error)),
@@ -64,13 +64,14 @@ def clean(text: str) -> str:
 
 
 def tail_in(context: str) -> str:
-    """Return the part of a context that has the label, with its separator."""
+    """Return the part of a context that has the label, with the separator before it."""
     at = context.find("\n")
     return context[at:] if at >= 0 else ""
 
 
 def label_in(context: str) -> str | None:
-    """Return the label in the context of a letter, which may come from outside; None if there is none."""
+    """Return the label in the context of a letter, cleaned, because the letter may come from outside; None if there is
+    no label."""
     return clean(context.partition("\n")[2]) or None
 
 

@@ -1,29 +1,31 @@
 """One end of a connection to one peer: this layer handles loss, resends and duplicates.
 
 **Outgoing.** Every body gets the next number, from 1, and is kept until the peer has acknowledged it. A body that is
-not acknowledged in time is sent again, with increasing pauses up to a limit. The peer would drop a frame beyond
-``admitted``, so the link's owner holds it back; ``tick`` returns it as soon as an acknowledgement moves the window.
-Time is an argument: ``deadline`` is the time at which ``tick`` must be called next.
+not acknowledged in time is sent again, with increasing pauses up to a limit. The peer would drop a frame beyond its
+window (``admitted``), so the link's owner does not send such a frame yet; ``tick`` returns it as soon as an
+acknowledgement moves the window. Time is an argument: ``deadline`` is the time at which ``tick`` must be called next.
 
-**Incoming.** A link does *not* put frames in order, because every order above works on links that reorder. It only
-classifies a frame: it is ``FRESH``, a ``DUPLICATE``, or ``DROPPED`` because it lies too far beyond the first number
-that is not accepted yet. The next number in sequence is always admitted. A fresh frame is not acknowledged at once. The
-owner calls ``accept(number)`` in the step that records the content of the frame, perhaps much later and out of
-sequence. An acknowledgement covers *everything up to* ``upto`` *and some numbers beyond it*, so that one held packet
-does not make the peer resend everything after it.
+**Incoming.** A link does *not* put frames in sequence: the orders that use it do not need this. It only classifies each
+frame as ``FRESH``, ``DUPLICATE`` or ``DROPPED`` (too far beyond the first number that is not accepted yet). The next
+number in sequence is always admitted. A fresh frame is not acknowledged immediately. The owner calls ``accept(number)``
+in the step that records the content of the frame, perhaps much later and out of sequence. An acknowledgement covers
+*everything up to* ``upto`` *and some numbers beyond it*, so that one frame that waits does not make the peer resend
+everything after it.
 
 **What survives a crash** is ``dump``: the last number given, the unacknowledged bodies, the accepted numbers. Frames
 that were received but not accepted are not in it: they were not acknowledged, so the peer sends them again and they are
-fresh again. From this follows the owner's one duty: *make the link durable before showing the world what it did*, that
-is between ``send`` and the frame leaving, and between ``accept`` and the acknowledgement leaving. Losing the effect of
-``on_ack`` only causes resends.
+fresh again. From this follows the owner's one duty: *make the link durable before anything leaves*, that is between
+``send`` and the frame leaving, and between ``accept`` and the acknowledgement leaving. Losing the effect of ``on_ack``
+only causes resends.
 
 **Incarnations.** A data directory has a random 64-bit incarnation. Everything that is sent names the sender's
 incarnation, and the receiver's if it is known (0: not yet). ``hello`` is the first message on a new connection, made
-after the old one has been given up. If a peer has another incarnation, or a counter went back, one of the ends lost
-data. This is a :class:`LinkError`, raised before anything has changed, and only an operator's ``forget`` starts again.
-A restored backup may have sent enough frames that its counter is no longer behind. Therefore every start is a *life*
-with its own number, and a hello says at which counter the life began.
+after the old one has been given up. If the peer's incarnation has changed, or a counter is smaller than before, one of
+the ends lost data. This is a :class:`LinkError`, raised before anything has changed, and only an operator's ``forget``
+starts the link again. An old copy of a data directory that is put back has a counter that is too small. But when its
+server has sent enough frames, under numbers that were used before, the counter is not smaller any more. Therefore every
+start is a *life* with its own number, and a hello says at which counter the life began: the peer compares that counter
+with the numbers that it has received.
 """
 
 from enum import Enum
@@ -55,9 +57,9 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False):
     source: int
     target: int
     upto: int
-    """Everything up to this number."""
+    """All numbers up to this one are accepted."""
     beyond: bytes = b""
-    """A bit map, little-endian: bit k stands for the number ``upto + 1 + k``, so bit 0 is always clear."""
+    """A bit map, little-endian: bit k is set if the number ``upto + 1 + k`` is accepted. So bit 0 is always clear."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -70,7 +72,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     accepted: int
     """Everything up to this number is accepted."""
     life: int = 0
-    """A new random number at every start; 0 if it was not sent."""
+    """A new random number at every start; 0: not known."""
     base: int = 0
     """The value of ``sent`` when this life began."""
 
@@ -87,8 +89,8 @@ class Arrival(Enum):
 
 
 FRESH: Final = Arrival.FRESH
-"""A separate name for the usual member, because finding a member of an enumeration takes longer than all else that a
-link does with a frame."""
+"""A separate name for the usual member, because finding a member of an enumeration takes longer than everything else
+that a link does with a frame."""
 
 
 class Link:
@@ -102,7 +104,7 @@ class Link:
         if not 0 < incarnation < 1 << 64:
             raise LinkError(f"incarnation {incarnation}: expected a number from 1 to 2**64 - 1")
         if not 0 < resend_after <= self.resend_cap:
-            raise LinkError(f"resend after {resend_after} s, at most {self.resend_cap} s: expected 0 < first <= most")
+            raise LinkError(f"first resend after {resend_after} s: expected more than 0, at most {self.resend_cap} s")
         self.incarnation = incarnation
         self.resend_after = resend_after
         self.life = 0
@@ -124,7 +126,7 @@ class Link:
         # since been acknowledged are skipped. Numbers beyond the peer's window get a timer when the window moves.
         self.timers: list[tuple[float, int, float]] = []
         self.admitted = 0
-        """The last number within the peer's window; frames beyond it need not be sent yet."""
+        """The last number within the peer's window; frames beyond it are not sent yet."""
         self._accepted = Numbers()
         self._received: set[int] = set()
         self.ack_due = False
@@ -149,8 +151,8 @@ class Link:
         return timers[0][0] if timers else None
 
     def tick(self, now: float) -> list[Frame]:
-        """Return the overdue frames, to be sent again; if there are very many, only the first of them (the next call
-        returns more)."""
+        """Return the overdue frames, to be sent again: at most ``link_resend_frames_max``; the next call returns
+        more."""
         frames: list[Frame] = []
         timers = self.timers
         while timers and timers[0][0] <= now and len(frames) < limits.link_resend_frames_max:
@@ -165,15 +167,15 @@ class Link:
         """Process the peer's acknowledgement. An old one is not an error: acknowledgements may overtake each other."""
         self._check_peer("acknowledgement", ack.source, ack.target)
         if ack.target == 0:
-            raise LinkError("acknowledgement without a receiver: expected this end's incarnation")
+            raise LinkError("acknowledgement for incarnation 0: expected the incarnation of this end")
         if len(ack.beyond) > _bit_map_bytes_max:
             raise LinkError(f"acknowledgement with a bit map of {len(ack.beyond)} bytes: longer than any window")
         beyond = int.from_bytes(ack.beyond, "little")
         if ack.upto < 0 or beyond & 1:
-            raise LinkError(f"acknowledgement up to {ack.upto} that contradicts itself")
+            raise LinkError(f"acknowledgement up to {ack.upto}: negative, or its bit map has the next number too")
         if ack.upto + beyond.bit_length() > self.sent:
             raise LinkError(
-                f"acknowledgement of frame {ack.upto + beyond.bit_length()}: only {self.sent} were sent; "
+                f"acknowledgement of frame {ack.upto + beyond.bit_length()}: this end has sent only {self.sent}; "
                 "one of the two ends lost data"
             )
         self.peer = ack.source
@@ -181,17 +183,17 @@ class Link:
 
     @property
     def acknowledged(self) -> tuple[int, bytes]:
-        """The frames that the peer has: all up to a number, and a bit map of later ones."""
+        """The frames that the peer has acknowledged: all up to a number, and a bit map of later ones."""
         beyond = self._acknowledged.beyond
         return self._acknowledged.upto, beyond.to_bytes((beyond.bit_length() + 7) // 8, "little")
 
     def settle(self, upto: int, beyond: bytes) -> None:
-        """Forget the frames that the peer has, as ``acknowledged`` reported them."""
+        """Forget the frames that the peer has acknowledged; the arguments are a value of ``acknowledged``."""
         self._settle(upto, int.from_bytes(beyond, "little"), 0.0)
 
     def _settle(self, upto: int, beyond: int, due: float) -> None:
-        """Forget the bodies that the peer has. Frames that its window now admits are due at once, since they were held
-        back."""
+        """Forget the bodies that the peer has. Frames that only now lie in the peer's window are due at once, since
+        they were not sent yet."""
         bodies = self._bodies
         for number in self._acknowledged.merge(upto, beyond):
             if number in bodies:
@@ -208,14 +210,15 @@ class Link:
     # Incoming.
 
     def receive(self, frame: Frame) -> Arrival:
-        """Process a frame from the network. ``FRESH``: the frame is remembered, and not acknowledged yet."""
+        """Process a frame from the network, and classify it. A ``FRESH`` frame is remembered, but not acknowledged
+        yet."""
         if frame.source != self.peer or frame.target != self.incarnation:
             self._check_peer("frame", frame.source, frame.target)
         number = frame.number
         accepted = self._accepted
         if number != accepted.upto + 1 or number > limits.counter_max:
             if not 1 <= number <= min(accepted.upto + limits.counter_jump_max, limits.counter_max):
-                raise LinkError(f"frame {number} after {accepted.upto} accepted: no correct peer is so far ahead")
+                raise LinkError(f"frame {number}, with {accepted.upto} accepted: no correct peer is so far ahead")
             if number in accepted:
                 self.peer, self.ack_due = frame.source, True
                 return Arrival.DUPLICATE
@@ -229,7 +232,7 @@ class Link:
         return FRESH
 
     def accept(self, number: int) -> None:
-        """Mark the fresh frame ``number`` as accepted; its content is being made durable together with this link."""
+        """Mark the fresh frame ``number`` as accepted, in the step that makes its content and this link durable."""
         assert number in self._received, f"frame {number} was never received, or is accepted already"
         self._received.remove(number)
         self._accepted.add(number)
@@ -265,7 +268,8 @@ class Link:
         self.base = self.sent
 
     def on_hello(self, hello: Hello, now: float) -> None:
-        """Process the peer's hello on a new connection: check that both ends remember the same past, then resend."""
+        """Process the peer's hello on a new connection: check that both ends remember the same past, then make
+        unaccepted frames due."""
         self._check_peer("hello", hello.source, hello.target)
         seen = max(self._accepted.largest, max(self._received, default=0))
         if hello.sent < seen:
@@ -286,7 +290,7 @@ class Link:
             )
         if hello.accepted > self.sent:
             raise LinkError(
-                f"the peer has accepted {hello.accepted} frames, but this end sent {self.sent}: our counter went back"
+                f"the peer has accepted {hello.accepted} frames, but this end sent {self.sent}: this end lost data"
             )
         self.peer = hello.source
         self.peer_life = hello.life or self.peer_life
@@ -296,8 +300,8 @@ class Link:
         self.ack_due = self._accepted.largest > 0
 
     def forget(self) -> list[bytes]:
-        """Start again from 1 in both directions, with any peer, by an operator's decision. Return the unacknowledged
-        bodies, for the owner to send again or to give up."""
+        """Start again from 1 in both directions, with any incarnation of the peer, as an operator decided. Return the
+        unacknowledged bodies, for the owner to send again or to give up."""
         bodies = list(self._bodies.values())
         self._clear()
         return bodies
@@ -309,12 +313,12 @@ class Link:
             raise LinkError(f"{what} from incarnation {source}: expected a number from 1 to 2**64 - 1")
         if target not in (0, self.incarnation):
             raise LinkError(
-                f"{what} for incarnation {target:016x}, but this end is {self.incarnation:016x}: "
-                "the peer remembers an earlier data directory"
+                f"{what} for incarnation {target:016x}, but this end has {self.incarnation:016x}: "
+                "the peer remembers an earlier data directory of this end"
             )
         if self.peer not in (0, source):
             raise LinkError(
-                f"{what} from incarnation {source:016x}, but the peer was {self.peer:016x}: the peer lost its data"
+                f"{what} from incarnation {source:016x}, but the peer had {self.peer:016x}: the peer lost its data"
             )
 
     # State.
@@ -406,7 +410,7 @@ class SavedLink(msgspec.Struct, frozen=True):
         return cls(link.incarnation, link.peer, link.sent, link._bodies, link._accepted)
 
     def under(self, incarnation: int, peer: int) -> bytes:
-        """Return the snapshot of the same link between other incarnations: a restored server and its peer."""
+        """Return a snapshot of this link under new incarnations of its two ends, a restored server and a peer."""
         link = Link(incarnation)
         link.load((incarnation, peer, self.sent, self.bodies, self.accepted.upto, self.accepted.beyond), 0.0)
         return link.snapshot()

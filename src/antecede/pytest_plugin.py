@@ -6,8 +6,8 @@
         …
 
 When the test function has returned, its recording is judged: by causal order, or by the orders of the marker,
-``@pytest.mark.antecede("fifo", "total")``. A broken order makes the test fail. If the test fails by itself, the report
-shows the verdict on its recording.
+``@pytest.mark.antecede("fifo", "total")``. A broken order makes the test fail. If the test fails for another reason,
+its report also shows the verdict on the recording.
 
 pytest imports this module at every start wherever Antecede is installed. So it imports nothing until the fixture is
 used.
@@ -34,8 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def antecede_recording(tmp_path: Path) -> "Generator[Recording, None, None]":
-    """A recording of messages: ``antecede_recording.process("ann").sent("x", to="bob")``. Its causal order is judged
-    after the test."""
+    """A recording of messages: ``antecede_recording.process("ann").sent("x", to="bob")``. After the test it is judged,
+    by causal order or by the orders of the marker."""
     from antecede.record import Recording
 
     with Recording(tmp_path / "antecede-recording") as recording:
@@ -69,7 +69,7 @@ def _judged(item: pytest.Function, recording: "Recording") -> str:
     orders = marker.args if marker and marker.args else ("causal",)
     options = marker.kwargs if marker else {}
     if not recording.events:
-        return f"nothing to judge: the test asks for {_name} and records no message"
+        return f"nothing to judge: the test uses {_name}, but records no message"
     try:
         found = problem(recording, orders, **options, svg=recording.folder.with_suffix(".svg"))
     except (AntecedeError, TypeError) as error:

@@ -1,18 +1,18 @@
-"""Record the messages of any program as a trace: one row when it sends a message, another when it gets one.
+"""Record the messages of any program as a trace: one row for each message sent, and one for each message received.
 
     me = Recorder("traces/orders.jsonl")          # the process is called orders
     me.sent("order-17", to="billing")             # before the message leaves
     me.delivered("payment-5")                     # when the application gets it
 
-``antecede verify traces`` then judges whether order was kept. A :class:`Recorder` belongs to one process of the trace:
-a sequential thread of events. :class:`Recording` is a folder with one recorder for each process.
+``antecede verify traces`` then judges whether FIFO and causal order were kept. A :class:`Recorder` belongs to one
+process of the trace: a sequential thread of events. :class:`Recording` is a folder with one recorder for each process.
 
 * **Threads and tasks** may share a recorder: a row gets its index and is written under one lock, without waiting for
-  anything but the operating system. A forked child cannot use its parent's recorder, since both would give the same
-  indices.
+  anything but the operating system. A forked child cannot use its parent's recorder, since both processes would write
+  the same indices.
 * **After a kill** the trace is readable: each row is one ``write`` to the end of the file, and nothing is buffered in
-  the program. (A power cut may lose rows; nothing is synced.) The next recorder of the same file removes a torn last
-  line and continues the index without a gap.
+  the program. (A power cut may lose rows, since nothing is synced.) The next recorder of the same file removes a torn
+  last line and continues the index without a gap.
 * **Parquet** files cannot be extended row by row. So the rows of ``orders.parquet`` are lines of ``orders.jsonl`` while
   the recorder is open, and become Parquet when it is closed. A reader of the folder finds them in either form.
 
@@ -37,7 +37,7 @@ import msgspec
 from antecede import limits
 from antecede.errors import TraceError, UsageError
 from antecede.trace import jsonl
-from antecede.trace.schema import ARRIVE, DELIVER, LOCAL, SEND, Event, Mended, event_of
+from antecede.trace.schema import ARRIVE, DELIVER, LOCAL, SEND, Event, Mended, brief, event_of, is_count
 from antecede.trace.sources import events_in, shown
 from antecede.trace.writer import write_trace
 
@@ -57,19 +57,20 @@ class Recorder(AbstractContextManager["Recorder"]):
     """Writes the events of one process to one file."""
 
     def __init__(self, path: str | os.PathLike[str], process: str | None = None, *, mode: str = "a") -> None:
-        """Open ``path``, which ends in ``.jsonl`` or ``.parquet``; by default its name is the name of the process.
+        """Open ``path``, which ends in ``.jsonl`` or ``.parquet``. By default the process has the name of the file
+        without this ending.
 
-        ``mode`` is that of ``open``: ``a`` continues an existing file, ``w`` starts it again, ``x`` refuses it.
+        ``mode`` is as for ``open``. If the file exists, ``a`` continues it, ``w`` empties it, and ``x`` refuses it.
         """
         self.path = Path(path)
         if self.path.suffix not in (".jsonl", ".parquet"):
-            raise UsageError(f"{shown(self.path)}: a recording ends in .jsonl or .parquet")
+            raise UsageError(f"{shown(self.path)}: expected a file name that ends in .jsonl or .parquet")
         if mode not in _modes:
             raise UsageError(f"mode {mode!r}: expected one of {', '.join(_modes)}")
         self.process = self.path.stem if process is None else _process(process)
         self._lock = threading.Lock()
         self._ended = ""
-        """The reason why no more rows are accepted; empty while they are."""
+        """The reason why no more rows are accepted; empty while rows are accepted."""
         self._lines = self.path.with_suffix(".jsonl")
         if self.path.suffix == ".parquet":
             from antecede.trace.parquet import pyarrow
@@ -78,7 +79,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         self._file = self._opened(mode)
         try:
             self._kept = self._packed(mode)
-            """Rows of this process in the Parquet file of an earlier recording."""
+            """The number of rows that the Parquet file has from an earlier recording."""
             self._index = 0
             self._resume()
         except BaseException:
@@ -90,14 +91,14 @@ class Recorder(AbstractContextManager["Recorder"]):
 
     @property
     def events(self) -> int:
-        """The number of rows of this process so far; the index of its next row."""
+        """The number of rows of this process so far, which is also the index of its next row."""
         return self._index
 
     def sent(self, message: Id | None = None, to: str | Iterable[str] | None = None, **more: Any) -> str:
         """Record that this process sends a message; call it before the message leaves.
 
-        ``message`` is an id that no other message has. Without one, an id is made of the process and its index. ``to``
-        names the receiving processes; without it they are unknown. Other named values become columns of the row.
+        ``message`` is an id that no other message has; by default it is made of the process and the row's index. ``to``
+        names the receiving processes; by default they are unknown. Other named values become columns of the row.
         Returns the id, which must travel with the message.
         """
         return self._record(SEND, message, to, more)
@@ -107,7 +108,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         self._record(DELIVER, _named(message), None, more)
 
     def arrived(self, message: Id, **more: Any) -> None:
-        """Record that a message has reached this process but not yet its application; ``measure`` then shows how long
+        """Record that a message has reached this process but not yet its application; ``measure`` then shows how many
         messages are held."""
         self._record(ARRIVE, _named(message), None, more)
 
@@ -165,7 +166,7 @@ class Recorder(AbstractContextManager["Recorder"]):
             self._lines.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self._lines, flags, 0o666)
         except OSError as error:
-            raise TraceError(f"{shown(self.path)}: cannot be recorded: {error.strerror}") from None
+            raise TraceError(f"{shown(self.path)}: cannot be opened for recording: {error.strerror}") from None
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -272,7 +273,7 @@ def _named(message: Any) -> str:
 
 def _process(name: Any) -> str:
     if type(name) is not str or not name:
-        raise UsageError(f"process {name!r}: expected a name")
+        raise UsageError(f"process {name!r}: expected a name: a text that is not empty")
     return name
 
 
@@ -282,7 +283,7 @@ def _receivers(to: Any) -> list[str]:
     names = list(to) if isinstance(to, Iterable) else [to]
     for name in names:
         if type(name) is not str:
-            raise UsageError(f"to={to!r}: expected a name of a process, or several")
+            raise UsageError(f"to={to!r}: expected a name of a process, or a list of names")
     return names
 
 
@@ -297,6 +298,10 @@ def _add(row: dict[str, Any], more: dict[str, Any]) -> None:
         raise UsageError(said.detail)
     if isinstance(said, Mended):
         raise UsageError(said.nulled[0][1])
+    size = row.get("bytes")
+    if size is not None and not is_count(size):
+        # The schema does not name this column, but ``measure`` would ignore such a size.
+        raise UsageError(f"bytes must be an int64 from 0, not {brief(size)}")
 
 
 def _line(row: dict[str, Any]) -> bytes:

@@ -177,7 +177,7 @@ def test_commands_find_credentials_beside_the_topology(
     assert sent.returncode == 0, sent.stderr
     assert '"count": 0' in sent.stdout
     assert world.status()["servers"]["s1"]["access"]["mode"] == "access-file"
-    with pytest.raises(antecede.RefusedError, match="only ends with credentials") as caught:
+    with pytest.raises(antecede.RefusedError, match="only connections with credentials") as caught:
         asyncio.run(_plain(world))
     assert caught.value.code == "proof-required", "older hellos are refused"
 

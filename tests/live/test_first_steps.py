@@ -82,7 +82,7 @@ def test_send_says_that_it_was_accepted_and_leaves_no_dead_letter(cluster: Calla
     world.until(lambda: world.status()["servers"]["s2"]["reactions"] == 1, "it was replied to")
     unknown = world.command("send", str(world.file), "ecoh", "Ping", "{}")
     assert unknown.stderr.endswith(
-        "unknown agent 'ecoh': neither in the topology nor name@server; did you mean echo?\n"
+        "unknown agent 'ecoh': neither in the topology nor name@server with a known server; did you mean echo?\n"
     )
     misnamed = world.command("send", str(world.file), "echo", "Pin", "{}", "--ask")
     assert misnamed.stderr.endswith("Echo has no handler for Pin: it has Ping\n")

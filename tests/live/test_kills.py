@@ -33,6 +33,6 @@ def test_three_kills_under_calls_of_objects(tmp_path: Path) -> None:
     # The trial must find a call that was answered and is lost, and nothing else.
     trial.load.expected["table"].add("a lost call")
     outcome = asyncio.run(trial.run(3, "kills"))
-    assert outcome.found == ["a lost call was answered, and is not in table"]
+    assert outcome.found == ["the call a lost call was answered, but is not in table"]
     assert outcome.faults == {"kills": 3}
     assert trial.load.answered > 30, "the load has become harmless"

@@ -135,7 +135,7 @@ def test_calls_over_a_network_that_loses(bank: Bank, killed: str) -> None:
         assert bank.stop() == [0, 0, 0]
     assert sum(ledger.outcomes.values()) == 6 * calls
     assert ledger.outcomes["done"] > 3 * calls
-    assert ledger.reasons <= {"ValueError: only ", "not computed at all replicas within 30 s, and undone"}
+    assert ledger.reasons <= {"ValueError: only ", "not finished at every replica within 30 s, and undone"}
     assert bank.states() == {name: dict.fromkeys(servers, ledger.sure[name]) for name, servers in _homes.items()}
     verdict = bank.command("verify", *(str(bank.folder / server) for server in _servers), "--order", "significant")
     assert verdict.returncode == 0, verdict.stdout + verdict.stderr

@@ -81,9 +81,10 @@ def test_a_state_that_does_not_fit_fails_before_it_is_committed(cluster: Callabl
     expected = {
         "text": "AgentError: agent text: field number of Careless cannot be saved: Expected `int`, got `str`",
         "nested": "AgentError: agent nested: field numbers of Careless cannot be saved: Expected `int`, got `str`",
-        "subclass": "AgentError: agent subclass: field item of Careless would not come back: BigItem becomes Item",
-        "untyped": "AgentError: agent untyped: field anything['key'][0] of Careless would not come back: "
-        "Item becomes dict",
+        "subclass": "AgentError: agent subclass: field item of Careless would be read back as another class: "
+        "BigItem becomes Item",
+        "untyped": "AgentError: agent untyped: field anything['key'][0] of Careless would be read back as another "
+        "class: Item becomes dict",
         "lock": "AgentError: agent lock: field anything of Careless cannot be saved: TypeError: Encoding objects",
     }
     world = cluster({"A": ["s1"]}, dict.fromkeys(expected, ("s1", "rough_agents:Careless")))

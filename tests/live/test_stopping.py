@@ -175,3 +175,28 @@ def test_hangups_without_an_access_file(cluster: Callable[..., Any]) -> None:
         up.wait()
     assert "this server has no access file" in world.log("up")
     assert world.log("up").rstrip().splitlines()[-1].split()[4] == "stopped"
+
+
+def test_a_closed_terminal_with_an_access_file(cluster: Callable[..., Any]) -> None:
+    """The servers run on, although nobody reads their log any more, and stop gracefully."""
+    pytest.importorskip("cryptography")
+    world = cluster({"A": ["s1"]}, {"echo": ("s1", "live_agents:Echo")})
+    assert world.command("credentials", "create", str(world.file)).returncode == 0
+    terminal, ours = os.openpty()
+    command = [sys.executable, "-m", "antecede", "up", str(world.file)]
+    own: Any = {"stdin": ours, "stdout": ours, "stderr": ours, "env": world.environment, "start_new_session": True}
+    up = subprocess.Popen(command, **own)
+    try:
+        os.close(ours)
+        output = b""
+        while b"ready: s1" not in output:
+            output += os.read(terminal, 4_096)
+        os.close(terminal)
+        up.send_signal(signal.SIGHUP)
+        world.until(lambda: _listens(world, "s1"), "the server runs on")
+        assert up.poll() is None
+        up.send_signal(signal.SIGTERM)
+        assert up.wait(20) == 0
+    finally:
+        up.kill()
+        up.wait()

@@ -91,7 +91,7 @@ def test_a_restore_that_starts_links_again(monkeypatch: Patch) -> None:
 
 def test_a_restore_whose_trace_keeps_the_ids_of_letters(monkeypatch: Patch) -> None:
     monkeypatch.setattr(backups, "Restored", lambda incarnation: Restored(1))
-    _caught("never sent", "was really")
+    _caught("never sent", "but the server handed out")
 
 
 def test_a_restore_that_forgets_mailboxes(monkeypatch: Patch) -> None:

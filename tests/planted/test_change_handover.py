@@ -73,8 +73,8 @@ def test_a_commit_before_all_servers_have_staged(monkeypatch: Patch) -> None:
             given = given[:-1]
         return (yield from real(given))
 
-    real = changing._all
-    monkeypatch.setattr(changing, "_all", all_)
+    real = changing.all_of
+    monkeypatch.setattr(changing, "all_of", all_)
     caught([FLAT, BUS])
 
 

@@ -161,7 +161,7 @@ def test_a_decided_change_that_is_abandoned(monkeypatch: Patch) -> None:
 
     def finish(views: dict[str, Any], wish: Any) -> Any:
         parts = [view for view in views.values() if view.staged]
-        yield from changing._all(
+        yield from changing.all_of(
             Command(view.server, "change-abandon", (f"{view.staged}:{view.attempt}",)) for view in parts
         )
 

@@ -220,7 +220,7 @@ def test_a_client_that_ignores_its_window(monkeypatch: Patch) -> None:
     """The server closes its connection for good."""
     small_window(monkeypatch)
     monkeypatch.setattr(Numbering, "_weigh", lambda self: None)
-    caught(300, "before more is accepted", faults=_clients)
+    caught(300, "until more publishes are accepted", faults=_clients)
 
 
 _clients = Faults(

@@ -121,12 +121,12 @@ def test_a_command_that_is_answered_before_it_is_durable(monkeypatch: Patch) -> 
         answer(wire.Answer(ok, document))
 
     monkeypatch.setattr(Operations, "request", request)
-    caught(300, "and still there", "dead letters are kept", faults=_operators)
+    caught(300, "but is still there", "dead letters are kept", faults=_operators)
 
 
 def test_a_command_about_another_dead_letter(monkeypatch: Patch) -> None:
     monkeypatch.setattr(DeadLetters, "_find", lambda self, id_: next(reversed(self._machine.engine.dead.values())))
-    caught(300, "and still there", faults=_many_operators)
+    caught(300, "but is still there", faults=_many_operators)
 
 
 def test_a_page_that_leaves_out_its_last_letter(monkeypatch: Patch) -> None:
@@ -138,7 +138,7 @@ def test_a_page_that_leaves_out_its_last_letter(monkeypatch: Patch) -> None:
 
     real = dead_letters.page_of
     monkeypatch.setattr(dead_letters, "page_of", page_of)
-    caught(300, "and still there", faults=_many_operators)
+    caught(300, "but is still there", faults=_many_operators)
 
 
 def test_many_letters_that_are_sent_again_and_stay_on_the_list(monkeypatch: Patch) -> None:
@@ -147,7 +147,7 @@ def test_many_letters_that_are_sent_again_and_stay_on_the_list(monkeypatch: Patc
 
     real = REQUESTS[ReplayMany]
     monkeypatch.setitem(REQUESTS, ReplayMany, replayed)
-    caught(300, "and still there", "dead letters are kept", faults=_many_operators)
+    caught(300, "but is still there", "dead letters are kept", faults=_many_operators)
 
 
 def test_letters_that_die_again_and_again_for_one_command(monkeypatch: Patch) -> None:
@@ -166,7 +166,7 @@ def test_letters_that_die_again_and_again_for_one_command(monkeypatch: Patch) ->
 
 def test_letters_that_expire_in_a_client_s_hands(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Hands, "take", lambda self, address, letters, now, more=False: None)
-    caught(300, "received", "which the log says have expired", faults=_slow_clients)
+    caught(300, "received", "these letters have expired", faults=_slow_clients)
 
 
 def test_letters_that_expire_between_a_client_s_report_and_its_step(monkeypatch: Patch) -> None:
@@ -177,7 +177,7 @@ def test_letters_that_expire_between_a_client_s_report_and_its_step(monkeypatch:
 
     real = Sessions.done
     monkeypatch.setattr(Sessions, "done", done)
-    caught(300, "which the log says have expired", faults=Faults(slow_disks=6, looks=200, seconds=0.1))
+    caught(300, "these letters have expired", faults=Faults(slow_disks=6, looks=200, seconds=0.1))
 
 
 def test_letters_that_expire_while_an_agent_reacts(monkeypatch: Patch) -> None:
@@ -187,7 +187,7 @@ def test_letters_that_expire_while_an_agent_reacts(monkeypatch: Patch) -> None:
 
 def test_a_mailbox_that_is_never_looked_at(monkeypatch: Patch) -> None:
     monkeypatch.setitem(REQUESTS, Look, lambda machine, given, clock_ms: iter(()))
-    caught(300, "is above its quota, and nothing expired")
+    caught(300, "is above its quota, but nothing expired")
 
 
 def test_letters_that_expire_without_a_trace(monkeypatch: Patch) -> None:
@@ -205,18 +205,18 @@ def test_letters_that_expire_without_a_trace(monkeypatch: Patch) -> None:
 
 def test_held_letters_that_no_quota_counts(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Quotas, "look_held", lambda *given: iter(()))
-    caught(300, "is above its quota, and nothing expired")
+    caught(300, "is above its quota, but nothing expired")
 
 
 def test_letters_that_expire_as_if_they_were_handled(monkeypatch: Patch) -> None:
     monkeypatch.setattr(requests, "died", lambda letter, reason, check, expired: Reaction(letter.id))
-    caught(300, "was really None")
+    caught(300, "but the server handed out None")
 
 
 def test_a_client_that_keeps_its_letters_for_ever(monkeypatch: Patch) -> None:
     """It is gone, and nobody notices."""
     monkeypatch.setattr(Hands, "_give_up", lambda self, address: None)
-    caught(300, "is above its quota, and nothing expired")
+    caught(300, "is above its quota, but nothing expired")
 
 
 # Letters that follow from a dead one.
@@ -273,7 +273,7 @@ def test_a_heartbeat_that_never_closes(monkeypatch: Patch) -> None:
 
     for module in (entry, peering, client):
         monkeypatch.setattr(module, "keep_alive", keep_alive)
-    caught(300, "is silent, and was not closed")
+    caught(300, "is silent, but was not closed")
 
 
 def test_a_heartbeat_without_pings(monkeypatch: Patch) -> None:
@@ -283,7 +283,7 @@ def test_a_heartbeat_without_pings(monkeypatch: Patch) -> None:
 
     for module in (entry, peering, client):
         monkeypatch.setattr(module, "keep_alive", keep_alive)
-    caught(300, "closed as silent that is not")
+    caught(300, "closed as silent, although")
 
 
 def test_a_peer_that_may_think_about_its_hello_for_ever(monkeypatch: Patch) -> None:
@@ -295,7 +295,7 @@ def test_a_peer_that_may_think_about_its_hello_for_ever(monkeypatch: Patch) -> N
 
     real = Peering.watch
     monkeypatch.setattr(Peering, "watch", watch)
-    caught(300, "is silent, and was not closed", faults=Faults(silences=40, resets=40, seconds=0.3))
+    caught(300, "is silent, but was not closed", faults=Faults(silences=40, resets=40, seconds=0.3))
 
 
 def test_a_snapshot_that_failed_and_is_not_tried_again(monkeypatch: Patch) -> None:
@@ -305,7 +305,7 @@ def test_a_snapshot_that_failed_and_is_not_tried_again(monkeypatch: Patch) -> No
 
     real = Upkeep.not_kept
     monkeypatch.setattr(Upkeep, "not_kept", not_kept)
-    caught(300, "a snapshot that failed was not tried again")
+    caught(300, "a failed snapshot was not tried again")
 
 
 def test_a_temporary_client_that_is_forgotten_while_it_is_connected(monkeypatch: Patch) -> None:
@@ -355,7 +355,7 @@ def test_a_link_that_stays_stopped_when_its_domain_was_reset(monkeypatch: Patch)
 
     real = AgentServer._apply
     monkeypatch.setattr(AgentServer, "_apply", apply)
-    caught(300, "and then letters were delivered")
+    caught(300, "then letters were delivered")
 
 
 # Versions.

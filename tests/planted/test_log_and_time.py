@@ -64,7 +64,7 @@ def test_a_snapshot_without_the_time(monkeypatch: Patch) -> None:
 
 def test_a_log_without_witnesses(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Upkeep, "_witness_is_due", lambda self, now: False)
-    caught(300, "a quiet log lost its last group", faults=_quiet)
+    caught(300, "after a quiet time, the loss of the last group", faults=_quiet)
 
 
 def test_a_witness_that_vouches_for_nothing(monkeypatch: Patch) -> None:
@@ -73,7 +73,7 @@ def test_a_witness_that_vouches_for_nothing(monkeypatch: Patch) -> None:
         self._write([], 0)
 
     monkeypatch.setattr(LogStore, "_write_witness", write)
-    caught(300, "a quiet log lost its last group", faults=_quiet)
+    caught(300, "after a quiet time, the loss of the last group", faults=_quiet)
 
 
 def test_witnesses_for_ever(monkeypatch: Patch) -> None:

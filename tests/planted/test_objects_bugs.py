@@ -369,6 +369,15 @@ def test_misprint_is_caught(site: type[Site], shows: Callable[[set[str]], bool])
     pytest.fail(f"not caught in {SEEDS} runs")
 
 
+def test_the_runs_that_get_stuck_by_the_printed_rules() -> None:
+    """The figures in docs/papers.md."""
+    counts = {
+        site: sum("stuck" in play(seed, site=site, workload=_workload(seed)).findings for seed in range(40))
+        for site in (OnlyTheTop, ResponsesWait, Neglects, NothingIsWounded)
+    }
+    assert counts == {OnlyTheTop: 15, ResponsesWait: 14, Neglects: 23, NothingIsWounded: 17}
+
+
 def test_a_root_that_is_admitted_out_of_order_is_caught() -> None:
     assert "admission" in play(0, site=_with(rooting=YoungestFirst), workload=_crowded(0)).findings
     assert not play(0, workload=_crowded(0)).findings

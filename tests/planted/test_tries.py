@@ -25,9 +25,9 @@ from antecede.simulator.servers.poison import Poisoned
 from helpers.planted import caught
 
 Patch = pytest.MonkeyPatch
-_endless = "handlers end its process again and again"
+_endless = "handlers end the process of this server again and again"
 _other_id = "to one piece of work had the ids"
-_counted = "were in progress at an end, and counted"
+_counted = "were in progress at an end, but counted"
 
 
 def test_an_end_that_nobody_counts(monkeypatch: Patch) -> None:

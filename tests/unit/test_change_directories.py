@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from antecede.backups.local import judged_in
+from antecede.backups.system import system_in, write_system
 from antecede.cli import build
 from antecede.engine import Alarm, Outbound, Reaction
 from antecede.errors import StoreFullError, TopologyError
@@ -22,9 +23,10 @@ from antecede.live.directories import change_directories, differing
 from antecede.recording.gathering import gathered
 from antecede.server import AgentServer
 from antecede.server.change_items import Staged
-from antecede.server.changing import Outcome, Wish
+from antecede.server.changing import Outcome
 from antecede.server.items import LOG_FORMAT, Began, Formatted, Published, Reacted, decode_record, encode_record
 from antecede.server.recovery import replay
+from antecede.server.surveying import Wish
 from antecede.store import Files, LogStore, open_store
 from antecede.topology import TopologyFile, parse_topology
 from antecede.trace import read_events
@@ -109,6 +111,15 @@ def test_everything_arrives_and_moves_along(text: str, tmp_path: Path) -> None:
     found = differing(str(tmp_path), _file(FLAT))
     assert found is not None
     assert found.epoch == _file(text).epoch
+
+
+def test_a_new_server_of_a_restored_system_belongs_to_it(tmp_path: Path) -> None:
+    _begin(tmp_path, FLAT)
+    for directory in tmp_path.iterdir():
+        write_system(str(directory), "ab12")
+    assert _apply(tmp_path, ONE_MORE, dry=True).state == "planned"
+    assert _apply(tmp_path, ONE_MORE).state == "done"
+    assert system_in(str(tmp_path / "s5")) == "ab12"
 
 
 def test_a_total_order(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from antecede.errors import UsageError
 from antecede.live.client.changing import RunningServers
 from antecede.server import AgentServer
 from antecede.server.change_requests import Command
-from antecede.server.changing import Outcome, Steps, Wait, Wish, carry_out, end_change
+from antecede.server.changing import Outcome, Steps, carry_out, end_change
 from antecede.server.participation import Participant
+from antecede.server.surveying import Wait, Wish
 from antecede.simulator.servers.changing_world import plan_of
 from antecede.topology import parse_topology
 from helpers.changing import topology
@@ -124,7 +125,7 @@ def test_a_change_from_another_topology_than_the_one_in_force_is_refused() -> No
     # A second operator has planned another change of the same topology: it would remove the agent that was added.
     second = system.drive(carry_out(system.wish(_other, basis=basis, attempt="b")))
     assert second is not None
-    reason = f"the topology in force has epoch {first.epoch}, and --from has {basis}: look at the change again"
+    reason = f"the topology in force has epoch {first.epoch}, and --from has {basis}: does the change still fit?"
     assert (second.state, second.refusals) == ("refused", (reason,))
     # The first command may be run again.
     again = system.drive(carry_out(system.wish(_more, basis=basis, attempt="c")))

@@ -5,116 +5,20 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
-import msgspec
 import pytest
 
 from antecede import limits
-from antecede.errors import AntecedeError, OverloadError, RefusedError, TopologyError, UsageError
-from antecede.live import ServerRuntime
+from antecede.errors import AntecedeError, RefusedError, UsageError
 from antecede.live.client.changing import RunningServers
 from antecede.live.client.line import connect
 from antecede.live.client.operator import request
 from antecede.live.watchdog import WatchdogThread
-from antecede.server.changing import Outcome, Wait, Wish, carry_out, end_change
-from antecede.topology import TopologyFile, parse_topology
-from helpers.ports import free_ports
-from helpers.summing import Add, Tell, Total
-
-
-class System:
-    """Running servers, and an operator."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.ports = dict(zip(("s1", "s2", "s3", "s4", "s9"), free_ports(5), strict=True))
-        self.running: dict[str, ServerRuntime] = {}
-        self.token = ""
-
-    def file(
-        self, domains: dict[str, str], agents: dict[str, str], kind: str = "helpers.summing:Sum", more: str = ""
-    ) -> TopologyFile:
-        """Return a topology; the servers of a domain and of an agent are digits."""
-        servers = sorted({one for members in domains.values() for one in members})
-        lines = ["[servers]", *(f's{one} = "tcp://127.0.0.1:{self.ports[f"s{one}"]}"' for one in servers), "[domains]"]
-        for name, members in domains.items():
-            listed = ", ".join(f'"s{one}"' for one in members)
-            lines.append(f'{name} = {{ servers = [{listed}], order = "matrix" }}')
-        lines += ["[agents]", *(f'{name} = {{ server = "s{at}", class = "{kind}" }}' for name, at in agents.items())]
-        return parse_topology("\n".join([*lines, more]))
-
-    async def start(self, file: TopologyFile, *servers: str) -> None:
-        for server in servers or file.servers:
-            data = str(self.folder / server)
-            self.running[server] = ServerRuntime(file, server, data, durability="os", token=self.token, trace=True)
-            await self.running[server].start()
-
-    async def stop(self, *servers: str) -> None:
-        for server in servers or list(self.running):
-            await self.running.pop(server).stop()
-
-    def wish(self, new: TopologyFile, **settings: Any) -> Wish:
-        wish = Wish(new, tuple(new.servers), token_hex(8), 1_000, attempt=token_hex(8), limit_seconds=10.0)
-        return msgspec.structs.replace(wish, **settings)
-
-    async def apply(self, new: TopologyFile, **settings: Any) -> Outcome:
-        servers = RunningServers([new], self.token)
-        return await servers.drive(carry_out(self.wish(new, **settings)))
-
-    async def apply_until(self, new: TopologyFile, name: str, before: bool = True) -> None:
-        """Give the commands of a change until the first batch with this name; then the operator is gone. ``before``:
-        that batch is not given any more."""
-        servers, steps = RunningServers([new]), carry_out(self.wish(new))
-        asked = next(steps)
-        while True:
-            if isinstance(asked, Wait):
-                await asyncio.sleep(asked.seconds)
-                asked = steps.send([])
-                continue
-            if before and asked[0].name == name:
-                return
-            answers = [await servers._answer(command) for command in asked]
-            assert not any(isinstance(one, AntecedeError) for one in answers), answers
-            if asked[0].name == name:
-                return
-            asked = steps.send([one for one in answers if not isinstance(one, AntecedeError)])
-
-    def organisation(self, server: str) -> Any:
-        return self.running[server].machine.organisation
-
-    async def until(self, true: Callable[[], Any]) -> None:
-        while not true():
-            await asyncio.sleep(0.02)
-
-    async def total(self, server: str, agent: str, amount: int) -> None:
-        """Wait until an agent has this total."""
-        async with connect(f"tcp://127.0.0.1:{self.ports[server]}", token=self.token) as bus:
-            while True:
-                total = await bus.ask(agent, Tell(), expect=Total, timeout=20)
-                assert total.amount <= amount
-                if total.amount == amount:
-                    return
-                await asyncio.sleep(0.02)
-
-
-def played(tmp_path: Path, play: Callable[[System], Awaitable[None]]) -> None:
-    async def main() -> None:
-        system = System(tmp_path)
-        try:
-            async with asyncio.timeout(60):
-                await play(system)
-        finally:
-            await system.stop()
-
-    asyncio.run(main())
-
-
-FLAT = {"A": "123"}
-BUS = {"A": "12", "B": "23"}
+from antecede.server.changing import Outcome, end_change
+from helpers.running import BUS, FLAT, System, played
+from helpers.summing import Add
 
 
 def test_agents_keep_their_states_and_letters_under_load(tmp_path: Path) -> None:
@@ -163,43 +67,6 @@ def test_adding_an_agent_pauses_nothing(tmp_path: Path) -> None:
         async with connect(f"tcp://127.0.0.1:{system.ports['s1']}", name="alice") as client:
             await client.send("more", Add(amount=7))
         await system.total("s2", "more", 7)
-
-    played(tmp_path, play)
-
-
-def test_a_server_is_added_and_removed_and_its_clients_follow(tmp_path: Path) -> None:
-    async def play(system: System) -> None:
-        flat = system.file(FLAT, {"sum": "2"})
-        more = system.file({**FLAT, "X": "39"}, {"sum": "2", "far": "9"})
-        without = system.file(FLAT, {"sum": "2", "far": "3"}, more='[moved]\ns9 = "s3"')
-        await system.start(flat)
-        await system.start(more, "s9")
-        await system.until(lambda: system.organisation("s9").outside)
-        assert system.running["s9"].operations.health() == "not yet part"
-        async with connect(f"tcp://127.0.0.1:{system.ports['s9']}", name="dora") as dora:
-            with pytest.raises(OverloadError, match="not part of the system yet"):
-                await dora.send("sum", Add(amount=1))
-            assert (await system.apply(more)).state == "done"
-            await dora.send("far", Add(amount=1))
-            await dora.send("sum", Add(amount=2))
-            await system.total("s1", "far", 1)
-            assert (await system.apply(without)).state == "done"
-            await system.until(system.running["s9"].removed.done)
-            # The client learns where its mailbox is, and goes on with its address and its numbers.
-            await dora.send("far", Add(amount=3))
-            assert dora.address == "dora@s9"
-            total = await dora.ask("far", Tell(), expect=Total, timeout=10)
-            assert total.amount == 4
-        await system.stop("s9")
-        with pytest.raises(TopologyError, match="server s9 was removed by change 2"):
-            await system.start(more, "s9")
-        await system.total("s1", "far", 4)
-        # Servers that begin with a snapshot know the addresses of the removed server, too.
-        await system.stop()
-        await system.start(without)
-        async with connect(f"tcp://127.0.0.1:{system.ports['s3']}", name="dora") as dora:
-            assert dora.address == "dora@s9"
-            assert (await dora.ask("sum", Tell(), expect=Total, timeout=10)).amount == 2
 
     played(tmp_path, play)
 

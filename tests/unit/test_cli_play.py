@@ -130,7 +130,10 @@ def test_a_play_that_cannot_be(chain: str, capsys: pytest.CaptureFixture[str]) -
     [
         (["no-such-file.txt"], "no-such-file.txt: cannot be read: No such file or directory"),
         (["CHAIN", "--order", "chaos"], "unknown order 'chaos'"),
-        (["CHAIN", "--order", "mine:Mine"], "; install an order of your own as an entry point: docs/guide/orders.md"),
+        (
+            ["CHAIN", "--order", "mine:Mine"],
+            "; to use your own order, install it as an entry point: docs/guide/orders.md",
+        ),
         (["CHAIN", "--order", "buffer:speed=1"], "no option speed"),
         (["CHAIN", "--order", "coordinator:member=9"], "member=9"),
         (["CHAIN", "--order", "coordinator:member=" + "9" * 5000], "--order"),

@@ -122,6 +122,20 @@ def test_output_that_nobody_reads_any_more(monkeypatch: pytest.MonkeyPatch, caps
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_a_line_that_cannot_be_printed_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "log").open("w") as stderr, open("/dev/full", "w") as full, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", stderr)
+        crashes.print_line("first")
+        real = os.dup(stderr.fileno())
+        os.dup2(full.fileno(), stderr.fileno())
+        crashes.print_line("while the disk is full")
+        os.dup2(real, stderr.fileno())
+        os.close(real)
+        crashes.print_line("later")
+    assert (tmp_path / "log").read_text() == "first\nlater\n"
+
+
 def test_an_entry_point_is_guarded(capsys: pytest.CaptureFixture[str]) -> None:
     assert crashes.guarded(lambda: 1) == 1
     assert crashes.guarded(_raise(KeyboardInterrupt())) == 130  # type: ignore[arg-type]

@@ -190,13 +190,16 @@ keys = [
 send = ["orders"]  # only these
 [clients."a.b"]
 send = []
+[clients.zeno]
+keys = ["{public_key(5)}"]
 """
 
 
-def test_a_file_that_was_edited_by_hand_keeps_its_comments(tmp_path: Path) -> None:
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_a_file_that_was_edited_by_hand_keeps_its_comments(tmp_path: Path, line_end: str) -> None:
     path = tmp_path / "access.toml"
     target = tmp_path / "elsewhere.toml"
-    target.write_text(_edited)
+    target.write_bytes(_edited.replace("\n", line_end).encode())
     target.chmod(0o640)
     path.symlink_to(target)
     text = AccessText(path)
@@ -207,7 +210,8 @@ def test_a_file_that_was_edited_by_hand_keeps_its_comments(tmp_path: Path) -> No
     text.write()
     assert path.is_symlink()
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
-    written = path.read_text()
+    written = path.read_bytes().decode()
+    assert written.count("\n") == written.count(line_end)
     for kept in ("# A comment.", "# hers", "# Her keys.", "# only these"):
         assert kept in written
     access = parse_access(written)

@@ -197,7 +197,7 @@ def test_epochs_of_two_systems_are_refused() -> None:
         ("fifo", "epochs: Expected `array`, got `str`"),
         ([{"change": 0}], "missing required field `guarantee`"),
         ([{"change": 0, "guarantee": "some"}], "Invalid enum value 'some'"),
-        ([{"change": -1, "guarantee": "fifo"}], "a number is negative"),
+        ([{"change": -1, "guarantee": "fifo"}], "a change or an index is negative"),
         ([{"change": 0, "guarantee": "fifo", "since": {"a": "3"}}], "Expected `int`, got `str`"),
     ],
 )

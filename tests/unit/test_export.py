@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from antecede import cli, limits
-from antecede.errors import TraceError
+from antecede.errors import TraceError, UsageError
 from antecede.trace import Event, read_events, verify, write_trace
 from antecede.trace.exporting import FORMATS, export, view_of
 from antecede.trace.exporting.shiviz import PATTERN
@@ -191,7 +191,7 @@ def test_a_trace_of_more_events_than_a_viewer_takes_is_refused(
     monkeypatch.setitem(limits.export_events_max, form, len(_overtaken))
     assert export([trace], form)
     monkeypatch.setitem(limits.export_events_max, form, len(_overtaken) - 1)
-    with pytest.raises(TraceError, match=f"more than 6 events, the most for {form}: export a part"):
+    with pytest.raises(TraceError, match=f"more than 6 events, the limit of {form}: export a part"):
         export([trace], form)
     assert view_of([trace], form, lambda event: event.process != "cy").events == 4
 
@@ -233,3 +233,8 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
         child.stdout.read(10)
         child.stdout.close()
         assert b"Traceback" not in child.stderr.read()
+
+
+def test_an_unknown_format(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--to must be one of .*, not 'svg'"):
+        export([_written(tmp_path, _overtaken)], "svg")

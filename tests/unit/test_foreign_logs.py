@@ -145,6 +145,12 @@ def test_most_but_not_all_own_entries_at_index_plus_one(tmp_path: Path) -> None:
     assert verify([tmp_path / "t.jsonl"])["clocks"] == {"checked": 24, "disagree": 0, "rule": "order"}
 
 
+def test_a_clock_that_counts_events_beyond_the_end_of_a_log(tmp_path: Path) -> None:
+    """By the rule for complete logs, this clock would disagree."""
+    _import(tmp_path, 'a {"a":1}\nx\nb {"b":1,"a":2}\ny\n')
+    assert verify([tmp_path / "t.jsonl"])["clocks"] == {"checked": 2, "disagree": 0, "rule": "order"}
+
+
 _samples = {
     "govector": 'a {"a":1}\none\na {"a":2}\ntwo\n',
     "govector-time": '1700000000000000001 a {"a":1}\none\n1700000000000000002 a {"a":2}\ntwo\n',

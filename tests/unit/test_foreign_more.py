@@ -79,7 +79,7 @@ def test_parquet_that_is_no_trace_is_not_called_one(tmp_path: Path, capsys: pyte
     path = str(tmp_path / "sales.parquet")
     pq.write_table(pa.table({"shop": ["a"], "sum": [1]}), path)
     assert cli.run(["import", path]) == 2
-    assert "neither a trace nor spans: it has the columns shop, sum; give --map" in capsys.readouterr().err
+    assert "neither a trace nor spans: it has the columns shop, sum; for a log of sends" in capsys.readouterr().err
     assert cli.run(["verify", path]) == 2
     assert "sales.parquet is Parquet, but not a trace: it has the columns shop, sum" in capsys.readouterr().err
     pq.write_table(pa.table({"process": ["a"], "index": [0], "kind": ["local"]}), path)

@@ -129,7 +129,10 @@ def test_letters_of_a_run_that_cannot_be_read_are_dead_and_the_others_handled() 
 
 def test_a_struct_of_another_class_would_not_come_back() -> None:
     outcome = _react(Assign(field="item", value="plain"))
-    assert str(outcome.failure) == "agent keeper: field item of Keeper would not come back: Plain becomes Item"
+    assert (
+        str(outcome.failure)
+        == "agent keeper: field item of Keeper would be read back as another class: Plain becomes Item"
+    )
 
 
 def test_a_bad_state_that_the_same_batch_mends_is_never_committed_and_does_no_harm() -> None:

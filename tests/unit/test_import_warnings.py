@@ -116,7 +116,7 @@ def test_a_time_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str])
     out = _out(capsys, "--map", "time=at", "--index", "time")
     assert "  1 time could not be read: left out\n" in out
     assert "    give their format, such as --time '%d/%b/%Y %H:%M:%S.%f'\n" in out
-    assert "    log.jsonl:1: --index time: at is not a time; give --time FORM\n" in out
+    assert "    log.jsonl:1: --index time: the value of at is not a time; give --time FORM\n" in out
     _write(*({"at": 1} | record for record in (_send("a", "1"), _deliver("b", "1"))), _send("a", "2"))
     assert "    log.jsonl:3: --index time: no time: the record has no at\n" in _out(
         capsys, "--map", "time=at", "--index", "time"
@@ -146,7 +146,7 @@ def test_the_trace_of_an_earlier_import_is_not_a_source(capsys: pytest.CaptureFi
     assert "logs/out.jsonl is a source and would be overwritten" in capsys.readouterr().err
     Path("logs/log.jsonl").unlink()
     assert cli.run(["import", "logs", *_options, "--to", "logs/out.jsonl"]) == 2
-    assert "logs: no file here but the trace of an earlier import" in capsys.readouterr().err
+    assert "logs: no log here, only the trace of an earlier import" in capsys.readouterr().err
 
 
 def test_a_preview_shows_each_process_and_kind_of_each_file() -> None:

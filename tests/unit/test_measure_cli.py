@@ -53,7 +53,7 @@ def test_a_routed_run_from_end_to_end(run: Callable[..., Said]) -> None:
 def test_what_is_not_recorded_is_said_to_be_so(run: Callable[..., Said]) -> None:
     code, out, _ = run("measure bare.jsonl")
     assert code == 0
-    for figure in ("stamp", "delay", "held", "hops", "rates"):
+    for figure in ("stamp", "delay", "held", "hops", "significance", "rates"):
         assert any(line.split() == [figure, "not", "recorded"] for line in out.splitlines()), figure
     assert "p → q" in out
 
@@ -69,6 +69,7 @@ def test_figures_are_lined_up(run: Callable[..., Said]) -> None:
         "held",
         "hops",
         "concurrency",
+        "significance",
         "rates",
     ]
 

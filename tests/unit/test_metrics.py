@@ -102,7 +102,7 @@ def test_what_the_parser_reads(tmp_path: Path) -> None:
         assert found["antecede_peer_reconnections_total", ("s1",)] == 0
         assert found["antecede_connections", ("peers",)] == 1
         assert found["antecede_health", ("ok",)] == 1
-        assert [found["antecede_health", (state,)] for state in HEALTHS[1:]] == [0, 0, 0, 0]
+        assert [found["antecede_health", (state,)] for state in HEALTHS[1:]] == [0] * 5
         assert found["process_resident_memory_bytes", ()] > 0
 
         await asyncio.to_thread(far.store.snapshot, far.machine.snapshot(), far.store.last)
@@ -112,6 +112,9 @@ def test_what_the_parser_reads(tmp_path: Path) -> None:
         found = _samples((await _get(address, "/metrics"))[2])
         assert found["antecede_peer_reconnections_total", ("s1",)] == 1
         assert found["antecede_snapshot_records_behind", ()] == 0
+        far.machine.organisation.outside = True
+        found = _samples((await _get(address, "/metrics"))[2])
+        assert found["antecede_health", ("not yet part",)] == 1
 
     _played(tmp_path, play)
 

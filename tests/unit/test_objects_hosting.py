@@ -224,10 +224,10 @@ class Ambiguous(ReplicatedObject):
     ("kind", "reason"),
     [
         (Misspelt, "Misspelt.do: name 'Nothing' is not defined"),
-        (Demanding, "cannot be made and kept: TypeError"),
-        (Opaque, "cannot be made and kept: TypeError"),
+        (Demanding, "cannot be created and saved: TypeError"),
+        (Opaque, "cannot be created and saved: TypeError"),
         (Ambiguous, "Ambiguous: If a type union contains multiple Struct types"),
-        (Unfitting, "cannot be made and kept: ValidationError"),
+        (Unfitting, "cannot be created and saved: ValidationError"),
     ],
 )
 def test_a_class_that_cannot_be_held_is_refused_before_any_call(kind: type[ReplicatedObject], reason: str) -> None:

@@ -121,7 +121,7 @@ def test_conflicts_that_are_no_names_are_refused() -> None:
         operation(conflicts_with=5)  # type: ignore[call-overload]
     with pytest.raises(ObjectError, match="expected names of operations, not 7"):
         operation(conflicts_with=["do", 7])  # type: ignore[list-item]
-    with pytest.raises(ObjectError, match="operation of 'audit': expected a method"):
+    with pytest.raises(ObjectError, match=r"operation\('audit'\): expected a method"):
         operation("audit")  # type: ignore[type-var]
     with pytest.raises(ObjectError, match=r"Plain\.compatible\('do', 'do'\) raises TypeError.*static method"):
 
@@ -402,9 +402,9 @@ HEAD = "from antecede.objects import Object, operation\nimport random\nclass Thi
         (HEAD + "    @operation\n    def do(self, what: 'Nothing'): ...", "Thing.do: name 'Nothing' is not defined"),
         (
             HEAD + "    def __init__(self, n): ...\n    @operation\n    def do(self): ...",
-            "Thing() cannot be made: TypeError",
+            "Thing() cannot be created: TypeError",
         ),
-        (HEAD + "    @operation\n    def do(self, *, what: int): ...", "parameter what cannot be given"),
+        (HEAD + "    @operation\n    def do(self, *, what: int): ...", "parameter what is keyword-only"),
         (HEAD + "    @operation\n    def do(self): self.n = random.random()", "operations must be deterministic"),
         (HEAD + "    @operation\n    def do(self): ...\nraise SystemExit(0)", "cannot be imported: SystemExit: 0"),
         (HEAD + "    arguments = 7\n    @operation\n    def do(self, n): ...", "Thing.arguments: expected strategies"),

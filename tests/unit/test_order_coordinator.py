@@ -75,7 +75,7 @@ def test_the_coordinator_must_exist() -> None:
 
 def test_stamps_are_not_trusted() -> None:
     order = Coordinator(2, 3)
-    with pytest.raises(StampError, match="expected one from the coordinator"):
+    with pytest.raises(StampError, match="expected a copy from the coordinator"):
         order.decode("copy", 1, b"\x01")
     with pytest.raises(StampError, match="sequence number 0"):
         order.decode("copy", 0, b"\x00")

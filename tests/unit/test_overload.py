@@ -24,8 +24,8 @@ def _trial(tmp_path: Path, **figures: Any) -> Trial:
 @pytest.mark.parametrize(
     ("figures", "found"),
     [
-        ({"handled": 999}, "1000 messages were accepted, and 999 handled"),
-        ({"handled": 1_001}, "1000 messages were accepted, and 1001 handled"),
+        ({"handled": 999}, "1000 messages were accepted, but 999 handled"),
+        ({"handled": 1_001}, "1000 messages were accepted, but 1001 handled"),
         ({"news_dead": 9}, "of 30 news, 20 wait and 9 are dead"),
         ({"stuck_dead": 0}, "of 2 messages to stuck, 1 wait and 0 are dead"),
     ],
@@ -40,12 +40,12 @@ def test_memory_and_times(tmp_path: Path) -> None:
     trial = _trial(tmp_path)
     trial._judge()
     result = trial.result
-    assert result.found == ["p99 of the probes is 200.0 ms: at most 100"]
+    assert result.found == ["p99 of the probes is 200.0 ms: expected at most 100"]
     assert (result.p50_ms, result.worst_ms, result.probes) == (10.0, 200.0, 1_000)
     assert (result.peak_mib["s1"], result.late_mib["s1"]) == (95, (90, 95))
     trial._memory["s1"].append((8.5, 501))
     trial._judge()
-    assert "s1 used 501 MiB: at most 500" in result.found
+    assert "s1 used 501 MiB: expected at most 500" in result.found
 
 
 def test_an_offer_counts_accepted_and_refused_messages() -> None:

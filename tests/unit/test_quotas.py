@@ -104,6 +104,18 @@ def test_full_mailboxes_refuse_publishes_of_clients_of_this_server() -> None:
     assert accepted.number == 1, "others are not affected"
 
 
+@pytest.mark.parametrize("order", ["fifo", "skeen"])
+def test_a_full_mailbox_refuses_a_multicast(order: str) -> None:
+    """Through a total order, the copy for this server comes back later."""
+    mailboxes = Mailboxes(named={"a": Quota(letters=2, full="refuse")})
+    plan = Plan(Topology([Domain("A", ("s1", "s2"))]), {"A": parse(order)}, {"a": "s1", "b": "s2"}, mailboxes=mailboxes)
+    server = AgentServer("s1", plan, 7)
+    server.begin("")
+    _send(server, "a", 2)
+    replies = server.step([Published("d", 1, ("a", "b"), "T", b"")], 0.0, 0).replies
+    assert [reply.code for reply in replies] == ["mailbox-full"]  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     "quota",
     [Quota(letters=3, full="refuse"), Quota(bytes=14, full="refuse"), Quota(letters=3, bytes=12, full="refuse")],

@@ -277,7 +277,7 @@ def test_late_deliveries_are_written(run: Callable[..., Said]) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("plain.jsonl", "the significant order needs conflicts: metadata that name a conflict table, or --conflicts"),
+        ("plain.jsonl", "needs conflicts: a conflict table in the trace's metadata, or --conflicts"),
         ("bare.jsonl", "the significant order cannot be judged: no delivery of the trace names its instance"),
         ("odd.jsonl", "metadata: conflicts of 'j': expected a pair of operations, not ['write']"),
         ("plain.jsonl --conflicts torn.json", "torn.json: conflicts are not JSON"),
@@ -300,7 +300,7 @@ def test_a_malformed_table_is_refused(table: Any) -> None:
 def test_a_table_has_its_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("antecede.limits.conflict_pairs_max", 2)
     assert conflicts_in([["a", "b"], ["b", "b"]], "here").at("anyone")["b"] == {"a", "b"}
-    with pytest.raises(UsageError, match="3 pairs are more than 2"):
+    with pytest.raises(UsageError, match="3 pairs: expected at most 2"):
         conflicts_in([["a", "b"]] * 3, "here")
     file = tmp_path / "table.json"
     file.write_text('[["a", "b"]]')

@@ -74,7 +74,7 @@ def test_servers_that_are_removed_name_the_server_of_their_clients() -> None:
     assert parse_topology(parse_topology(WITHOUT).text()).epoch == parse_topology(WITHOUT).epoch
 
 
-@pytest.mark.parametrize("text", ['s1 = "s2"', 's9 = "s8"', "s9 = 3"])
+@pytest.mark.parametrize("text", ['s1 = "s2"', 's9 = "s8"', "s9 = 3", 's9 = ["s1"]'])
 def test_a_server_is_moved_only_if_it_is_gone(text: str) -> None:
     from antecede.errors import TopologyError
 

@@ -59,6 +59,12 @@ def test_separate_trees_keep_nothing() -> None:
     assert [pair.route for pair in verdict.pairs if pair.source != pair.target] == [()]
 
 
+def test_an_order_that_needs_timers_is_refused_even_alone() -> None:
+    facts = OrderFacts(frozenset({"fifo", "causal"}), frozenset({"timers"}))
+    verdict = check(_file({"A": ("a b", "patient")}), lambda _: facts)
+    assert verdict.refusals == ("domain A: order patient needs timers, which servers do not have",)
+
+
 @pytest.mark.parametrize(
     ("order", "guarantee", "refusal"),
     [

@@ -3,12 +3,12 @@
 Real servers have steady load: clients ask agents on other servers at fixed times, however long the last answer took.
 Then separate processes run `antecede topology apply`, which adds one agent after the other. On a small machine the
 start of such a process takes CPU time from the servers, with or without a change. So the same command is run with
-`--dry-run` in between: it asks the same servers and changes nothing. If adding an agent pauses no other agent, the
-round trips during changes are like those during dry runs. The noise of this ratio is found by drawing rounds again at
-random (bootstrap): its interval contains 95 of 100 ratios.
+`--dry-run` in between: it asks the same servers and changes nothing. If adding an agent pauses no other agent, round
+trips during changes take as long as during dry runs: the ratio is near 1. Its noise is found by drawing rounds again at
+random, many times (bootstrap): the reported interval contains 95 % of the drawn ratios.
 
-A round trip belongs to the window in which it began. Before the first command and after the last one there is only the
-load.
+The windows are: before the first command, dry runs, changes, after the last command. A round trip belongs to the window
+in which it began. In the first and the last window there is only the load.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Settings(msgspec.Struct, frozen=True):
     rate: int = 100
     """Round trips per second, of all clients together."""
     quiet_seconds: float = 10.0
-    """How long there is only the load, before the first command and after the last."""
+    """How long there is only the load before the first command, and again after the last one."""
     durability: str = "disk"
 
 
@@ -94,7 +94,7 @@ class _Measurement:
             await asyncio.gather(*loads)
             await asyncio.wait_for(asyncio.gather(*self._asking), _answer_seconds)
         except TimeoutError:
-            raise SideError("the servers do not answer in time") from None
+            raise SideError("the servers did not answer in time") from None
         finally:
             for load in loads:
                 load.cancel()
@@ -102,7 +102,7 @@ class _Measurement:
         return self._report()
 
     async def _load(self, server: str, ready: asyncio.Barrier, stop: asyncio.Event) -> None:
-        """Ask the agent of the next server at fixed times."""
+        """Be the client of one server: ask the agent of the next server at fixed times."""
         names = list(self._base.servers)
         to = f"echo-{names[(names.index(server) + 1) % len(names)]}"
         pause = len(names) / self._settings.rate
@@ -174,7 +174,7 @@ def _share(ordered: list[float], name: str) -> float:
 
 
 def _compared(rounds: list[tuple[list[float], list[float]]], name: str) -> dict[str, float]:
-    """Return the ratio of changes to dry runs, and the interval that its noise gives."""
+    """Return the ratio of the round-trip times during changes to those during dry runs, and its 95 % interval."""
 
     def ratio(drawn: list[tuple[list[float], list[float]]]) -> float:
         dry, change = (sorted(one for times in several for one in times) for several in zip(*drawn, strict=True))

@@ -55,7 +55,7 @@ def measure(side: Side, messages: int, directory: str | None) -> Sample:
 
 
 class Ours(msgspec.Struct, frozen=True):
-    """A side that is ours: which role sends, and what is kept."""
+    """A side of Antecede: the role of the sender, and what is kept on disk."""
 
     role: str
     disk: bool
@@ -65,8 +65,8 @@ class Ours(msgspec.Struct, frozen=True):
     to: str | None = None
 
     def __call__(self, messages: int, place: str, source: str | None = None, keys: Path | None = None) -> Sample:
-        """Measure once. With a ``source`` both processes run the package in that directory, and the CPU time of each
-        is among the figures. ``keys``: the folder of an access file and credentials, if the client has permissions."""
+        """Measure once. ``source``: a directory; both processes then run the package in it, and their CPU times are
+        among the figures. ``keys``: the folder of an access file and credentials, if the client has permissions."""
         topology = topology_text(free_ports(2))
         here: dict[str, Any] = {"data": f"{place}/s1"} if self.disk and self.embedded else {}
         there: dict[str, Any] = {"data": f"{place}/s2"} if self.disk else {}
@@ -81,15 +81,15 @@ class Ours(msgspec.Struct, frozen=True):
             if source is not None:
                 package = Path(ready["package"]).resolve()
                 if not package.is_relative_to(Path(source).resolve()):
-                    raise SideError(f"the package was imported from {package.parent}")
+                    raise SideError(f"the package was imported from {package.parent}, not from the compared checkout")
                 here["pid"] = receiver.pid
             with party("ours", self.role, source, topology=topology, messages=messages, **here) as sender:
                 return sender.hear(_run_seconds)
 
 
 def _clients(messages: int, place: str) -> Sample:
-    """A client that sends to another client of one server: two sockets, as with a broker. The mailbox has no quota, but
-    the server's bound for the mailboxes of all clients limits what one run may send."""
+    """Measure a client that sends to another client of the same server: two sockets, as with a broker. The receiver's
+    mailbox has no quota, but the server's bound for the mailboxes of all clients limits what one run may send."""
     messages = min(messages, _clients_messages_max)
     topology = topology_text(free_ports(2)) + '\n[mailboxes]\n"taker@s2" = { letters = 0, bytes = 0 }\n'
     with ExitStack() as stack:
@@ -102,7 +102,7 @@ def _clients(messages: int, place: str) -> Sample:
 
 
 def _idle(messages: int, place: str) -> Sample:
-    """A server as ``antecede serve`` runs it, with nothing to do."""
+    """Measure the memory of a server as ``antecede serve`` runs it, with nothing to do."""
     ports = free_ports(2)
     file = Path(place) / "topology.toml"
     file.write_text(topology_text(ports))
@@ -113,7 +113,7 @@ def _idle(messages: int, place: str) -> Sample:
 
 
 def soak(messages: int, directory: str | None) -> dict[str, list[float]]:
-    """The memory of both servers after each tenth of very many durable messages: it must not grow."""
+    """Return the memory of both servers after each tenth of the messages, which are durable: it must not grow."""
     with TemporaryDirectory(prefix="antecede-bench-", dir=directory) as place:
         topology = topology_text(free_ports(2))
         with party("ours", "server", topology=topology, data=f"{place}/s2") as receiver:
@@ -146,7 +146,7 @@ def _floor(receiver: str, sender: str, there: bool = False, here: bool = False, 
 def _through(
     module: str, command: Callable[[int, str], list[str]], sender: str, receiver: str | None
 ) -> Callable[..., Sample]:
-    """A sender and a receiver (or none) on either side of a broker."""
+    """Return a function that measures a sender and a receiver (if there is one) on either side of a broker."""
 
     def run(messages: int, place: str) -> Sample:
         port = free_ports(1)[0]

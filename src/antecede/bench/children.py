@@ -26,13 +26,13 @@ class SideError(AntecedeError):
 
 
 class Child:
-    """A process that is ended when the block is left."""
+    """A process that is ended when the ``with`` block is left."""
 
     def __init__(
         self, command: list[str], *, silent: bool = False, source: str | None = None, seconds: float = 10.0
     ) -> None:
-        """``silent``: a server that writes nothing to us, and must be terminated. ``source``: the directory from which
-        it imports the package, if it is not ours. ``seconds``: how long its end may take."""
+        """``silent``: the process is a server that writes nothing to us, and ends only when it is terminated.
+        ``source``: the directory of its package, if not ours. ``seconds``: how long it may take to end."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed on leaving the block)
         out = subprocess.DEVNULL if silent else subprocess.PIPE
         self._process = subprocess.Popen(
@@ -76,7 +76,7 @@ class Child:
         self._errors.close()
 
     def hear(self, seconds: float) -> dict[str, Any]:
-        """Return the next line from the party."""
+        """Return the next line from the party; wait at most this long."""
         out = self._process.stdout
         assert out is not None
         until = monotonic() + seconds
@@ -100,13 +100,13 @@ class Child:
         self._process.stdin.write(b"\n")
 
     def errors(self) -> str:
-        """Return what the process has written to standard error so far. Our reads do not move the place at which it
-        writes."""
+        """Return what the process has written to standard error so far. Reading does not move the place at which the
+        process writes."""
         file = self._errors.fileno()
         return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
 
     def last_words(self) -> str:
-        """Return the last line of its errors."""
+        """Return the last line of its standard error."""
         lines = self.errors().strip().splitlines()
         return lines[-1] if lines else "without output"
 
@@ -116,7 +116,8 @@ class Child:
 
 
 def party(module: str, role: str, source: str | None = None, /, **settings: Any) -> Child:
-    """Start a party. With a ``source``, our module is run by its path, with the package in that directory."""
+    """Start a party. ``source``: a directory; this version's module is then run by its path, and imports the package in
+    that directory."""
     if source is None:
         return Child([sys.executable, "-m", f"antecede.bench.{module}", role, json.dumps(settings)])
     script = str(Path(__file__).with_name(f"{module}.py"))
@@ -124,7 +125,7 @@ def party(module: str, role: str, source: str | None = None, /, **settings: Any)
 
 
 def program(name: str) -> str | None:
-    """Return the path of a server's program: beside this Python, or on the path."""
+    """Return the path of a server's program: beside this Python, or in PATH; None if it is in neither."""
     return shutil.which(name, path=os.path.dirname(sys.executable)) or shutil.which(name)
 
 
@@ -168,7 +169,9 @@ def proportional_bytes(pid: int) -> int:
 
 def _unreadable(pids: tuple[int, ...], error: OSError) -> SideError:
     some = ", ".join(map(str, pids))
-    return SideError(f"process {some} cannot be read ({error.strerror}): it has ended, or this is not Linux")
+    return SideError(
+        f"the figures of process {some} cannot be read ({error.strerror}): it has ended, or this is not Linux"
+    )
 
 
 # Within a party.
@@ -217,8 +220,8 @@ async def until_told(asked: Callable[[], None] = lambda: None) -> None:
 
 
 def figures(seconds: list[float]) -> dict[str, float]:
-    """Return the figures of one message in flight: the rate (by the median, which a pause of the machine does not
-    change; and by the mean), the median and the 99th percentile in microseconds."""
+    """Return the figures of messages sent one after the other: the rate (by the median, which a pause of the machine
+    does not change; and by the mean), the median and the 99th percentile in microseconds."""
     ordered = sorted(seconds)
     return {
         "per_second": 1 / ordered[len(ordered) // 2],

@@ -2,7 +2,7 @@
 
 **Rules.** There are three servers on one machine, and a separate process for each party. All sides take turns in each
 round; medians over the rounds are compared, and only ratios within one run are meaningful. etcd is measured if its
-program is there.
+program is installed.
 
 **Figures.** Calls per second, the median latency, and the CPU time of the three servers per call; for our side also the
 frames between servers, the steps with a record, the fdatasyncs and the bytes of the logs, per call and over all three
@@ -27,7 +27,7 @@ from antecede.walks.processes import free_ports
 
 KINDS = ("compatible", "unconfirmed", "shared", "conflicting", "nested")
 Caller = Callable[[str, int, int], dict[str, float]]
-"""Makes calls, given their kind, their number, and how many are under way at a time."""
+"""Makes calls and returns their figures, given their kind, their number, and how many are under way at a time."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -40,12 +40,12 @@ class Settings(msgspec.Struct, frozen=True):
     calls: int = 1_000
     rounds: int = 1
     etcd: str | None = None
-    """The path of etcd's program, if it is not on the path."""
+    """The path of etcd's program; None: it is searched in PATH."""
 
     def cells(self, state: int) -> list[tuple[str, int]]:
-        """Return the kinds of calls and the numbers under way to measure for a state: all for the smallest state, few
-        for the others."""
-        if state == self.states[0]:
+        """Return (kind of calls, number under way) to measure with a state of this size: all for the smallest size,
+        only 1 and 32 under way for the others."""
+        if state == min(self.states):
             return [(kind, count) for kind in self.kinds for count in self.under_way]
         return [(kind, count) for kind in self.kinds for count in self.under_way if count in (1, 32)]
 
@@ -99,7 +99,7 @@ def _round(
             with _ours(place if durable else None, state) as ours:
                 for kind, count in settings.cells(state):
                     here = {"ours": ours}
-                    if state == settings.states[0] and kind == settings.kinds[0]:
+                    if state == min(settings.states) and kind == settings.kinds[0]:
                         here |= sides
                     for side, call in here.items():
                         calls = max(count * 4, settings.calls if count > 1 else settings.calls // 3, 20)

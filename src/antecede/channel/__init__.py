@@ -1,9 +1,10 @@
 """The Channel: one MessageConsumer per domain of this server, and the hop between them (Laumay et al. §5, Fig. 7).
 
 Letters that are sent here, or that a domain delivers here, are examined one after the other, as they come. A letter's
-destinations on this server get it at once; for the others it is put on the train (:mod:`antecede.channel.letters`) of
-each next domain. Receiving in one domain and stamping for the next are **one step, in delivery order**: Theorem 1 needs
-this ("no crossover"), and a router that forwards later breaks causal order even on a tree.
+destinations on this server get it at once; for the other destinations it is put on the train
+(:mod:`antecede.channel.letters`) of each next domain. Receiving in one domain and stamping for the next are **one step,
+in delivery order**: Theorem 1 needs this ("no crossover"), and a router that forwards later breaks causal order even on
+a tree.
 
 A multicast crosses a domain as one multicast. In a forest the route to a server is unique. So a router is responsible
 for the destinations that it does not reach through the domain from which the letter came.
@@ -78,7 +79,8 @@ class Channel:
         """Letters in transit that cannot be forwarded, and why."""
         self.faults: list[tuple[str, str, str]] = []
         """(domain, peer, reason) of trains that could not be read, and of letters that a peer brought although their
-        sender lives elsewhere; both are dropped. If it is not known which peer is at fault, ``peer`` is empty."""
+        sender does not live behind that peer; both are dropped. If it is not known which peer is at fault, ``peer`` is
+        empty."""
         self._checks_senders = False
         self._plans: dict[tuple[str, tuple[str, ...]], Way] = {}
         self._planned = 0
@@ -107,8 +109,8 @@ class Channel:
         moved: dict[str, str],
         kept: Collection[str],
     ) -> None:
-        """Use a topology from now on. ``moved``: servers that were removed, each with the server that has their
-        addresses. ``kept``: domains that continue as they are; all others begin again."""
+        """Use a topology from now on. ``moved``: for each removed server the server that has its addresses now.
+        ``kept``: domains that continue as they are; all others begin again."""
         me = self.me
         self.objects = {one for name in topology.domains_of(me) for one in orders[name].object_names()}
         self._addresses = Addresses(homes, moved, topology.servers, self.objects)
@@ -136,7 +138,7 @@ class Channel:
 
     def learn(self, topology: Topology, homes: dict[str, str], moved: dict[str, str], begun: Collection[str]) -> None:
         """Learn the servers and agents of a topology that will soon be in force. Other servers may use it earlier than
-        this one, and their letters are forwarded. Letters that would enter a domain that begins with the topology
+        this one; this server forwards their letters already. Letters into a domain that begins with this topology
         wait."""
         known = self._addresses
         self.hidden = frozenset(homes.keys() - known.homes.keys())
@@ -195,8 +197,8 @@ class Channel:
     # Letters.
 
     def check(self, to: tuple[str, ...]) -> tuple[str, ...]:
-        """Refuse an address that cannot be reached, before anything is sent; return the addresses to send to. There, an
-        agent of the topology is written by its name alone: ``name@server`` would mean the mailbox of a client."""
+        """Return the addresses to send to; raise an error if one cannot be reached. In the result an agent of the
+        topology has its name alone: ``name@server`` would mean the mailbox of a client."""
         if to in self._sound:
             return to if len(to) == 1 else self.destinations.shared(to)
         if len(to) == 1 and to[0].endswith("()"):
@@ -213,8 +215,10 @@ class Channel:
         return to
 
     def local(self, to: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those of the addresses that are on this server."""
-        return self._plan("", to)[0]
+        """Return the addresses on this server, which get the letter at once, or when it comes back through a total
+        order."""
+        home = self._addresses.home
+        return tuple(address for address in to if home(address) == self.me)
 
     def send(self, letter: Letter) -> None:
         """Send a letter from an agent of this server."""
@@ -312,7 +316,7 @@ class Channel:
             self.consumers[domain].enqueue(members, letter)
 
     def _returned(self, letter: Letter) -> None:
-        """Process our own letter that came back through a total order: letters that waited for it continue."""
+        """Record that an own letter is back through a total order, and send the letters that waited only for it."""
         self.returns.back(letter.id)
         self._free()
 
@@ -373,7 +377,7 @@ class Channel:
             consumer.share_lists()
 
     def flush(self, now: float) -> None:
-        """Stamp everything that this step sends, including what comes back at once (from an order to itself)."""
+        """Stamp everything that this step sends, including letters that follow from packets of an order to itself."""
         busy = True
         while busy:
             busy = False
@@ -387,7 +391,7 @@ class Channel:
         assert arrival is Arrival.FRESH, f"the log takes frame {taken.number} of {taken.peer} twice"
 
     def begin_life(self, life: int) -> None:
-        """Start a life of the server, with everything that it remembers."""
+        """Start a life of the server on all its links."""
         self._life = life
         self.links.begin_life(life)
 
@@ -404,7 +408,8 @@ class Channel:
         return outgoing
 
     def forget_leaving(self) -> None:
-        """Drop new frames that an earlier run of the server sent; links resend those that were not acknowledged."""
+        """Drop the frames that the replay of a record has made. The server sent them before it was restarted; links
+        resend those that were not acknowledged."""
         for consumer in self._consumers:
             consumer.outgoing = []
 

@@ -1,7 +1,7 @@
 """Addresses: the server of each agent and client, and clear errors for addresses that do not exist.
 
 An agent of the topology has a plain name. A client, or an agent that was created at run time, has an address
-``name@server``. It keeps that address for ever: if its server is removed, the topology says which server has its
+``name@server``. It keeps that address for ever: if the server is removed, the topology says which other server has its
 addresses now.
 """
 
@@ -15,8 +15,8 @@ class Addresses:
     """The addresses of one topology."""
 
     def __init__(self, homes: dict[str, str], moved: dict[str, str], servers: Iterable[str], objects: set[str]) -> None:
-        """``homes``: the server of each agent of the topology. ``moved``: servers that were removed, each with the
-        server that has their addresses. ``objects``: the replicated objects that can be called here."""
+        """``homes``: the server of each agent of the topology. ``moved``: for each removed server the server that has
+        its addresses now. ``objects``: the replicated objects that can be called here."""
         self.homes = homes
         self._moved = moved
         self._servers = {*servers, *moved}
@@ -34,7 +34,7 @@ class Addresses:
         if server is None:
             if address.partition("@")[0].removesuffix("()") in self._objects:
                 raise UsageError(
-                    f"{address} is a replicated object: call one of its operations, in a message to it alone"
+                    f"{address} is a replicated object: call one of its operations, with no other destination"
                 )
             server = address.rpartition("@")[2]
             if "@" not in address or server not in self._servers:
@@ -58,16 +58,16 @@ class Addresses:
         return name
 
     def _unknown(self, address: str) -> str:
-        """Return why a letter cannot be sent there, with a suggestion."""
+        """Return why a letter cannot be sent to this address, with a suggestion."""
         meant = similar(address[:_name_chars].partition("@")[0], islice(self.homes, _likened_max))
-        return f"unknown agent {address!r}: neither in the topology nor name@server{meant}"
+        return f"unknown agent {address!r}: neither in the topology nor name@server with a known server{meant}"
 
     def no_object(self, name: str) -> str:
-        """Return why an operation cannot be called there, with a suggestion."""
+        """Return why no object of this name can be called here, with a suggestion."""
         if name in self.homes:
             return f"{name} is an agent, not a replicated object: send it a notification"
         meant = similar(name[:_name_chars], islice(self._objects, _likened_max))
-        return f"unknown object {name!r}: not in the topology{meant}"
+        return f"unknown object {name!r}: no domain of this server has it{meant}"
 
 
 _name_chars = 64

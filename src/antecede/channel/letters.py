@@ -40,7 +40,7 @@ class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
     answers: str = ""
     """Unless empty: the ``ask`` that this answers."""
     replays: str = ""
-    """Unless empty: the dead letter that this sends again."""
+    """Unless empty: the id of the dead letter that this letter replays."""
     context: str = ""
     """The span in which it was sent, as a W3C trace context, and its label (:mod:`antecede.labels`); nothing here reads
     them."""
@@ -74,7 +74,7 @@ class Destinations:
         """The number of addresses in all known lists."""
 
     def shared(self, to: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the stored list that equals this one."""
+        """Return the stored list that equals this one; store this one if there is none."""
         if len(to) == 1:
             return to
         known = self._known.get(to)
@@ -94,9 +94,9 @@ class Destinations:
                 msgspec.structs.force_setattr(letter, "to", self.shared(letter.to))
 
     def uncouple(self, train: bytes) -> list[Letter]:
-        """Return the letters of a long train, which must have one large letter or many long lists of destinations.
-        Decode its letters one by one, and replace the list of each by the stored equal one at once. So the many copies
-        of a list never exist at the same time."""
+        """Return the letters of a long train. It is long because of one large letter, or of many long lists of
+        destinations. Decode one letter at a time, and replace its list by the equal one that is stored, before the next
+        is decoded. So many copies of a list never exist at the same time."""
         if train[:2] == _with_lists:
             return uncouple(train)
         letters: list[Letter] = []
@@ -145,7 +145,7 @@ def envelope_fault(to: tuple[str, ...], kind: str) -> str:
     if len(kind) > type_chars_max:
         return f"notification type of {len(kind)} characters: expected at most {type_chars_max}"
     if len(to) > publish_to_max:
-        return f"{len(to)} destinations: expected at most {publish_to_max}, or a topic"
+        return f"{len(to)} destinations: expected at most {publish_to_max}; use a topic for more"
     for address in to:
         if len(address) > address_chars_max:
             return f"address of {len(address)} characters: expected at most {address_chars_max}"
@@ -195,11 +195,11 @@ def _unlisted(train: bytes) -> list[Letter]:
         to = one.to
         if isinstance(to, int):
             if not 0 <= to < len(lists):
-                raise WireError(f"unreadable train of letters: list {to} of {len(lists)}")
+                raise WireError(f"unreadable train of letters: a letter names list {to}, the train has {len(lists)}")
             to = lists[to]
         copies += len(to)
         if copies > limits.train_copies_max:
-            raise WireError(f"train for more than {limits.train_copies_max} destinations")
+            raise WireError(f"train whose letters have more than {limits.train_copies_max} destinations in all")
         letters.append(Letter(one.id, one.source, to, *_rest(one)))
     return letters
 

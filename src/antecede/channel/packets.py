@@ -67,7 +67,7 @@ def _message(order: Order, peer: int, body: _Body) -> Message:
             raise StampError(f"message from member {source}: expected 0 to {order.members - 1}")
         if not order.relays:
             raise StampError(
-                f"message from member {source} sent by {peer}, or not for this member: this order does not relay"
+                f"message of member {source}, but sent by {peer}, or not for this member: this order does not relay"
             )
     return Message(body.subject, source, to, body.payload)
 

@@ -1,6 +1,6 @@
 """Senders: a member of a domain may bring only letters whose senders live behind it.
 
-In a forest there is one way from a server to another, so a letter that comes by another way is forged.
+In a forest there is one way from a server to another, so a letter that does not come by this way is forged.
 """
 
 from antecede.channel.addresses import Addresses
@@ -22,7 +22,7 @@ class Senders:
     def genuine(
         self, consumer: MessageConsumer, source: int, letters: list[Letter], faults: list[tuple[str, str, str]]
     ) -> list[Letter]:
-        """Return the letters that this member may bring; add the others to ``faults``."""
+        """Return the letters that member ``source`` of the domain may bring; add the others to ``faults``."""
         known = self._behind.get((consumer.domain, source), _nothing)
         if len(letters) == 1:
             if letters[0].source in known:
@@ -52,12 +52,13 @@ class Senders:
                 known.add(sender)
                 kept.append(letter)
             else:
-                reason = f"letter of {sender[:_name_chars]} from {member}: the sender lives elsewhere"
+                reason = f"letter of {sender[:_name_chars]} from {member}: {FORGED}"
                 faults.append((domain, "" if relays else member, reason))
         return kept
 
 
 _nothing: frozenset[str] = frozenset()
+FORGED = "its sender does not live behind this member"
 _name_chars = 64
 _senders_max = 65_536
 """How many senders are remembered for each peer; if there are more, all are forgotten and found again."""

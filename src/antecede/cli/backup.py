@@ -26,19 +26,23 @@ def register(app: typer.Typer) -> None:
         topology: str = typer.Argument(..., metavar="TOPOLOGY", help="The topology file of the system."),
         folder: str = typer.Argument(..., metavar="BACKUP", help="The folder to make; it must not exist."),
         data: str | None = typer.Option(
-            None, metavar="DIR", help="Back up the stopped servers with data directories below this folder."
+            None,
+            metavar="DIR",
+            help="The servers are stopped: back up their data directories, which are in this folder.",
         ),
         check: bool = typer.Option(
-            True, "--check/--no-check", help="Also recover every server from the backup, as a restore does."
+            True,
+            "--check/--no-check",
+            help="Then test the backup: recover the state of every server from it, in memory.",
         ),
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> int:
-        """Back up a whole running system, as a consistent cut of all its servers.
+        """Back up a whole system, running or stopped, as a consistent cut of all its servers.
 
-        For some milliseconds servers accept no messages from each other; agents and clients continue. With --data the
-        servers must be stopped. Do not copy the directories of running servers by hand: copies of different moments do
-        not fit together.
+        If the system is running, its servers accept no messages from each other for some milliseconds; agents and
+        clients continue. If it is stopped, give --data. Do not copy the directories of running servers by hand: copies
+        of different moments do not fit together.
 
         Exit 0: done. 1: the backup was made, but its check failed. 2: it could not be made; no files are left.
         """

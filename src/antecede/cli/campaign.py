@@ -28,20 +28,22 @@ def register(app: typer.Typer) -> None:
     @app.command(hidden=True)
     def campaign(
         order: Annotated[
-            list[str] | None, typer.Option(metavar="NAME[:option=value,…]", help="The orders. Default: all.")
+            list[str] | None,
+            typer.Option(metavar="NAME[:option=value,…]", help="An order; may be repeated. Default: all orders."),
         ] = None,
         schedules: int = typer.Option(1, min=1, max=10**8, help="Schedules per order, one per seed."),
         seed: int = typer.Option(0, min=0, max=10**8, help="The first seed."),
         faults: bool | None = typer.Option(
             None,
             "--faults/--no-faults",
-            help="With faults: links, loss and crashes. Without: orders alone on a network that reorders.",
+            help="With faults: packets are lost, machines crash, the network splits. Without: packets are only "
+            "reordered or repeated. Default: one schedule in ten has faults.",
         ),
         jobs: int = typer.Option(1, min=1, max=64, help="Number of parallel processes."),
         show: bool = typer.Option(False, "--show", help="Draw each schedule."),
         as_json: bool = JSON,
     ) -> int:
-        """Play random adversarial schedules on orders and check the results.
+        """Test orders with random schedules of sends and arrivals, and check every result.
 
         Exit 0: no violation was found. 1: an order broke its guarantee.
         """

@@ -25,16 +25,20 @@ def register(app: typer.Typer) -> None:
         name: str | None = typer.Option(None, metavar="NAME", help="Your name in the chat."),
         server: str | None = typer.Option(None, metavar="NAME", help="Your server. Default: the first one."),
         room: str = typer.Option("kitchen", metavar="NAME", help="The room to join."),
-        order: str = typer.Option("fifo,pruned", metavar="LIST", help="The orders of the story."),
+        order: str = typer.Option(
+            "fifo,pruned",
+            metavar="LIST",
+            help="Orders to play the story under; pruned is a causal order.",
+        ),
         trace: str | None = typer.Option(None, metavar="DIR", help="Write the story's traces to DIR."),
         keys: Keys = KEYS,
         as_json: bool = typer.Option(False, "--json", help="Print the story as one JSON document on standard output."),
     ) -> int:
         """See an answer appear before its question under FIFO order, and never under causal order; or chat yourself.
 
-        Without a topology, play the story of four people on four simulated servers, under each order. With a topology
-        (antecede sample chat copies one, antecede up runs its servers), join a room: each line of input is sent to all
-        its members, until the input ends (Ctrl-D).
+        Without a topology, play the story of four people on four simulated servers, once under each order of --order.
+        With a topology (antecede sample chat copies one, antecede up runs its servers), join a room: each line of input
+        is sent to all its members, until the input ends (Ctrl-D).
         """
         if topology is None:
             if name is not None or server is not None:
@@ -43,7 +47,9 @@ def register(app: typer.Typer) -> None:
         if name is None:
             raise UsageError("expected --name NAME: your name in the chat")
         if trace is not None or as_json:
-            raise UsageError("--trace and --json need the story (no topology); servers record with antecede up --trace")
+            raise UsageError(
+                "--trace and --json are for the story, without a topology; antecede up --trace records a live chat"
+            )
         from antecede.chat.client import Chat
         from antecede.cli.live import Access, address_of, command_line
 

@@ -11,8 +11,8 @@ from antecede.cli.dead_pages import Servers, dropped_from
 from antecede.cli.options import JSON, KEYS, WHERE, Keys
 from antecede.errors import MissingError
 
-_client = typer.Argument(..., metavar="NAME@SERVER", help="A client, as listed.")
-_some_topics = typer.Argument(..., metavar="TOPIC", help="The topics.")
+_client = typer.Argument(..., metavar="NAME@SERVER", help="A client, as client list shows it.")
+_some_topics = typer.Argument(..., metavar="TOPIC", help="One or more topics.")
 
 
 def register(app: typer.Typer) -> None:
@@ -26,14 +26,14 @@ def register(app: typer.Typer) -> None:
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> None:
-        """List the clients that the servers know, with the numbers of their publishes and of waiting letters."""
+        """List the clients that the servers know, the number of the last publish of each, and how many letters wait."""
         clients = [one for one in _listed(where, keys) if not (away and one["connected"])]
         if as_json:
             print(json.dumps(clients, indent=2))
             return
         for one in clients:
             state = "connected" if one["connected"] else "away"
-            print(f"{one['client']}  {state}, {one['published']} published, {one['waiting']} waiting")
+            print(f"{one['client']}  {state}, last publish {one['published']}, {one['waiting']} waiting")
         if not clients:
             print("no clients", file=sys.stderr)
 
@@ -43,10 +43,11 @@ def register(app: typer.Typer) -> None:
         client: str = _client,
         keys: Keys = KEYS,
     ) -> None:
-        """Remove a client that will not return: end its subscriptions, delete its letters, forget its publishes.
+        """Remove a client that will not return: end its subscriptions, delete the letters that wait for it, and forget
+        the number of its last publish.
 
-        Its subscriptions end at all topics that have the class antecede:Topic in the topology file. For other topics
-        run "antecede client unsubscribe" first.
+        What the client has published is still delivered. Its subscriptions end at all topics that have the class
+        antecede:Topic in the topology file. For other topics run "antecede client unsubscribe" first.
         """
         servers = Servers(where, keys)
         home = servers.home(client)

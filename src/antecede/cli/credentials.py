@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
         system: str | None = typer.Option(
             None,
             metavar="SYSTEM",
-            help="The name of the system, the first part of certificate names: spiffe://SYSTEM/role/name. Default: the "
+            help="The name of the system. The names in certificates begin with it: spiffe://SYSTEM/… Default: the "
             "topology file's name.",
         ),
         out: str | None = _out,
@@ -63,11 +63,18 @@ def register(app: typer.Typer) -> None:
         access: str | None = _access,
         as_json: bool = JSON,
     ) -> None:
-        """Create another key for an identity. Both keys are valid until you revoke the old one with revoke --old.
+        """Create another key for an identity. Both keys are valid until you revoke the old one with revoke --old. The
+        owner proves its identity with both, so others need to know only one of them.
 
-        Then send SIGHUP to all servers, and give a client or an operator its new folder. If NAME is a server, give all
-        clients and operators their folders again, because these list the servers to trust, and only then revoke the old
-        key. Until then the server uses the old key.
+        After this command:
+
+        1. Give all servers the new access.toml, and a rotated server its new folder. Send SIGHUP to all servers.
+
+        2. Give a rotated client or operator its new folder. If NAME is a server, give all clients and operators their
+        folders again, because these list the keys of the servers.
+
+        3. Run antecede credentials revoke TOPOLOGY NAME --old, give all servers access.toml again, and send SIGHUP
+        again. Then only the new key is valid.
         """
         _Issue(topology, out, access, as_json, days).rotate(name, days)
 
@@ -80,7 +87,7 @@ def register(app: typer.Typer) -> None:
         access: str | None = _access,
         as_json: bool = JSON,
     ) -> None:
-        """Revoke the keys of an identity. Its sessions end when the servers have read access.toml again."""
+        """Revoke the keys of an identity. Its sessions end when the servers have read access.toml again (SIGHUP)."""
         _Issue(topology, out, access, as_json).revoke(name, old)
 
     @group.command("show")
@@ -197,8 +204,9 @@ class _Issue:
         if tls:
             if not Authority.is_in(place) and any(one.certificates for one in known.everyone()):
                 raise UsageError(
-                    f"{place}: there is no authority, and {known.name} lists certificates that one signed: expected "
-                    "its folder there, because servers do not accept certificates of a new authority"
+                    f"{place}: there is no authority, and {known.name} lists certificates that an authority signed: "
+                    "expected the folder of that authority there, because servers do not accept certificates of a new "
+                    "one"
                 )
             authority = Authority.read(place) if Authority.is_in(place) else Authority.create(place, system)
         elif Authority.is_in(place):
@@ -238,10 +246,13 @@ class _Issue:
 
         identity = find(self._text.access, name)
         if identity.certificate_alone:
-            raise UsageError(f"{identity.label} has a certificate alone: remove its table from {self._text.path}")
+            raise UsageError(
+                f"{identity.label} has no keys, only a certificate: to end its access, remove the table of "
+                f"{identity.label} from {self._text.path}"
+            )
         keys = identity.keys[-1:] if old else ()
         if keys == identity.keys:
-            raise UsageError(f"{identity.label} has {'one key only' if old else 'no keys'}: nothing to revoke")
+            raise UsageError(f"{identity.label} has {'only one key' if old else 'no keys'}: nothing to revoke")
         self._text.set_keys(identity, keys)
         self._finish([], {"role": identity.role, "name": identity.name, "revoked": len(identity.keys) - len(keys)})
 

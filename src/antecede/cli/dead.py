@@ -22,8 +22,8 @@ _filters = Filters()
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
         no_args_is_help=True,
-        help="Dead letters: letters that an agent or client could not handle, that a client may not receive, that "
-        "expired, or whose destination does not exist.",
+        help="Dead letters: letters that an agent or client could not handle, that a client has no permission to "
+        "receive, that expired, or whose destination does not exist.",
     )
     app.add_typer(group, name="dead")
 
@@ -31,13 +31,18 @@ def register(app: typer.Typer) -> None:
     def list_(
         where: str = WHERE,
         first: int = typer.Option(0, metavar="N", help="At most this number of letters; 0: all."),
-        after: str = typer.Option("", metavar="PLACE", help="Continue after this place: SERVER:NUMBER."),
+        after: str = typer.Option(
+            "", metavar="PLACE", help="Continue after the letter with this place: SERVER:NUMBER."
+        ),
         filters: Filters = _filters,
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> None:
-        """List the dead letters of all servers that answer, oldest first. Each has a place, such as s1:17. For the
-        next page, give the place of the last letter that you saw: --first 100 --after s1:17."""
+        """List the dead letters of all servers that answer, server by server, oldest first.
+
+        After --first N letters the command prints how to list the next N, such as --first 100 --after s1:17. With
+        --json, continue after the "place" of the last letter.
+        """
         letters = listed(where, keys, filters, first, after)
         if as_json:
             _print_list(letters)
@@ -56,17 +61,19 @@ def register(app: typer.Typer) -> None:
     @group.command("show")
     def show(
         where: str = WHERE,
-        letter: str = typer.Argument(..., metavar="ID", help="A dead letter's id, as listed."),
+        letter: str = typer.Argument(..., metavar="ID", help="A dead letter's id, as dead list shows it."),
         keys: Keys = KEYS,
     ) -> None:
         """Show one dead letter, with its fields."""
         print(json.dumps(one_letter(where, keys, "dead-show", letter), indent=2))
 
-    for name, does in (
-        ("replay", "Send dead letters again, as new letters to the same agents or clients."),
-        ("bury", "Remove dead letters from the list for good."),
-    ):
-        _many(group, name, does)
+    _many(
+        group,
+        "replay",
+        "Send dead letters again, as new letters to the same agents or clients, and remove them from the list.",
+        "If the command is interrupted, run it again: no letter is sent twice.",
+    )
+    _many(group, "bury", "Remove dead letters from the list for good.", "If the command is interrupted, run it again.")
 
     @group.command("drop")
     def drop(
@@ -74,7 +81,7 @@ def register(app: typer.Typer) -> None:
         client: str | None = typer.Argument(
             None,
             metavar="NAME@SERVER",
-            help="A disconnected client, as status lists it; leave it out with --all or --like.",
+            help="A disconnected client, as client list shows it; leave it out with --all or --like.",
         ),
         every: bool = typer.Option(False, "--all", help="Empty the mailboxes of all disconnected clients."),
         like: str = typer.Option(
@@ -93,15 +100,15 @@ def register(app: typer.Typer) -> None:
             print("no letters were dropped: " + _nothing_to_drop(client, like), file=sys.stderr)
 
 
-def _many(group: typer.Typer, name: str, does: str) -> None:
+def _many(group: typer.Typer, name: str, does: str, again: str) -> None:
     @group.command(
         name,
-        help=f"{does} Give one ID, or choose many with --all or filters. If the command is interrupted, run it again.",
+        help=f"{does}\n\nGive one ID; or filters, for all letters that match; or --all. {again}",
     )
     def command(
         where: str = WHERE,
-        letter: str | None = typer.Argument(None, metavar="ID", help="A dead letter's id, as listed."),
-        every: bool = typer.Option(False, "--all", help="All letters that match the filters; without filters, all."),
+        letter: str | None = typer.Argument(None, metavar="ID", help="A dead letter's id, as dead list shows it."),
+        every: bool = typer.Option(False, "--all", help="All dead letters. With filters: only those that match."),
         filters: Filters = _filters,
         keys: Keys = KEYS,
     ) -> None:
@@ -112,7 +119,7 @@ def _many(group: typer.Typer, name: str, does: str) -> None:
         else:
             document = many(where, keys, name, filters)
             if not document["buried" if name == "bury" else "replayed"] and not document["skipped"]:
-                fit = "that fit the filters" if filters.any else ""
+                fit = "that match the filters" if filters.any else ""
                 print(f"nothing to {name}: there are no dead letters {fit}".rstrip(), file=sys.stderr)
         print(json.dumps(document, indent=2))
 
@@ -129,7 +136,7 @@ def _holding(one: dict[str, Any]) -> str:
 def _nothing_to_drop(client: str | None, like: str) -> str:
     if client is not None:
         return f"the mailbox of {client} is empty"
-    return f"no disconnected client fits {like}" if like else "no disconnected client has any"
+    return f"no disconnected client matches {like}" if like else "no disconnected client has any"
 
 
 def _print_list(letters: Iterator[dict[str, Any]]) -> None:

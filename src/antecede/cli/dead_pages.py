@@ -39,7 +39,7 @@ class Filters(NamedTuple):
         """Return the filters as the last arguments of requests for pages; the age of a letter is counted from now."""
         now = time.time()
         if self.older is not None and not 0 <= self.older <= now:
-            raise UsageError(f"--older {self.older}: expected seconds, from 0 to the time since 1970")
+            raise UsageError(f"--older {self.older}: expected a number of seconds, from 0 to the seconds since 1970")
         before = "0" if self.older is None else str(int((now - self.older) * 1000))
         return self.agent, self.type_, self.reason, before
 
@@ -121,7 +121,7 @@ def listed(where: str, keys: Keys, filters: Filters, first: int, after: str) -> 
     servers = Servers(where, keys)
     place = _place(after, servers.addresses)
     if first < 0:
-        raise UsageError(f"--first {first}: expected a number, not negative")
+        raise UsageError(f"--first {first}: expected 0 or more")
     arguments = filters.arguments()
     shown = 0
     for name in servers.addresses:

@@ -27,7 +27,7 @@ PANELS = {
 FIRST_STEPS = (
     "First steps: antecede demo shows what order is. antecede simulate --order none --trace run.jsonl makes a trace, "
     "then antecede report run.jsonl judges it. antecede COMMAND --help shows examples of a command. "
-    "In a clone, antecede trial --help lists the fault tests of Antecede itself."
+    "Tests of Antecede itself: antecede campaign, antecede objects campaign and, in a clone, antecede trial."
 )
 
 EXAMPLES = {
@@ -73,7 +73,8 @@ EXAMPLES = {
     "help": ["antecede help", "antecede help topology check"],
     "import": [
         "antecede import spans.json --to trace.jsonl",
-        "antecede import app.log --preview --pattern '(?P<kind>sent|received) (?P<message>\\S+)'",
+        "antecede import app.log --preview --send sent --deliver received "
+        "--pattern '(?P<process>\\w+) +(?P<kind>sent|received) (?P<message>\\S+)'",
     ],
     "inspect": [
         "antecede inspect data/s1",

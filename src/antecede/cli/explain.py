@@ -11,7 +11,7 @@ import typer
 
 from antecede.cli.drawing import print_diagram, write_svgs
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
-from antecede.cli.options import CONF, ENGINE, JSON, MASTER, TRACES
+from antecede.cli.options import CONF, CONFLICTS, ENGINE, JSON, MASTER, TRACES
 from antecede.cli.progress import status
 from antecede.cli.terminal import show
 from antecede.cli.wording import counted, exit_code, set_aside, shown_name, warn_of_unread
@@ -33,9 +33,7 @@ def register(app: typer.Typer) -> None:
         order: str = typer.Option(
             "causal", help="The order that was broken: fifo, causal, total, synchronous or significant."
         ),
-        conflicts: str | None = typer.Option(
-            None, metavar="FILE", help="The table of conflicting operations, for significant order."
-        ),
+        conflicts: str | None = CONFLICTS,
         diagram: bool = typer.Option(False, "--diagram", help="Draw each explanation; a single one is always drawn."),
         svg: str | None = typer.Option(
             None, metavar="FILE", help="Draw the explanations into FILE, with only the events involved."
@@ -47,18 +45,20 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Explain why deliveries are late: which chain of messages overtook each of them.
 
-        A delivery is late if its process has already delivered a message that depends on it. The chain begins at the
-        sender: with a copy of the late message to another process, or with a later message. It reaches the receiver
-        before the late message does. You see one of the shortest chains. antecede verify counts the late deliveries;
-        --first N explains those with the smallest index at their receiver.
+        A delivery is late if its process has already delivered a message that depends on it. The chain begins with a
+        copy of the late message to another process, or with a later message of the same sender. Its last message
+        reaches the receiver before the late message does. You see one of the shortest chains. antecede verify counts
+        all late deliveries; --first N explains the first N of them, sorted by index (the position among the events of
+        the receiver).
 
-        By significant order, a message is late if another message, which had to wait for it, was received before it.
-        Each step of the chain shows why one message had to wait for another: the same instance handled both, or two
-        conflicting instances did. Another explanation is that two objects received conflicting requests in
-        different orders.
+        With --order significant, message A is late if message B, which had to wait for A, was received first. An
+        instance is one execution of an operation. Each step of the chain shows why the second of two messages had to
+        wait for the first: an instance sent or received the first message, and then the same instance, or one that
+        conflicts with it, sent the second. A request is also late if two objects received it and a conflicting request
+        in different orders. Then the explanation names these two objects instead of a chain.
 
-        Total and synchronous order are broken by messages in a cycle: each step shows which process saw which message
-        first.
+        With --order total or synchronous, an explanation is a cycle of messages instead of a chain. Each step of the
+        cycle shows a process that saw one message before the next one.
 
         Exit 0: explained, or nothing is late. 2: no such message, or nothing could be read.
         """

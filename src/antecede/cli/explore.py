@@ -30,8 +30,8 @@ def register(app: typer.Typer) -> None:
         program: str | None = typer.Option(
             None,
             metavar="FILE",
-            help="A file with a line 'processes P…' and lines 'send M FROM -> TO[,TO…] [after K]'; K counts deliveries "
-            "at FROM. Only these sends are tried.",
+            help="A file with a line 'processes P…' and lines 'send M FROM -> TO[,TO…] [after K]' (after K deliveries "
+            "at FROM). Only these sends are tried.",
         ),
         guarantee: str = typer.Option(
             "",
@@ -46,8 +46,9 @@ def register(app: typer.Typer) -> None:
         """Try every interleaving of a few messages between a few processes: sends at any moment, packets arriving in
         any sequence.
 
-        Exit 0: every run keeps the guarantee of the order. 1: a run breaks it; the shortest one is printed as a
-        scenario file. 2: there are too many interleavings, or the options contradict each other.
+        Exit 0: every run keeps the guarantee of the order, and what --guarantee adds. 1: a run breaks one of these; the
+        shortest such run is printed as a scenario file. 2: there are too many interleavings, or the options contradict
+        each other.
         """
         if multicast and broadcast:
             raise UsageError("--multicast and --broadcast exclude each other")

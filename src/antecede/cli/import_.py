@@ -18,8 +18,8 @@ from antecede.trace import foreign
 from antecede.trace.foreign.mapping import Mapping, Plan
 
 _formats = (
-    "auto, shiviz, govector, zipkin, otlp, jaeger, spans, chrome, temporal, editing, cloudevents; "
-    "with a mapping json, csv, parquet, text"
+    "auto, shiviz, govector, zipkin, otlp, jaeger, spans, chrome, temporal, editing, cloudevents. "
+    "With a mapping: auto, json, csv, parquet or text"
 )
 
 
@@ -41,27 +41,27 @@ def register(app: typer.Typer) -> None:
                 "--pattern",
                 metavar="RE",
                 help="For lines of text: a regular expression with named groups (for logs with vector clocks: event, "
-                "host and clock). With a mapping it may be repeated: the first that matches a line counts.",
+                "host and clock). With a mapping it may be repeated: the first one that matches a line is used.",
             ),
         ] = None,
         instances: bool = typer.Option(
-            False, "--instances", help="Each instance of a service (pod, address) is a separate process."
+            False, "--instances", help="For spans: each instance of a service (pod, address) is a separate process."
         ),
         delimiter: str | None = typer.Option(
             None,
             metavar="RE",
-            help="For logs: a pattern for the lines between executions; a group called 'trace' gives the name of the "
-            "next execution.",
+            help="For logs with vector clocks: a regular expression for the lines between two executions; its group "
+            "'trace', if there is one, gives the name of the next execution.",
         ),
         execution: str | None = typer.Option(
-            None, metavar="NAME", help="For logs of several executions: the one to import."
+            None, metavar="NAME", help="For logs with several executions: the one to import."
         ),
         pairs: Annotated[
             list[str] | None,
             typer.Option(
                 "--map",
                 metavar="NAME=PATH,…",
-                help="Read any event log: the places of 'process', 'kind', 'message', 'to' and 'time' in a record.",
+                help="Where in a record of the log the columns process, kind, message, to and time of the trace are.",
             ),
         ] = None,
         file_pattern: str | None = typer.Option(
@@ -69,8 +69,12 @@ def register(app: typer.Typer) -> None:
             metavar="RE",
             help="With a mapping: named groups that are found in the path of each file, such as (?P<process>\\w+).log",
         ),
-        send: str | None = typer.Option(None, metavar="RE", help="The kinds of records that are sends."),
-        deliver: str | None = typer.Option(None, metavar="RE", help="The kinds of records that are deliveries."),
+        send: str | None = typer.Option(
+            None, metavar="RE", help="The kinds of records that are sends: a regular expression."
+        ),
+        deliver: str | None = typer.Option(
+            None, metavar="RE", help="The kinds of records that are deliveries: a regular expression."
+        ),
         index: str | None = typer.Option(
             None,
             metavar="file|time|PATH",
@@ -80,13 +84,20 @@ def register(app: typer.Typer) -> None:
             None, metavar="TEXT", help="The text between the names in 'to'. Default: a comma."
         ),
         others: str | None = typer.Option(
-            None, metavar="local|skip", help="How to treat all other records. Default: local."
+            None,
+            metavar="local|skip",
+            help="How to treat records that are neither sends nor deliveries: local makes them local events of their "
+            "process, skip leaves them out. Default: local.",
         ),
         clock: str | None = typer.Option(
             None, "--time", metavar="FORM", help="The format of times: ns, us, ms, s or a format such as %d.%m.%Y."
         ),
-        mapping: str | None = typer.Option(None, metavar="FILE", help="A mapping in a TOML file; options override it."),
-        save_mapping: str | None = typer.Option(None, metavar="FILE", help="Save the mapping in a file."),
+        mapping: str | None = typer.Option(
+            None, metavar="FILE", help="Read the mapping from this TOML file; other options override it."
+        ),
+        save_mapping: str | None = typer.Option(
+            None, metavar="FILE", help="Save the mapping in a TOML file, for --mapping."
+        ),
         preview: bool = typer.Option(
             False,
             "--preview",
@@ -99,14 +110,20 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Make a trace from logs and spans of other systems.
 
-        Known formats: logs with vector clocks (shiviz, govector); spans (zipkin, otlp, jaeger, or spans: CSV and
-        Parquet); flow events of Chrome and Perfetto (chrome); histories of Temporal (temporal); editing sessions
-        (editing); CloudEvents with causationid (cloudevents). For any other log of sends and deliveries give --send,
-        --deliver and the places of the columns: with --map for JSON, CSV and Parquet; for lines of text with --pattern,
-        whose groups name the columns; or with --mapping.
+        Known formats: logs with vector clocks (shiviz, govector); spans of Zipkin, OpenTelemetry and Jaeger (zipkin,
+        otlp, jaeger); tables of spans as CSV or Parquet (spans); flow events of Chrome and Perfetto (chrome); histories
+        of Temporal (temporal); recorded sessions in which several people edit one text (editing); CloudEvents with
+        causationid (cloudevents).
 
-        All sources together make one trace. A log with several executions makes one trace for each, numbered: OUT-1,
-        OUT-2 … Exit 0: done. 2: nothing could be read.
+        Any other log of sends and deliveries needs a mapping. It says where in a record of the log the columns of the
+        trace are: process, kind, message, to, time. For JSON, CSV and Parquet, --map gives these places; for lines of
+        text, the named groups of --pattern do. --send and --deliver give the kinds of records that are sends and
+        deliveries. To use the mapping again, save it with --save-mapping, and give only --mapping the next time.
+
+        All sources together make one trace. Exception: if a log with vector clocks contains several executions (runs of
+        its program), each becomes a separate trace, such as run-1.jsonl and run-2.jsonl for --to run.jsonl.
+
+        Exit 0: done. 2: nothing could be read.
         """
         with _old_trace_named(None if preview else to), status("reading") as say:
 
@@ -130,11 +147,13 @@ def register(app: typer.Typer) -> None:
             else:
                 if preview or save_mapping is not None:
                     raise UsageError(
-                        "--preview and --save-mapping are for mappings: give --send and --deliver, --map or --mapping"
+                        "--preview and --save-mapping are for mappings: give --send, --deliver and --map (for lines of "
+                        "text --pattern), or --mapping FILE"
                     )
                 if len(pattern or ()) > 1:
                     raise UsageError(
-                        "several --pattern are for mappings: give --send and --deliver, --map, --mapping or one pattern"
+                        "--pattern is given more than once, which needs a mapping: add --send and --deliver, or "
+                        "--mapping FILE; without a mapping give --pattern once"
                     )
                 one = pattern[0] if pattern else None
                 report = foreign.convert(

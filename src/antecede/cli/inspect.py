@@ -23,9 +23,12 @@ def register(app: typer.Typer) -> None:
     def inspect(
         log: str = typer.Argument(metavar="LOG|BACKUP", help="The data directory of a server, or a backup."),
         verify: bool = typer.Option(
-            False, "--verify", help="For a backup: check files, recover all servers, compare the links between them."
+            False,
+            "--verify",
+            help="For a backup: check its files, recover the state of every server in memory, and check that the two "
+            "servers of each link agree on what was sent and received.",
         ),
-        groups: bool = typer.Option(False, "--groups", help="Also list the commit groups."),
+        groups: bool = typer.Option(False, "--groups", help="Also list the groups."),
         records: bool = typer.Option(False, "--records", help="Also list the records."),
         after: int = typer.Option(0, min=0, metavar="N", help="List only groups and records after record N."),
         first: int = typer.Option(100, min=1, metavar="N", help="List at most N groups and N records."),
@@ -33,13 +36,14 @@ def register(app: typer.Typer) -> None:
             "hex",
             "--as",
             metavar="HOW",
-            help="Show records as hex, text, msgpack, or with MODULE:FUNCTION, which takes bytes.",
+            help="Show records as hex, text or msgpack, or as the result of MODULE:FUNCTION, called with the bytes.",
         ),
         as_json: bool = JSON,
     ) -> int:
         """Read the log of a server without changing it: segments, groups, records, snapshots, checksums, a torn end.
 
-        The log of a server is always checked; a backup only with --verify.
+        A segment is one file of the log. A group is the records of one write. A torn end is a last write that a crash
+        interrupted. The log of a server is always checked; a backup only with --verify.
 
         Exit 0: intact, or torn only in the last group, which the server will remove. 1: damaged. 2: neither a log nor a
         backup.

@@ -41,39 +41,24 @@ def check_folder(data: str | None) -> None:
         raise UsageError(f"--data {data}: is a file, expected a directory")
 
 
-def make_parents(data: str) -> None:
-    """Make the folders above a data directory, so that a power cut does not lose them."""
-    from antecede.store.directory import named
-    from antecede.store.files import Files
-
-    missing, path = [], Path(data).absolute().parent
-    while not path.exists():
-        missing.append(path)
-        path = path.parent
-    with named(data):
-        for path in reversed(missing):
-            path.mkdir(mode=0o700, exist_ok=True)
-            Files().sync_directory(str(path.parent))
-
-
 def check_identities(topology: str, options: "Serving") -> None:
-    """Refuse to start without identities where a system has them: its access file is missing, and its credentials are
-    there. A user who gives a token or --insecure has decided to do so."""
+    """Refuse to start if a system has credentials but no access file: the server would not check who connects. A user
+    who gives a token or --insecure wants this."""
     beside = Path(topology).parent
     if options.access is not None or options.credentials is not None or (beside / "access.toml").exists():
         return
     if options.token_file is None and not options.insecure and any(beside.glob("credentials/**/credential.toml")):
         raise UsageError(
-            f"{beside / 'access.toml'} is missing, and there are {beside / 'credentials'}: without this file everybody "
-            "may do everything: expected the file, --access FILE, or --insecure"
+            f"{beside / 'access.toml'} is missing, and there are {beside / 'credentials'}; without an access file "
+            "everybody may do everything: expected this file, --access FILE, or --insecure"
         )
 
 
 def listening_address(
     topology: TopologyFile, server: str, host: str | None, token: str, *, identities: bool, tls: bool, insecure: bool
 ) -> None:
-    """Refuse to listen for other machines without credentials or in plain text: everybody who can connect can send, and
-    everybody on the way can read. ``identities``: there is an access file."""
+    """Refuse to listen for other machines without credentials or in plain text: everybody who can connect could send,
+    and everybody on the path between two machines could read. ``identities``: there is an access file."""
     if server not in topology.servers:
         raise UsageError(f"{topology.name} has no server {server}: expected one of {', '.join(topology.servers)}")
     where = host or topology.servers[server].host

@@ -66,7 +66,8 @@ def _remarks(report: dict[str, Any]) -> Iterator[str]:
             "make the id unique with more fields, such as message='{topic}-{offset}'"
         )
     if report["tied"]:
-        yield f"  {counted(report['tied'], 'event has|events have')} the same place as the previous one: in file order"
+        said = counted(report["tied"], "event has the|events have the")
+        yield f"  {said} same position (--index) as the previous one: kept in the order of the lines"
     yield from assumed_rows(report)
     if report["unreadable"]:
         yield f"  {counted(report['unreadable'], 'line')} could not be read:"

@@ -39,8 +39,9 @@ def register(app: typer.Typer) -> None:
         held: the share of arrivals that had to wait for another message or for a control packet.
         hops: packets per copy, if routers forward messages from domain to domain.
         concurrency: the share of pairs of messages that causal order does not order.
-        significance: of the pairs that causal order keeps in sequence, how many need no order, because their operations
-        do not conflict. This needs rows with instances and a table of conflicts.
+        significance: causal order fixes the sequence of some pairs of deliveries. How many of them need this, because
+        their operations conflict, and how many do not? Needs deliveries that name their operation instances, and a
+        table of conflicts.
         rates: messages sent per second.
 
         A figure that the trace does not record is "not recorded", and null in the JSON document, never 0.
@@ -77,12 +78,11 @@ def _lines(report: dict[str, Any]) -> list[str]:
         ("held", _held(report)),
         ("hops", _hops(report["hops"])),
         ("concurrency", _concurrency(report)),
+        ("significance", _significance(report["significance"])),
         ("rates", _rates(report["rates"])),
     ):
         for number, line in enumerate(said or ["not recorded"]):
             lines.append(f"{'' if number else figure:<12} {line}")
-    if report["significance"] is not None:
-        lines.append(f"significance {_significance(report['significance'])}")
     return lines + set_aside(report, "the figures describe the remaining rows")
 
 
@@ -146,12 +146,14 @@ def _concurrency(report: dict[str, Any]) -> list[str]:
     return [f"{share:.1%} of pairs of messages are concurrent{sample}"]
 
 
-def _significance(said: dict[str, Any]) -> str:
+def _significance(said: dict[str, Any] | None) -> list[str]:
+    if said is None:
+        return []
     share = f" ({said['spared'] / said['causal']:.1%})" if said["causal"] else ""
-    return (
+    return [
         f"{said['causal']:,} orderings of deliveries by causal order, {said['significant']:,} needed by conflicts: "
         f"{said['spared']:,} spared{share}"
-    )
+    ]
 
 
 def _rates(rates: dict[str, Any] | None) -> list[str]:

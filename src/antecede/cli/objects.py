@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     from antecede.objects.search import Pair
 
 _chunk = 100
-_arguments = typer.Argument(None, metavar="JSON", help="Its arguments; a word that is not JSON is text.")
+_arguments = typer.Argument(None, metavar="JSON", help="Arguments of the operation; a word that is not JSON is text.")
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="Objects that order only conflicting operations.")
+    group = typer.Typer(
+        no_args_is_help=True,
+        help="Replicated objects, where only conflicting operations are ordered: call one, check its declared "
+        "conflicts, measure what this order saves.",
+    )
     app.add_typer(group, name="objects")
 
     @group.command("call")
@@ -33,18 +37,21 @@ def register(app: typer.Typer) -> None:
         arguments: list[str] = _arguments,
         client: str | None = CLIENT,
         server: str | None = typer.Option(None, metavar="NAME", help="The server to call. Default: the first server."),
-        timeout: float = typer.Option(10.0, help="Seconds after which the server undoes the call."),
+        timeout: float = typer.Option(10.0, help="Seconds after which the server undoes a call that is not done."),
         keys: Keys = KEYS,
-        as_json: bool = JSON,
+        as_json: bool = typer.Option(
+            False, "--json", help="Print the call and its answer as one JSON document on standard output."
+        ),
     ) -> int:
         """Call one operation at all replicas and print its answer as JSON.
 
-        A call that fails or takes too long is undone. In two cases it is not known whether the call took place: the
-        server itself does not respond; or the server crashed during a call that conflicts with nothing, and a replica
-        has not answered since. In all these cases the command exits with code 2 and the reason.
+        A call that fails, or that is not done after --timeout, is undone. In two cases it is not known whether the call
+        took place: the called server does not respond; or it crashed during a call that conflicts with nothing, and
+        after that one of the replicas did not answer. If a call was undone, or its result is not known, the exit code
+        is 2, and standard error has the reason.
 
-        If the called server has a replica, an operation with confirm=False is answered as soon as it is on the disk of
-        this server. From then on nothing can undo it.
+        If the class of the object declares the operation with confirm=False, and the called server has a replica of the
+        object, the call is answered as soon as it is on the disk of this server. From then on nothing can undo it.
         """
         from antecede.cli.live import Access, address_of, command_line
 
@@ -67,16 +74,19 @@ def register(app: typer.Typer) -> None:
             ..., metavar="MODULE[:CLASS]", help="A module, or a file.py, with classes of objects."
         ),
         examples: int = typer.Option(300, min=1, max=100_000, help="Number of examples per pair of operations."),
-        strict: bool = typer.Option(False, "--strict", help="Also exit 1 if a declared conflict never occurred."),
+        strict: bool = typer.Option(
+            False, "--strict", help="Also exit 1 if no difference was found for a declared pair."
+        ),
         as_json: bool = JSON,
     ) -> int:
         """Check the declared conflicts: search for operations whose order matters although no conflict is declared.
 
         Two operations conflict if the final state or an answer can depend on which of them is applied first.
-        Hypothesis searches for a state and arguments for which this is so, and simplifies them.
+        The Python library Hypothesis searches for a state and arguments for which this is so, and simplifies them.
 
-        Exit code 1 if an undeclared pair conflicts: replicas would diverge. A declared pair that never differs is
-        reported too: it causes unnecessary waiting. No search can prove that two operations are compatible.
+        Exit code 1 if an undeclared pair conflicts: replicas would diverge. A declared pair for which no difference was
+        found is reported, too, because it causes unnecessary waiting. No search can prove that two operations are
+        compatible.
         """
         from antecede.objects.search import classes_in, pairs_of, search
 
@@ -95,7 +105,7 @@ def register(app: typer.Typer) -> None:
     def simulate(
         objects: int = typer.Option(4, min=1, max=64, help="Number of objects."),
         operations: int = typer.Option(4, min=1, max=64, help="Number of operations per object."),
-        density: float = typer.Option(0.3, min=0.0, max=1.0, help="Share of pairs that conflict."),
+        density: float = typer.Option(0.3, min=0.0, max=1.0, help="Share of pairs of operations that conflict."),
         depth: int = typer.Option(2, min=0, max=8, help="Maximum depth of nested calls."),
         roots: int = typer.Option(20, min=1, max=100_000, help="Number of operations that users start."),
         loss: float = typer.Option(0.0, min=0.0, max=0.9, help="Share of frames lost (and resent)."),
@@ -105,10 +115,11 @@ def register(app: typer.Typer) -> None:
         trace: str | None = typer.Option(None, metavar="FILE", help="Record the run: .jsonl, .jsonl.gz or .parquet."),
         as_json: bool = JSON,
     ) -> int:
-        """Run a group of objects on a bad network, record the run, and verify it.
+        """Run a group of objects on a simulated network, with faults if requested, and verify the run.
 
-        The trace names instances, operations, parents and types, and the conflicts are in its metadata: check it with
-        `antecede verify --order significant`. Exit code 1 if anything was out of order, lost, or blocked.
+        A trace that --trace records can be verified again with `antecede verify FILE --order significant`: besides the
+        usual columns it has instance, operation, parent and type, and its metadata has the conflicts. Exit code 1 if
+        anything was out of order, lost, or blocked.
         """
         from antecede.objects.simulation.campaign import play
         from antecede.objects.simulation.workload import Workload
@@ -142,19 +153,22 @@ def register(app: typer.Typer) -> None:
     def study(
         processes: int = typer.Option(20, min=2, max=200, help="Number of objects."),
         messages: int = typer.Option(1_000, min=1, help="Number of requests in total."),
-        warmup: int = typer.Option(250, min=0, help="The first K requests are not counted."),
+        warmup: int = typer.Option(250, min=0, help="Number of requests at the start that are not counted."),
         unicast: bool = typer.Option(False, "--unicast", help="Send each request to one object. Default: to several."),
-        order: str | None = typer.Option(None, help="Run only this order. Default: all."),
+        order: str | None = typer.Option(
+            None, help="Run only this order. Default: all three; objects runs in two variants."
+        ),
         density: float | None = typer.Option(
             None, min=0.0, max=1.0, help="Only this share of conflicting requests. Default: several."
         ),
         seed: int = typer.Option(1, help="The same seed gives the same schedules."),
         as_json: bool = JSON,
     ) -> int:
-        """Compare the same schedules under objects, pruned and skeen: what does ordering only conflicts save?
+        """Compare three orders on the same schedules: objects (orders only conflicting requests), pruned (causal) and
+        skeen (total).
 
-        For each share of conflicting requests it prints the share of copies held, the mean time they were held, and the
-        time from send to delivery, separately for conflicting and compatible requests.
+        For each share of conflicting requests the command prints the share of copies held, the mean time they were
+        held, and the time from send to delivery, separately for conflicting and compatible requests.
         """
         from antecede.objects.simulation.study import DENSITIES, ORDERS, Study
         from antecede.orders import parse
@@ -187,7 +201,7 @@ def register(app: typer.Typer) -> None:
         jobs: int = typer.Option(1, min=1, max=64, help="Number of parallel processes."),
         as_json: bool = JSON,
     ) -> int:
-        """Play random groups on bad networks and verify each from its trace.
+        """Test random groups of objects on bad networks, and verify the trace of each run.
 
         Exit 0: no error was found. 1: a message was out of order, lost or blocked, or an operation was not atomic.
         """

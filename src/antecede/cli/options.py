@@ -37,7 +37,8 @@ _credentials = typer.Option(
     None,
     "--credentials",
     metavar="DIR",
-    help="A folder from antecede credentials. Default: credentials/ beside the topology, if access.toml is there too.",
+    help="The folder that antecede credentials made, or the folder of one identity in it. Default: credentials/ beside "
+    "the topology, if access.toml is beside the topology, too.",
 )
 
 
@@ -75,14 +76,23 @@ class Serving(NamedTuple):
     )
     trace: bool = typer.Option(False, "--trace", help="Record a trace; check it with antecede verify DIR.")
     keep_trace: str | None = typer.Option(
-        None, metavar="TIME", help="Delete trace files that are older than this, such as 30d."
+        None, metavar="TIME", help="Delete trace files that are older than this, such as 30d. Default: no limit."
     )
     keep_trace_size: str | None = typer.Option(
-        None, metavar="SIZE", help="While the trace exceeds this size, such as 20GB, delete its oldest files."
+        None,
+        metavar="SIZE",
+        help="While the trace exceeds this size, such as 20GB, delete its oldest files. Default: no limit.",
     )
-    keep_log: str | None = typer.Option(None, metavar="TIME", help="Keep old log segments for this time, such as 7d.")
+    keep_log: str | None = typer.Option(
+        None,
+        metavar="TIME",
+        help="Keep log segments that recovery no longer needs, until they are older than this, such as 7d. Default: "
+        "delete them, unless --keep-log-size is given.",
+    )
     keep_log_size: str | None = typer.Option(
-        None, metavar="SIZE", help="Keep old log segments up to this size, such as 2GB."
+        None,
+        metavar="SIZE",
+        help="Keep such segments up to this size, such as 2GB. With --keep-log, both limits apply.",
     )
     log: str = typer.Option("text", help="text or json, one line per event, on standard error.")
 

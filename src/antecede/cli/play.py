@@ -29,7 +29,8 @@ def register(app: typer.Typer) -> None:
             typer.Option(
                 "--order",
                 metavar="NAME[:OPTION=VALUE,…]",
-                help="Play under these orders (a list with commas, or repeat the option).",
+                help="Play under these orders (a list with commas, or repeat the option). Default: the file's order, "
+                "or matrix.",
             ),
         ] = None,
         diagram: bool = typer.Option(False, "--diagram", help="Draw the computation in the terminal."),
@@ -41,14 +42,14 @@ def register(app: typer.Typer) -> None:
         verbose: bool = typer.Option(False, "--verbose", "-v", help="Print what happens, line by line."),
         as_json: bool = JSON,
     ) -> int:
-        """Play a scenario file: the figure of a paper as text, with the expected results.
+        """Play a scenario file: sends and arrivals as text, such as a figure of a paper, with the expected results.
 
         Exit 0: all expectations hold. 1: one fails. 2: the file cannot be played.
         """
         specs = _orders(order or [])
         scenario = _read(file)
         if len(specs) > 1 and (svg or trace):
-            raise UsageError("--svg and --trace write one play: choose one --order")
+            raise UsageError("--svg and --trace are for one order: give only one --order")
         plays = [_play(scenario, spec, raw) for spec in specs]
         results = [result for result in plays if not isinstance(result, str)]
         if results and trace:

@@ -16,7 +16,9 @@ def register(app: typer.Typer) -> None:
             ..., metavar="DIR", help="The folder of the new data directories: a new or empty folder."
         ),
         topology: str | None = typer.Option(
-            None, metavar="FILE", help="A topology that differs only in addresses. Default: that of the backup."
+            None,
+            metavar="FILE",
+            help="A topology that differs from that of the backup only in addresses. Default: that of the backup.",
         ),
         as_json: bool = JSON,
     ) -> int:

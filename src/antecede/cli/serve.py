@@ -11,7 +11,11 @@ def register(app: typer.Typer) -> None:
     def serve(
         topology: str = TOPOLOGY,
         server: str = typer.Option(..., metavar="NAME", help="The server to run."),
-        data: str | None = typer.Option(None, metavar="DIR", help="The data directory; created if it does not exist."),
+        data: str | None = typer.Option(
+            None,
+            metavar="DIR",
+            help="The data directory; created if it does not exist. Required, except with --durability memory.",
+        ),
         host: str | None = typer.Option(None, help="The address to listen on, instead of the one in the topology."),
         audit: str | None = typer.Option(
             None,
@@ -21,7 +25,8 @@ def register(app: typer.Typer) -> None:
         metrics: str | None = typer.Option(
             None,
             metavar="HOST:PORT",
-            help="Serve /metrics, /health, /live and /ready there; PORT alone: on loopback. Default: the topology's.",
+            help="Serve /metrics, /health, /live and /ready there; PORT alone: on loopback. Default: as in the "
+            "topology.",
         ),
         until_stdin_closes: bool = typer.Option(
             False,
@@ -34,16 +39,15 @@ def register(app: typer.Typer) -> None:
 
         With access.toml only the identities in that file can connect, and each may do what the file allows.
 
-        Exit code 0 after a graceful stop; 2 if it cannot start, its disk or a step fails, or a handler exceeds
-        reaction_seconds_max; 1 if such a handler also holds Python's interpreter lock; 130 if the server receives the
-        signal twice.
+        Exit code 0 after a graceful stop; 2 if the server cannot start, its disk fails, an internal error occurs, or a
+        handler blocks for longer than reaction_seconds_max (a setting of the topology file); 1 if such a handler also
+        holds Python's interpreter lock; 130 if the server receives the signal twice.
         """
         from antecede.cli.amounts import check_serving
         from antecede.cli.live import (
             check_folder,
             check_identities,
             listening_address,
-            make_parents,
             read_token,
             server_security,
             tls_contexts,
@@ -54,6 +58,7 @@ def register(app: typer.Typer) -> None:
         from antecede.live.metrics import page_address
         from antecede.live.process import run
         from antecede.live.process import serve as served
+        from antecede.store.directory import make_parents
 
         file = usable_topology(topology)
         if data is None and options.durability != "memory":

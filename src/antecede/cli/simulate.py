@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
     def simulate(
         order: str | None = typer.Option(
             None,
-            help="Ordering protocol, as NAME or NAME:option=value,… (antecede orders). "
+            help="Ordering protocol, as NAME or NAME:option=value,… (antecede orders lists them). "
             "Default: pruned, or those of the topology.",
         ),
         processes: int | None = typer.Option(
@@ -34,10 +34,12 @@ def register(app: typer.Typer) -> None:
         ),
         messages: int = typer.Option(1000, help="Number of sends, over all processes."),
         multicast: bool = typer.Option(
-            False, "--multicast", help="Send each message to a random set of 1 to n-1 other processes."
+            False, "--multicast", help="Send each message to a random set of other processes, of any size."
         ),
         broadcast: bool = typer.Option(False, "--broadcast", help="Send each message to all other processes."),
-        workload: str = typer.Option("", help="clusters, request-reply or ping-pong instead of uniform unicast."),
+        workload: str = typer.Option(
+            "", help="clusters, request-reply or ping-pong. Default: each message to one random process."
+        ),
         gap: str = typer.Option("exponential:0.1", help="Time between a process's sends: SPEC."),
         delay: str = typer.Option("exponential:0.1", help="Transit time of a packet: SPEC."),
         fifo_links: bool = typer.Option(False, "--fifo-links", help="Links do not reorder."),
@@ -46,18 +48,18 @@ def register(app: typer.Typer) -> None:
         crash: float = typer.Option(0.0, help="Share of steps in which the process crashes; it restarts later."),
         partition: float = typer.Option(0.0, help="Share of sends at which the network splits for a while."),
         warmup: int = typer.Option(
-            0, help="The first K sends and their deliveries appear in the trace but not in the figures."
+            0, help="Number of sends at the start that are, with their deliveries, in the trace but not in the figures."
         ),
         seed: int = typer.Option(1, help="The same seed gives the same trace, byte for byte."),
         topology: str | None = typer.Option(
-            None, metavar="FILE", help="Servers in domains, with routers between them; the servers are the processes."
+            None, metavar="FILE", help="A topology file: its servers are the processes, with routers between domains."
         ),
         unchecked: bool = typer.Option(
             False, "--unchecked", help="Run a topology that would be refused, to see what goes wrong."
         ),
         trace: str | None = typer.Option(None, metavar="FILE", help="Record the run: .jsonl, .jsonl.gz or .parquet."),
         diagram: bool = typer.Option(False, "--diagram", help="Draw the run as a space-time diagram (small runs)."),
-        svg: str | None = typer.Option(None, metavar="FILE", help="Draw it into this SVG file."),
+        svg: str | None = typer.Option(None, metavar="FILE", help="Draw the run into this SVG file."),
         as_json: bool = JSON,
     ) -> int:
         """Run one ordering protocol in a seeded simulation: virtual time, random delays, and faults if requested.

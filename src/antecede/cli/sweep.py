@@ -35,9 +35,11 @@ class _Axes(NamedTuple):
     )
     size: int | None = typer.Option(None, min=2, help="Servers per domain. Default: that of the shape.")
     seeds: int | None = typer.Option(None, help="Runs of each setting, with the seeds 1 … N.")
-    receives: float | None = typer.Option(None, help="Messages that each process receives and that count.")
+    receives: float | None = typer.Option(
+        None, help="Mean number of messages that a process receives after the warm-up."
+    )
     warmup_receives: float | None = typer.Option(
-        None, help="Messages that each process receives before the counting starts."
+        None, help="Mean number of messages that a process receives in the warm-up; they are not counted."
     )
 
 
@@ -57,7 +59,10 @@ def register(app: typer.Typer) -> None:
         axes: _Axes = _axes,
         scale: float = typer.Option(1.0, help="Length of each run, as a fraction of its length in the study."),
         out: str | None = typer.Option(
-            None, metavar="DIR", help="The folder of the table and the finished cells. Default: sweep-STUDY."
+            None,
+            metavar="DIR",
+            help="The folder of the table and the finished cells. Default: a folder sweep-STUDY, or a folder sweep if "
+            "no STUDY is given.",
         ),
         master: str | None = typer.Option(None, metavar="URL", help="The Spark master. Default: local[*]."),
         conf: list[str] | None = CONF,
@@ -72,8 +77,10 @@ def register(app: typer.Typer) -> None:
 
         STUDY is a study of a paper: paper000 (domains, Laumay et al.), paper002 (the buffer protocol, Mattern and
         Fünfrocken), paper003 (pruned stamps, Jang et al.), paper004 (conflicts, Enokido et al.), or stamps (the stamp
-        sizes that `antecede plan` uses). Options replace the study's own axes. A FILE.toml has the same axes as keys:
-        orders, processes, workloads, gaps, delays, shapes, densities, seeds, receives, warmup_receives.
+        sizes that `antecede plan` uses). Options replace the study's own axes. In a FILE.toml each axis is a key:
+        orders, processes, workloads, gaps, delays, shapes, size, densities, seeds, receives, warmup_receives.
+
+        SPEC is a distribution of seconds: constant:0.1, exponential:0.1, uniform:0.05,0.15 or pareto:1.5,0.03.
 
         Try: antecede sweep paper003 --scale 0.002 --order matrix --order pruned --shape flat
 

@@ -34,13 +34,13 @@ def register(app: typer.Typer) -> None:
         classes: bool = typer.Option(False, "--classes", help="Also import the classes of agents and objects."),
         as_json: bool = JSON,
     ) -> int:
-        """Check that a topology is a forest, and print its guarantee between each two domains.
+        """Check that a topology is a forest (has no cycle), and print its guarantee between each two domains.
 
-        Exit code 1 if it must not be used. The reasons are printed: a cycle of servers and domains; in a file with
-        several domains, an order that does not meet the file's guarantee or that supports only one domain; a replicated
-        object whose servers do not all share a domain with an order based on conflicts. Exit code 2 if the file cannot
-        be read. With --classes also 2 if a class of an agent or object cannot be imported; `antecede up` and `serve`
-        make the same check when they start.
+        Exit code 1 if the topology must not be used. The reasons are printed: a cycle of servers and domains; in a file
+        with several domains, an order that does not meet the file's guarantee or that supports only one domain; a
+        replicated object whose servers do not share a domain with an order based on conflicts, such as the order
+        "objects". Exit code 2 if the file cannot be read. With --classes also 2 if a class of an agent or object cannot
+        be imported; `antecede up` and `serve` make the same check when they start.
         """
         topology = read_topology(file)
         verdict = check_topology(topology)
@@ -85,8 +85,10 @@ def register(app: typer.Typer) -> None:
 
         All members of the domain must be running. Unacknowledged messages are sent again. If a server had already
         received such a message but could not acknowledge it, it gets this message twice. Therefore the command is
-        refused (exit code 2) if nothing shows a loss of data: no link of the domain is stopped, and no member has
-        missed an earlier reset of the domain.
+        refused (exit code 2) if nothing shows a loss of data. Two things show a loss: a link of the domain is stopped
+        (see `antecede status`), or the domain was reset more often on some members than on others, because an old copy
+        of a data directory was put back, or this command was interrupted. A domain with replicated objects cannot be
+        reset; restore the system from a backup.
         """
         from antecede.cli.live import Access, ask_server
         from antecede.server.resetting import next_generation
@@ -106,7 +108,7 @@ def register(app: typer.Typer) -> None:
         servers: int = typer.Option(..., help="Number of servers."),
         size: int | None = typer.Option(
             None,
-            help="Servers per domain. Default: for a bus 0.84·√n (the cheapest), a daisy √n, a tree 4, a star 2.",
+            help="Servers per domain. Default, for n servers: bus 0.84·√n (the cheapest), daisy √n, tree 4, star 2.",
         ),
         branches: int | None = typer.Option(None, help="Domains below each domain of a tree. Default: size minus one."),
         order: str = typer.Option("pruned", help="The order in every domain: NAME or NAME:option=value,…"),

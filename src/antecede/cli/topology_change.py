@@ -17,10 +17,13 @@ from antecede.topology import TopologyFile
 
 if TYPE_CHECKING:
     from antecede.cli.live import Access
-    from antecede.server.changing import Outcome, Steps, Wish
+    from antecede.server.changing import Outcome, Steps
+    from antecede.server.surveying import Wish
 
 _RUNNING = typer.Argument(None, metavar="TOPOLOGY", help="A topology file of running servers.")
-_STOPPED = typer.Option(None, "--data", metavar="DIR", help="The folder with the directories of stopped servers.")
+_STOPPED = typer.Option(
+    None, "--data", metavar="DIR", help="Instead of TOPOLOGY: the folder with the data directories of stopped servers."
+)
 
 
 def add_to(group: typer.Typer) -> None:
@@ -44,19 +47,25 @@ def add_to(group: typer.Typer) -> None:
         ),
         dry_run: bool = typer.Option(False, "--dry-run", help="Only show what would change, pause or be refused."),
         drop: bool = typer.Option(
-            False, "--drop", help="Allow the loss of letters of removed agents, and of clients of removed servers."
+            False,
+            "--drop",
+            help="Allow a change that loses waiting or dead letters of a removed agent, or the clients of a removed "
+            "server for which the table [moved] of NEW names no new server.",
         ),
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> int:
         """Change the topology: add, remove and move agents, servers and domains. Only what you remove is lost.
 
-        States, letters, timers and questions stay with their agents. Servers for which something changes must run; the
-        others may be down, and learn the change when they connect. Start new servers with NEW first (`antecede serve
-        NEW --server NAME`); they wait until they are added. --dry-run shows what pauses, and which servers are needed.
+        States, letters, timers and questions stay with their agents. The first server of the topology and all servers
+        for which something changes must run; the others may be down, and learn the change when they connect. Start new
+        servers with NEW first (`antecede serve NEW --server NAME`); they wait until they are added. --dry-run shows
+        what pauses, and which servers are needed.
 
-        If the command is killed, run it again: it finishes the change, or begins again. If you do not run
-        it again, the servers continue as before after some seconds, unless the change was already decided.
+        One server, the coordinator, decides the change when all servers that take part are ready. If the command is
+        killed, run it again: it finishes a change that was decided; otherwise the change begins again. If you do
+        nothing, the servers themselves finish a decided change; an undecided change is abandoned 15 seconds after the
+        command was killed, and the old topology stays in force.
 
         Exit code 1 if the change is refused, 2 if it could not be made.
         """
@@ -85,7 +94,9 @@ def add_to(group: typer.Typer) -> None:
     @group.command("history")
     def history(
         topology: str | None = _RUNNING,
-        data: str | None = typer.Option(None, metavar="DIR", help="The folder with the data directories of servers."),
+        data: str | None = typer.Option(
+            None, metavar="DIR", help="Instead of TOPOLOGY: the folder with the data directories of servers."
+        ),
         old: str | None = typer.Option(
             None, "--from", metavar="OLD", help="With --data: the topology in force, for data of older versions."
         ),
@@ -133,10 +144,11 @@ def add_to(group: typer.Typer) -> None:
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> None:
-        """End a change whose coordinator has lost its data, by your decision.
+        """Decide how an unfinished change ends if its coordinator has lost its data.
 
-        Only the coordinator's log says whether the change was decided. If any other server has made the change, the
-        change is finished on all servers, whatever you decide. Never start the coordinator with its old data again.
+        The coordinator is the first server of the new topology that is also in the old one. Only its log says whether
+        the change was decided. If any other server has made the change, the change is finished on all servers, whatever
+        you decide. If the old data of the coordinator is found later, never start the coordinator with it.
         """
         if decision not in ("abandon", "commit"):
             raise UsageError(f"--decision {decision}: expected abandon or commit")
@@ -211,7 +223,7 @@ def _end(decision: str, topology: str | None, data: str | None, keys: Keys, as_j
 
 
 def _wish(new: TopologyFile, **more: Any) -> "Wish":
-    from antecede.server.changing import Wish
+    from antecede.server.surveying import Wish
 
     return Wish(new, tuple(new.servers), token_hex(8), int(time() * 1000), attempt=token_hex(8), **more)
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from antecede.trials.rounds import Round
 
 _topology = typer.Option(None, metavar="FILE", help="A topology. Default: five servers.")
-_folder = typer.Option(None, metavar="DIR", help="Where the servers keep their data.")
-_report = typer.Option(None, metavar="FILE", help="Continue from this report if it exists; save it here.")
+_folder = typer.Option(None, metavar="DIR", help="Where the servers keep their data. Default: a temporary folder.")
+_report = typer.Option(None, metavar="FILE", help="Save the results in this file. If it exists, continue from there.")
 _nice = typer.Option(0, "--nice", min=0, max=19, help="The nice value of the servers.")
 
 
@@ -85,10 +85,12 @@ def register(app: typer.Typer) -> None:
             5, "--round", min=1, help="Check the logs each time after this number of rounds, and at the end."
         ),
         servers: int = typer.Option(8, min=4, max=64, help="Number of servers."),
-        kills: float = typer.Option(1.0, min=0, max=3, help="Average number of kills per change."),
+        kills: float = typer.Option(
+            1.0, min=0, max=3, help="About how many kills per change, of servers and of topology apply."
+        ),
         options: _Rounds = _rounds,
     ) -> int:
-        """Change the topology of running servers under load, with kills of servers and of the command.
+        """Change the topology of running servers under load, with kills of servers and of topology apply.
 
         Exit 0: nothing was lost, repeated or late, and all states are right. 1: errors; the folder is kept.
         """
@@ -167,7 +169,7 @@ def register(app: typer.Typer) -> None:
         ),
         as_json: bool = JSON,
     ) -> int:
-        """Send forged input to a server: malformed frames, forged stamps and letters, numbers that jump.
+        """Send forged input to a server: malformed frames, forged stamps and letters, numbers that skip ahead.
 
         Exit 0: each frame was harmless or ended its connection with a logged reason. 1: otherwise.
         """
@@ -198,15 +200,17 @@ def register(app: typer.Typer) -> None:
         ),
         memory: int = typer.Option(1_024, min=1, metavar="MIB", help="Fail if a server uses more memory than this."),
         p99: float = typer.Option(
-            100.0, metavar="MS", help="Fail if the p99 of the answer times of the other agents exceeds this."
+            100.0, metavar="MS", help="Fail if the p99 of the answer times exceeds this (milliseconds)."
         ),
         folder: str | None = _folder,
         as_json: bool = JSON,
     ) -> int:
         """Overload two servers, with an absent subscriber, an isolated handler that blocks, and connecting strangers.
 
-        Exit 0: memory and the p99 of the answer times of the other agents are within their bounds, and nothing accepted
-        is lost. 1: otherwise.
+        Meanwhile clients measure the answer times of two more agents, one on each server, which are not overloaded.
+
+        Exit 0: memory and the p99 of these answer times are within their bounds, and nothing accepted is lost. 1:
+        otherwise.
         """
         from antecede.trials.overload import Settings, Trial
 
@@ -238,8 +242,9 @@ def register(app: typer.Typer) -> None:
         changes: int = typer.Option(1_000, min=1, help="Number of changes in total, some per schedule."),
         options: _Schedules = _schedules,
     ) -> int:
-        """Change random topologies in a simulated world, with crashes of servers and kills of the command. Some servers
-        that a change does not need are down meanwhile (absences).
+        """Change random topologies in a simulated world, with crashes of servers and kills of topology apply.
+
+        Some servers that a change does not need are down meanwhile; the result counts them as absences.
 
         Exit 0: no errors. 1: errors, printed with the command that replays them.
         """

@@ -15,10 +15,10 @@ from antecede.errors import UsageError
 TEMPLATE = "antecede@.service"
 TARGET = "antecede.target"
 _SERVER = typer.Option(
-    None, metavar="NAME", help="The servers of this machine; repeat the option. Default: all of the topology."
+    None, metavar="NAME", help="A server of this machine; may be repeated. Default: all servers of the topology."
 )
 _OPTION = typer.Option(
-    None, metavar="TEXT", help="An option for antecede serve, such as --option=--trace; repeat it for several."
+    None, metavar="TEXT", help="An option for antecede serve, such as --option=--trace; may be repeated."
 )
 
 

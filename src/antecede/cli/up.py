@@ -21,6 +21,7 @@ from antecede.cli.amounts import check_serving
 from antecede.cli.live import check_folder, check_identities
 from antecede.cli.options import SERVING, TOPOLOGY, Serving
 from antecede.cli.organisation import usable_topology
+from antecede.crashes import print_line
 from antecede.errors import UsageError
 from antecede.topology import TopologyFile, plan_change
 
@@ -29,20 +30,30 @@ def register(app: typer.Typer) -> None:
     @app.command("up")
     def up(
         topology: str = TOPOLOGY,
-        data: str | None = typer.Option(None, metavar="DIR", help="The folder of the servers' data directories."),
+        data: str | None = typer.Option(
+            None,
+            metavar="DIR",
+            help="The folder of the servers' data directories. Default: a temporary folder, deleted at the end.",
+        ),
         metrics_base_port: int | None = typer.Option(
             None,
             metavar="PORT",
-            help="Serve /metrics, /health, /live and /ready: the first server on this port, the others on the next.",
+            help="Serve /metrics, /health, /live and /ready: the first server on this port, the others on the ports "
+            "after it.",
         ),
         options: Serving = SERVING,
     ) -> int:
         """Run all servers of a topology on this machine, one process each, until Ctrl-C.
 
         The line "ready" comes when all servers are started and connected. If a server cannot start or fails, all are
-        stopped, and the last line names the cause. Without --data all data is lost when the servers stop. With
-        access.toml, SIGHUP makes all servers read it again; without access.toml they ignore SIGHUP. If the terminal is
-        closed, all servers stop. Exit code 0 if all stopped gracefully.
+        stopped, and the last line names the cause. Without --data all data is lost when the servers stop, with any
+        --durability.
+
+        If there is an access file (access.toml), SIGHUP makes all servers read it again, even if the signal comes
+        because the terminal is closed. Without an access file, all servers stop when the terminal is closed; any other
+        SIGHUP is logged and ignored.
+
+        Exit code 0 if all servers stopped gracefully.
         """
         file = usable_topology(topology)
         check_folder(data)
@@ -62,7 +73,8 @@ def register(app: typer.Typer) -> None:
 
 
 def _ready(path: str, file: TopologyFile, folder: str) -> bool:
-    """Return whether the kept data has this topology. If not, say what differs, and offer the change to a person."""
+    """Return whether the kept data has this topology. If not, print what differs, and on a terminal offer to make the
+    change."""
     from antecede.live.directories import differing
     from antecede.server.organisation import explain
 
@@ -235,16 +247,17 @@ class _Console:
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
             level = "info" if event in ("ready", "reloads", "stopping") else "error"
             line = json.dumps({"time": now, "level": level, "server": server, "event": event, "text": text})
-        print(line, file=sys.stderr, flush=True)
+        print_line(line)
 
     async def follow(self, server: str, process: asyncio.subprocess.Process) -> None:
-        """Print the log of a server until it ends."""
+        """Print the log of a server until it ends. If nothing can be printed any more, it is read all the same:
+        otherwise the server would soon wait for its output."""
         assert process.stderr is not None
         async for text in _lines(process.stderr):
             self.last[server] = text
             if self._style == "json" and text.startswith("{"):
                 # It names its server.
-                print(text, file=sys.stderr, flush=True)
+                print_line(text)
             else:
                 self._print(server, "output", text, f"{server.ljust(self._width)} | {text}")
             event, peer = _event(server, text)

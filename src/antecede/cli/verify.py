@@ -33,7 +33,9 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def verify(
         trace: list[str] = TRACES,
-        order: str = typer.Option("fifo,causal", help=f"The orders to check: {', '.join(ORDERS)}."),
+        order: str = typer.Option(
+            "fifo,causal", help=f"The orders to check, separated by commas: {', '.join(ORDERS)}."
+        ),
         engine: str = ENGINE,
         master: str | None = MASTER,
         quarantine: str | None = typer.Option(
@@ -51,16 +53,21 @@ def register(app: typer.Typer) -> None:
         everywhere: bool = typer.Option(
             False,
             "--everywhere",
-            help="Check FIFO and causal order also where the topology in force did not guarantee them (epochs).",
+            help="Check FIFO and causal order also where the topology in force did not guarantee them.",
         ),
         dry_run: bool = typer.Option(
             False, "--dry-run", help="Print what would be read and by which engine, and stop."
         ),
         strict: bool = typer.Option(
-            False, "--strict", help="Also exit 1 on a row set aside, an undelivered copy or a clock that disagrees."
+            False,
+            "--strict",
+            help="Also exit 1 if a row was set aside, a copy was not delivered, or a recorded vector clock contradicts "
+            "the events.",
         ),
         lenient: bool = typer.Option(
-            False, "--lenient", help="Check the other rows even if more than one row in ten cannot be read."
+            False,
+            "--lenient",
+            help="Exit 0, not 2, if more than one row in ten cannot be read and the other rows have no violation.",
         ),
         as_json: bool = JSON,
     ) -> int:
@@ -74,7 +81,8 @@ def register(app: typer.Typer) -> None:
         force guaranteed them; --everywhere checks them in the whole trace.
 
         Exit 0: every requested order holds. 1: one is violated. 2: nothing could be checked, or no order is violated
-        but more than one row in ten cannot be read (unreadable_line, missing_field, wrong_type or unknown_kind).
+        but more than one row in ten cannot be read (unreadable_line, missing_field, wrong_type or unknown_kind). In
+        the last case --lenient makes the exit code 0.
         """
         asked = asked_orders(order)
         settings = spark_settings(conf)

@@ -37,6 +37,13 @@ class Belongings(msgspec.Struct, frozen=True, array_like=True):
     read: str = ""
     """The last letter that the client has begun to handle, if a record says so."""
 
+    @property
+    def client(self) -> str:
+        """The name of the client that will look for its letters or continue its numbers; empty: an agent's belongings,
+        or only dead letters of a client."""
+        name = self.address.rpartition("@")[0]
+        return name if not self.born and (self.letters or self.published is not None) else ""
+
 
 def addresses_in(engine: Engine) -> list[str]:
     """Return all agents and clients that have anything in an engine."""

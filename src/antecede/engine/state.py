@@ -45,7 +45,9 @@ def check(name: str, agent: Agent, state: bytes) -> None:
         raise unfit(name, agent, error) from error
     field, became = _other_class(agent, back)
     if field:
-        raise AgentError(f"agent {name}: field {field} of {kind.__qualname__} would not come back: {became}")
+        raise AgentError(
+            f"agent {name}: field {field} of {kind.__qualname__} would be read back as another class: {became}"
+        )
 
 
 def comes_back(kind: type[Agent], state: bytes) -> bool:

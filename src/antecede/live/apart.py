@@ -57,11 +57,13 @@ async def build_apart(directory: str, server: str, topology: TopologyFile, task:
         async with asyncio.timeout(limits.snapshot_build_seconds_max):
             _, output = await process.communicate(msgspec.msgpack.encode(request))
         if process.returncode:
-            raise StoreError(_failure("the process that builds it", process.returncode, output))
+            raise StoreError(_failure("the process that builds the snapshot", process.returncode, output))
         return draft
     except TimeoutError:
         await _give_up(process, draft)
-        raise StoreError(f"the process that builds it has taken {limits.snapshot_build_seconds_max:g} s") from None
+        raise StoreError(
+            f"the process that builds the snapshot has taken {limits.snapshot_build_seconds_max:g} s"
+        ) from None
     except BaseException:
         await _give_up(process, draft)
         raise

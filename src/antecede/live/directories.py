@@ -13,6 +13,7 @@ from secrets import randbits, token_hex
 import msgspec
 
 from antecede.backups.local import judged_in
+from antecede.backups.system import system_in, write_system
 from antecede.engine.belongings import Belongings
 from antecede.errors import AntecedeError, StoreError, TopologyError
 from antecede.live.application import plan_of, readable
@@ -21,11 +22,12 @@ from antecede.recording.segments import next_indices, recorded_topology
 from antecede.server import AgentServer, Input
 from antecede.server.change_items import Committed, Epoch, Learned, Organised, Staged
 from antecede.server.change_requests import Command
-from antecede.server.changing import Outcome, Wait, Wish, carry_out
+from antecede.server.changing import Outcome, carry_out
 from antecede.server.draining import drain
 from antecede.server.items import decode_record, joined, pieces_of
 from antecede.server.participation import Participant
 from antecede.server.recovery import replay, resume, topology_of
+from antecede.server.surveying import Wait, Wish
 from antecede.store import Store, open_store
 from antecede.store.recovery import Recovered
 from antecede.topology import TopologyFile, parse_topology
@@ -59,6 +61,10 @@ class _Stopped:
         self.machine.begin_life(randbits(63) + 1)
         self.append(first)
         self.participant = Participant(self.machine, self.feed, self._prepare, self._indices)
+        self.restored = system_in(directory)
+        """The id of the restored system that the directory belongs to."""
+        self.participant.restored = lambda: self.restored
+        self.participant.belong = self._belong
 
     def feed(self, given: Input) -> None:
         record = self.machine.step([given], 0.0, 0).record
@@ -81,6 +87,11 @@ class _Stopped:
 
     def _prepare(self, file: TopologyFile, came: list[Belongings]) -> None:
         readable(file, self.name, came)
+
+    def _belong(self, restored: str) -> None:
+        self.restored = restored
+        if self.store is not None:
+            write_system(self.directory, restored)
 
     def _indices(self, addresses: list[str]) -> dict[str, int]:
         if self.store is None or not addresses:
@@ -215,7 +226,10 @@ def _run(command: Command, servers: dict[str, _Stopped], new: TopologyFile) -> d
         domains = command.arguments[1].split(",")
         return {"server": server.name, "in_transit": server.machine.channel.in_transit(domains), "sent": 0}
     if command.name == "change-stage" and server.store is None:
+        restored = server.restored
         server = servers[server.name] = _continued(server.name, server.directory, [new])
+        if restored and not server.restored:
+            server.participant.belong(restored)
     work = server.participant.preparation(command.name, list(command.arguments))
     if work is not None:
         work()

@@ -125,7 +125,8 @@ class Collector:
         yield _gauge("server_info", "The identity of this server.", info, "server", "epoch", "incarnation")
 
 
-HEALTHS = ("ok", "overloaded", "link stopped", "in trouble", "stopping")
+HEALTHS = ("ok", "overloaded", "link stopped", "in trouble", "not yet part", "stopping")
+"""All results of :meth:`antecede.server.operations.Operations.health`."""
 
 _traffic = (
     ("messages_sent", "Messages of the domain's order that were sent here.", "messages_sent"),

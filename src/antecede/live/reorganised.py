@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from antecede.backups.system import write_system
 from antecede.engine.belongings import Belongings
 from antecede.errors import AgentError, AntecedeError, TopologyError
 from antecede.live.apart import is_imported, try_apart
@@ -123,6 +124,10 @@ class LiveChanges(Adapter):
         if before.servers[name] != file.servers[name]:
             self._do(self._listen())
         runtime.set_timer()
+
+    def belong(self, restored: str) -> None:
+        if self._runtime.machine.kept:
+            write_system(self._runtime.data, restored)
 
     def removed(self) -> None:
         if not self._runtime.removed.done():

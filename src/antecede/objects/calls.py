@@ -1,9 +1,9 @@
 """Calls of replicated objects at one server: from the caller's letter to the answer in the caller's mailbox.
 
 A call is a letter whose address ends in ``()``: ``account()``. Its type is the operation; its body has the time limit
-and the arguments. It does not travel. The site of this server (:mod:`antecede.objects.replicas`) begins a root for it,
-in the same step, and the root's messages are messages of the domain's order. When the root has ended, the caller gets a
-letter with a :class:`~antecede.engine.agents.Returned`, which does not travel either.
+and the arguments. The letter does not travel. The site of this server (:mod:`antecede.objects.replicas`) begins a root
+for it, in the same step, and the root's messages are messages of the domain's order. When the root has ended, the
+caller gets a letter with a :class:`~antecede.engine.agents.Returned`, which does not travel either.
 
 **Exactly once** follows from the records: a call begins with the publish, or the reaction, of one record; everything
 after that is the machine's answer to the packets of later records; its deadline is an item of a record, too. A crash
@@ -38,7 +38,7 @@ def is_call(to: tuple[str, ...]) -> bool:
 
 
 def unfit(body: bytes) -> str:
-    """Return why this is not the body of a call; empty: it is one."""
+    """Return why this is not a valid body of a call; empty: it is valid."""
     try:
         timeout_ms, arguments = _decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -46,7 +46,7 @@ def unfit(body: bytes) -> str:
     if not 0 < timeout_ms <= _timeout_ms_max:
         return f"time limit of {timeout_ms} ms for a call: expected 1 to {_timeout_ms_max}"
     if is_deep(arguments):
-        return f"arguments of a call nested deeper than {limits.call_depth_max}"
+        return f"arguments of a call are nested deeper than {limits.call_depth_max}"
     return ""
 
 
@@ -57,7 +57,7 @@ def deadline_of(body: bytes, clock_ms: int) -> int:
 
 
 class Calls:
-    """The site of a server, if its domain has objects."""
+    """The calls at one server, and its site, if its domain has objects."""
 
     def __init__(self, channel: Channel, prefix: str) -> None:
         self._channel = channel
@@ -66,7 +66,7 @@ class Calls:
         self._prefix = prefix
         self.site: Replicas | None = None
         self.sure: set[str] = set()
-        """The letters of this step with answers that will be given again if a crash loses them."""
+        """The ids of this step's letters whose answers will be given again if a crash loses them."""
         self.newest = RULES
         """The newest version of the rules that all servers of the domain understand."""
         for name, consumer in channel.consumers.items():
@@ -89,8 +89,8 @@ class Calls:
         return 0 if self.site is None else self.site.open_calls
 
     def computing(self) -> tuple[tuple[str, str] | None, int]:
-        """Return the object and the operation that is being computed, and a number that changes with each computation.
-        A watchdog calls this from another thread."""
+        """Return the object and the operation that is being computed (None: nothing is), and a number that changes with
+        each computation. A watchdog calls this from another thread."""
         if self.site is None:
             return None, 0
         live = self.site.execution.intentions.live
@@ -98,14 +98,14 @@ class Calls:
         return (parted(running) if running else None), live.runs
 
     def check(self, bodies: list[bytes]) -> None:
-        """Refuse a client's call with an error if there are too many calls, or if it is not valid."""
+        """Raise an error if a client's call is not valid, or if ``limits.calls_open_max`` calls are unfinished."""
         if self.open >= limits.calls_open_max:
             raise OverloadError(f"this server has {self.open} unfinished calls to objects: try again later")
         if fault := unfit(bodies[0]) if len(bodies) == 1 else "several calls in one publish: expected one":
             raise UsageError(fault)
 
     def alarm_ms(self) -> int | None:
-        """The earliest time by which a call must have ended."""
+        """Return the earliest deadline of all calls; None: no call has one."""
         due = None if self.site is None else self.site.deadline()
         return None if due is None else int(due)
 
@@ -116,18 +116,21 @@ class Calls:
 
     @property
     def outdated(self) -> bool:
-        """Whether the log does not yet say that the newest possible rules are followed."""
+        """Whether the rules that this server follows are older than ``newest``."""
         return self.site is not None and self.site.rules < self.newest
 
     def follow(self, rules: int, now: float) -> None:
-        """Follow a version of the rules from now on."""
+        """Follow this version of the rules from now on; raise if this program does not know it."""
         if self.site is not None:
             if rules > RULES:
-                raise StoreError(f"the log follows version {rules} of the rules of objects: this version knows {RULES}")
+                raise StoreError(
+                    f"the log follows version {rules} of the rules of objects: this program knows them up to {RULES}"
+                )
             self._perform(self.site.follow(rules), now)
 
     def settle(self, now: float) -> None:
-        """End a step, after everything that it sends has its stamp: no later step may send what this one caused."""
+        """End a step: send everything that it has caused and that is not sent yet. A later step must not send it. To be
+        called when all other messages of the step have their stamps."""
         while self.site is not None and (effects := self.site.settle()):
             self._perform(effects, now)
 
@@ -135,8 +138,8 @@ class Calls:
         self._channel.consumers[self.domain].perform(effects, now)
 
     def answers(self, life: int) -> list[Letter]:
-        """Return letters for the callers whose calls have ended since the last time. ``life``: how often the server has
-        started."""
+        """Return letters to the callers whose calls have ended since this was last called. ``life``: how often the
+        server has started."""
         if self.site is None or not self.site.ended:
             return []
         ended, self.site.ended = self.site.ended, []
@@ -196,7 +199,7 @@ class Calls:
             self.site.logged = conflicts
 
     def compare(self, kept: list[Row]) -> None:
-        """Check, in a recovery, that operations computed again do the same as before."""
+        """In a recovery, raise if operations that were computed again did not do the same as before (``kept``)."""
         done: list[Row] = []
         if self.site is not None:
             done, self.site.rows = self.site.rows, []
@@ -210,7 +213,7 @@ class Calls:
         raise StoreError(
             "operations computed again from the log give other results than before "
             f"({_shown(other)} instead of {_shown(one)}): they are not deterministic, or their code was changed after "
-            "a crash; start with the previous code, stop the server, then change it"
+            "a crash; start the server with the previous code, stop it, then change the code"
         )
 
 

@@ -3,19 +3,19 @@
 **Closed nesting.** The effects of an instance are an intention (:mod:`antecede.objects.replay`) until the root's home
 decides. Commit and abort travel down the tree of calls. An instance that fails aborts its own calls and answers its
 callers with the reason; the callers may continue. Abort never restores a state: two compatible increments interleave,
-and undoing one must not undo the other. A commit is applied when it is known, for each instance of the root at this
-object, whether it commits.
+and undoing one must not undo the other. A commit is applied once it is known of each instance of the root at this
+object whether that instance commits.
 
 **Replicas.** If each of several replicas makes the same nested call, all call one instance. It is computed once, and
 each replica gets the answer. An instance that failed or was aborted stays so, since it must not be computed again for a
 slower replica, perhaps with another outcome.
 
-**Blind operations** conflict with nothing and return nothing. Their order does not matter, nothing can undo them, and
-the answer is the same everywhere. So if the class allows it (``confirm=False``) and the home of such a call has a
+**Blind operations** conflict with nothing and return nothing. Their order does not matter, no conflict can undo them,
+and the answer is the same everywhere. So if the class allows it (``confirm=False``) and the home of such a call has a
 replica, the home computes, decides and answers the call in the same step. The request says so (``final``); each replica
-applies the call at once, without a response or a commit. A nested call of a blind operation commits or aborts with its
-root. But if caller and called object have replicas on the same servers, each replica of the caller calls only the
-replica beside it (``Members.near``).
+applies the call immediately, without a response or a commit. This is not possible for a nested call of a blind
+operation, which commits or aborts with its root. But if caller and called object have replicas on the same servers,
+each replica of the caller calls only the replica beside it (``Members.near``).
 
 This module calls only the state, the table and the outbox. Roots and locks are the task of the site, which learns from
 ``reports`` which instances have ended.
@@ -77,7 +77,8 @@ class Execution:
     # Start and continuation.
 
     def requested(self, message: Message, label: Label) -> None:
-        """Process a request: queue its instance, or answer the request if the instance is there or was undone."""
+        """Process a request: queue a new instance, or add the request to the instance that is here, or answer that the
+        instance was undone."""
         request = _read(_requests, message)
         if request is None or not 0 <= request.number[1] < self.outbox.order.members:
             self.ignore(message)
@@ -101,7 +102,7 @@ class Execution:
             self._join(one, message, label)
 
     def _conclude(self, message: Message, label: Label, request: Request) -> None:
-        """Apply a call as its home has decided."""
+        """Apply a call that its home has committed already."""
         one = _instance_of(label, request)
         if one.operation not in self.unconfirmed or one.id in self.table.instances:
             self.ignore(message)
@@ -134,14 +135,19 @@ class Execution:
         caller = _caller_of(message, label)
         request = _read(_requests, message)
         if request is None or (label.operation, request.arguments) != (one.operation, one.arguments):
-            self._respond(one, caller, (False, f"replicas disagree on what {one.id} calls"))
+            self._respond(
+                one,
+                caller,
+                (False, f"the caller's replicas call {one.id} with different operations or arguments"),
+            )
             return
         one.callers.append(caller)
         if one.answer is not None:
             self._respond(one, caller, one.answer)
 
     def _go_on(self, one: Instance) -> None:
-        """Compute an instance until it waits for an answer or has ended. A call that cannot be sent fails at once."""
+        """Compute an instance until it waits for an answer or has ended. A call that cannot be sent fails
+        immediately."""
         while (call := self._next_call(one)) is not None:
             try:
                 to, label = self._addressed(one, call)
@@ -171,20 +177,22 @@ class Execution:
         else:
             outcome = self.intentions.computed(self._with_effects(self.table.begun(one.root)))[one.id]
         if not _is_plain(outcome.answer, [call.arguments for call in outcome.calls]):
-            self._fail(one, (False, "its answer or an argument is not a plain value"))
+            self._fail(one, (False, "its answer, or an argument of a call, is not a plain value"))
         elif outcome.answer is not None:
             if outcome.answer[0]:
                 self._done(one, outcome.answer)
             else:
                 self._fail(one, outcome.answer)
         elif len(outcome.calls) != len(one.calls) + 1:
-            self._fail(one, (False, "computed again, it called something else: operations must be deterministic"))
+            self._fail(
+                one, (False, "computed again, it made other calls than before: operations must be deterministic")
+            )
         else:
             return outcome.calls[-1]
         return None
 
     def _addressed(self, one: Instance, call: Call) -> tuple[int, Label]:
-        """Return the members that get a nested call and the label of its request. Raise if it cannot be sent."""
+        """Return the members that get a nested call, and the label of its request. Raise if the call cannot be sent."""
         to, operation = self.members.destination(call)
         if self.decides and one.parent:
             to = self.members.near(one.operation, operation, to)
@@ -260,7 +268,7 @@ class Execution:
         return [one for one in begun if one.operation not in stateless] if stateless else begun
 
     def aborted_by(self, one: Instance, source: int) -> None:
-        """Process the abort of an instance by one of its callers; the other callers get an answer."""
+        """Process the abort of an instance by its caller at member ``source``; the other callers get an answer."""
         requests, one.pending = one.pending, []
         callers = [] if one.state == DONE else list(one.callers)
         for request in requests:
@@ -270,8 +278,8 @@ class Execution:
         self.abort(one, _aborted_elsewhere, [caller for caller in callers if caller.source != source])
 
     def abort(self, one: Instance, answer: Answer | None = None, callers: Iterable[Caller] = ()) -> None:
-        """Undo an instance and its calls, and answer these callers. If there is an answer, the instance stays undone
-        for good."""
+        """Undo an instance and its calls. If there is an answer, send it to these callers, and do not let the instance
+        begin again."""
         for number, made in enumerate(one.calls, 1):
             if not made.undone:
                 self._undo(one, made, number)
@@ -334,7 +342,7 @@ def _can_travel(name: str) -> bool:
 
 
 def _is_plain(*values: Any) -> bool:
-    """Return whether these can travel and be kept."""
+    """Return whether these values can be encoded."""
     try:
         msgspec.msgpack.encode(values)
     except (TypeError, ValueError, OverflowError, RecursionError):

@@ -19,12 +19,13 @@ class SiteSpec(OrderSpec, frozen=True):
 
     def create(self, me: int, members: int) -> Site:
         if not members == len(self.kinds) == len(self.names):
-            raise OrderError(f"{members} members: this group has {len(self.kinds)} objects, {len(self.names)} names")
+            raise OrderError(f"{members} members: this group has {len(self.kinds)} objects and {len(self.names)} names")
         clocks = str(self.options.get("clocks", "eager"))
         return self.site(me, self.kinds[me], Members(self.names), self.conflicts(), clocks)
 
     def conflicts(self) -> str:
-        """Return the relation of the whole group: two names conflict if they do so in some class."""
+        """Return the relation of the whole group: two operations conflict if operations with their names conflict in
+        some class."""
         pairs = sorted({pair for kind in self.kinds for pair in relation_of(kind).pairs()})
         return "+".join(f"{one}~{other}" for one, other in pairs) or "none"
 
@@ -33,7 +34,7 @@ class SiteSpec(OrderSpec, frozen=True):
 
 
 def group(objects: dict[str, type[Object]], *, clocks: str = "eager", site: type[Site] = Site) -> SiteSpec:
-    """A group of objects by name."""
+    """Return the specification of a group of objects, which are given by name."""
     for name in objects:
         if not name or "/" in name or "~" in name:
             raise ObjectError(f"object {name!r}: expected a name without / and ~")

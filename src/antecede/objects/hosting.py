@@ -2,10 +2,10 @@
 
 A member of the order is a server, and a server may hold replicas of several objects. So the objects of a server become
 *one* object: its operations are ``account.deposit``, ``ledger.append`` …, its state is the states of all of them, and
-operations of different objects do not conflict. Nothing is lost. Significance depends on instances and on conflicting
-operations (§3.2), and both are the same as if every object were a member. The server's objects share one vector, so a
-message may wait for another one that has arrived and has a smaller event number, but never for one that has not arrived
-yet.
+operations of different objects do not conflict. The rules stay the same: significance depends on instances and on
+conflicting operations (§3.2), and both are the same as if every object were a member. The server's objects share one
+vector, so a message may wait for another one that has arrived and has a smaller event number, but never for one that
+has not arrived yet.
 
 Each object has its own live state (:mod:`antecede.objects.state`). In snapshots this state is bytes that do not depend
 on the order of insertions: two replicas are equal iff their bytes are, even if compatible operations reached them in
@@ -50,7 +50,7 @@ class ReplicatedObject(Object):
 
 
 def qualified(name: str, called: str) -> str:
-    """Return the name of an object's operation at its servers."""
+    """Return the name of an object's operation at its servers, such as ``account.deposit``."""
     return f"{name}.{called}"
 
 
@@ -115,7 +115,7 @@ def _first(name: str, kind: type[Object]) -> bytes:
         if is_ctrl_c(error):
             raise
         raise ObjectError(
-            f"{kind.__name__}() cannot be made and kept: {type(error).__name__}: {text_of(error)}"
+            f"{kind.__name__}() cannot be created and saved: {type(error).__name__}: {text_of(error)}"
         ) from None
     return state
 
@@ -136,7 +136,7 @@ def _root(
 
 
 def are_answers(given: Any, count: int) -> bool:
-    """Return whether this is a list of this many answers, each marked as a result or as the reason of a failure."""
+    """Return whether this is a list of ``count`` answers, each marked as a result or as the reason of a failure."""
     return (
         isinstance(given, list)
         and len(given) == count
@@ -180,22 +180,22 @@ def _bound(name: str, kind: type[Object], called: str, method: Callable[..., Any
 
 
 def _sendable(call: Call) -> Call:
-    """A call whose arguments fit into a letter, as plain values."""
+    """Return a call with its arguments as plain values; raise if they do not fit into a letter."""
     call = msgspec.structs.replace(call, arguments=plain(call.arguments))
     _within(f"arguments of {call.operation}", call.arguments)
     return call
 
 
 def _small(answer: Any) -> Any:
-    """An answer that fits into a letter, as plain values."""
+    """Return an answer as plain values; raise if it does not fit into a letter."""
     if answer is None:
         return None
     return msgspec.msgpack.decode(_within("answer", plain(answer)))
 
 
 def _within(what: str, value: Any) -> bytes:
-    """Return a value as bytes; raise if these are too many, or if it is nested too deeply. Unlike Python's own limit of
-    nesting, both bounds are the same at every replica."""
+    """Return a value as bytes; raise if it has more than ``limits.letter_bytes_max`` bytes, or is nested deeper than
+    ``limits.call_depth_max``. Unlike Python's own limit of nesting, both bounds are the same at every replica."""
     too_deep = ValueError(f"{what} nested deeper than {limits.call_depth_max}")
     try:
         encoded = _encode(value)

@@ -37,7 +37,7 @@ from antecede.whereabouts import text_of
 _mark = "__antecede_operation__"
 _confirmed = "__antecede_confirmed__"
 FLAT: Final = frozenset({int, str, float, bool, bytes, type(None)})
-"""Types of values that cannot change."""
+"""Types of immutable values."""
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -67,7 +67,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class SharedCall(Call, frozen=True):
-    """A call for several callers at once: its arguments are the arguments of each of them, one after the other. Its
+    """A call for several callers together: its arguments are the arguments of each of them, one after the other. Its
     answer is the list of their answers."""
 
 
@@ -130,7 +130,7 @@ def operation(method: Any = None, *, conflicts_with: Iterable[str] = (), confirm
 
     def mark(marked: Any) -> Any:
         if not inspect.isfunction(marked):
-            raise ObjectError(f"operation of {marked!r}: expected a method (conflicts are named by conflicts_with=[…])")
+            raise ObjectError(f"operation({marked!r}): expected a method; give the conflicts as conflicts_with=[…]")
         setattr(marked, _mark, names)
         setattr(marked, _confirmed, confirm)
         return marked
@@ -139,13 +139,13 @@ def operation(method: Any = None, *, conflicts_with: Iterable[str] = (), confirm
 
 
 def operations_of(kind: type[Object]) -> dict[str, Callable[..., Any]]:
-    """The operations of a class, by name."""
+    """Return the operations of a class, by name."""
     return kind._operations
 
 
 def blind_operations(kind: type[Object]) -> set[str]:
     """Return the operations that conflict with nothing, call nothing and return nothing (``-> None``). Their answers
-    say nothing about the state, and nothing can undo them."""
+    say nothing about the state, and no conflict can undo them."""
     return {
         name
         for name, method in kind._operations.items()
@@ -198,17 +198,17 @@ def _allowed(kind: type[Object], compatible: Callable[[str, str], Any], one: str
             raise
         raise ObjectError(
             f"{kind.__name__}.compatible({one!r}, {other!r}) raises {type(error).__name__}: {text_of(error)} "
-            "(expected a static method of two names of operations)"
+            "(expected a static method with two parameters, both names of operations)"
         ) from None
 
 
 def initial(kind: type[Object]) -> dict[str, Any]:
-    """The state of a new object."""
+    """Return the state of a new object."""
     return {name: copied(value) for name, value in attributes_of(kind()).items()}
 
 
 def attributes_of(object_: Object) -> dict[str, Any]:
-    """The state of an object, not copied: its attributes, and the defaults of those that its class declares."""
+    """Return the state of an object, not copied: its attributes, and the defaults of those that its class declares."""
     declared: dict[str, Any] = {}
     for cls in reversed(type(object_).__mro__):
         # A class attribute that is annotated is a default; one that is not is part of the class.
@@ -218,7 +218,7 @@ def attributes_of(object_: Object) -> dict[str, Any]:
 
 
 def copied(value: Any) -> Any:
-    """Return a copy that shares no mutable value; most values are plain, and copied fast."""
+    """Return a copy that shares no mutable value with the original; most values are plain, and copied fast."""
     kind = type(value)
     if kind in FLAT:
         return value

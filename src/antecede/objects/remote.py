@@ -72,16 +72,18 @@ class RemoteObject:
                 "it is not known whether the call took place"
             ) from None
         if returned.late:
-            raise CallTimeoutError(f"{called}: not computed at all replicas within {self._timeout:g} s, and undone")
+            raise CallTimeoutError(f"{called}: not finished at every replica within {self._timeout:g} s, and undone")
         if not returned.ok:
             raise OperationError(f"{called}: {returned.reason}")
         return returned.value
 
     def _positional(self, operation: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
-        """Return the arguments as they travel; without the class they cannot be named."""
+        """Return all arguments as positional ones, as they travel; raise if this is not possible."""
         if self._kind is None:
             if named:
-                raise UsageError(f"{self._name}.{operation}: without the object's class arguments have no names")
+                raise UsageError(
+                    f"{self._name}.{operation}: without the object's class, expected positional arguments only"
+                )
             return arguments
         try:
             bound = inspect.signature(operations_of(self._kind)[operation]).bind(None, *arguments, **named)
@@ -90,7 +92,7 @@ class RemoteObject:
         bound.apply_defaults()
         if bound.kwargs:
             raise UsageError(
-                f"{self._name}.{operation}: {', '.join(bound.kwargs)}: operations take positional arguments"
+                f"{self._name}.{operation}: {', '.join(bound.kwargs)}: operations take only positional arguments"
             )
         return bound.args[1:]
 

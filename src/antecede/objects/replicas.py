@@ -51,10 +51,10 @@ from antecede.orders.objects import Objects
 
 RULES = 4
 """The version of the rules that this code follows; a log says from which record on it follows them. Version 1: at most
-eight roots run at once, and clock times are sent at once. Version 2: admission by conflicts, number and bytes
-(:mod:`antecede.objects.roots`); the clock times of a step are sent at its end. Version 3: roots are admitted at the end
-of a step, and share requests; clock times are sent only to members that wait for them (``Objects.sparing``). Version 4:
-unconfirmed calls are decided where they begin, nested blind ones go to replicas nearby
+eight roots run at the same time, and clock times are sent immediately. Version 2: admission by conflicts, number and
+bytes (:mod:`antecede.objects.roots`); the clock times of a step are sent at its end. Version 3: roots are admitted at
+the end of a step, and share requests; clock times are sent only to members that wait for them (``Objects.sparing``).
+Version 4: unconfirmed calls are decided where they begin, nested blind ones go to replicas nearby
 (:mod:`antecede.objects.execution`), and calls that make calls share requests."""
 RULES_OF_SHARING = 3
 RULES_FOR_ALL = 2
@@ -85,7 +85,7 @@ class Called(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A call that has not been answered."""
 
     caller: str
-    """An address of this server."""
+    """The address of the caller, who is at this server."""
     letter: str
     ask: str
     object: str
@@ -113,9 +113,9 @@ class ReplicasSpec(OrderSpec, frozen=True):
 def replicas(order: OrderSpec, servers: tuple[str, ...], objects: tuple[Placed, ...]) -> ReplicasSpec:
     """Return the order of a domain with objects, for its servers."""
     if order.kind is not Objects:
-        raise OrderError(f"order {order.name} has no objects")
+        raise OrderError(f"order {order.name} does not support replicated objects")
     if "conflicts" in order.options:
-        raise OrderError("option conflicts: the objects' classes declare the conflicts")
+        raise OrderError("option conflicts: remove it, because the objects' classes declare the conflicts")
     return ReplicasSpec(order.kind, order.options, servers, objects)
 
 
@@ -197,7 +197,7 @@ class Replicas(Site):
         self.follow(1)
 
     def follow(self, rules: int) -> Effects:
-        """Follow this version of the rules from now on; return what this causes."""
+        """Follow this version of the rules from now on; return the effects of this."""
         self._set_rules(rules)
         if self.order.sparing:
             self.outbox.add(*self.order.spare())
@@ -320,7 +320,7 @@ class Replicas(Site):
                 self.roots.keep(root)
 
     def named(self, life: str) -> None:
-        """Let all ids from here contain this life of the server's data."""
+        """Let all ids from here contain ``life``, which names this life of the server's data."""
         self.outbox.name = f"{self.servers[self.me]}.{life}"
         self._life = life
 

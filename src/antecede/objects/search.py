@@ -61,7 +61,7 @@ class Pair(msgspec.Struct, frozen=True):
 
     @property
     def finding(self) -> str:
-        """The finding: ``undeclared`` is wrong, ``needless`` costs time, the others are fine."""
+        """``undeclared`` (an error), ``needless`` (costs time), ``conflict`` or ``compatible`` (both are fine)."""
         if self.example is None:
             return "needless" if self.declared else "compatible"
         return "conflict" if self.declared else "undeclared"
@@ -118,7 +118,7 @@ def search(kind: type[Object], examples: int = 300, tell: Callable[[], None] = l
     except BaseException as error:
         if is_ctrl_c(error):
             raise
-        raise ObjectError(f"{kind.__name__}() cannot be made: {type(error).__name__}: {text_of(error)}") from None
+        raise ObjectError(f"{kind.__name__}() cannot be created: {type(error).__name__}: {text_of(error)}") from None
     found = []
     for pair in pairs_of(kind):
         try:
@@ -195,7 +195,8 @@ def _computed(kind: type[Object], state: State, step: Step, answers: Sequence[An
     one, again = (compute(kind, state, *step, answers) for _ in range(2))
     if not _alike((one.state, _seen(one)), (again.state, _seen(again))):
         raise ObjectError(
-            f"{kind.__name__}.{_shown(step)} from {state!r}, computed twice, differs: operations must be deterministic"
+            f"{kind.__name__}.{_shown(step)} from {state!r} gives other results "
+            "if it is computed again: operations must be deterministic"
         )
     return one
 
@@ -215,7 +216,7 @@ def _seen(outcome: Outcome) -> Any:
 
 
 def _arguments(kind: type[Object], name: str) -> Any:
-    """A strategy for the arguments of an operation."""
+    """Return a strategy for the arguments of an operation."""
     from hypothesis import strategies as st
 
     strategies = getattr(kind, "arguments", {})
@@ -236,7 +237,7 @@ def _arguments(kind: type[Object], name: str) -> Any:
     for parameter in parameters:
         if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
             raise ObjectError(
-                f"{kind.__name__}.{name}: parameter {parameter.name} cannot be given: arguments are positional"
+                f"{kind.__name__}.{name}: parameter {parameter.name} is keyword-only: expected a positional one"
             )
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY):
             continue

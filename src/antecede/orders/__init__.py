@@ -54,11 +54,11 @@ class OrderSpec(msgspec.Struct, frozen=True):
         return f"{self.kind.name}:{settings}" if settings else self.kind.name
 
     def create(self, me: int, members: int) -> Order:
-        """Create the order of member ``me`` among ``members``."""
+        """Create the order of member ``me`` in a group of ``members`` members."""
         return self.kind(me, members, **self.options)
 
     def object_names(self) -> frozenset[str]:
-        """Return the objects that can be called in a domain with this order."""
+        """Return the names of the objects that can be called in a domain with this order."""
         return frozenset()
 
     def guarantees(self) -> frozenset[str]:
@@ -66,7 +66,7 @@ class OrderSpec(msgspec.Struct, frozen=True):
         return self.sample().guarantees
 
     def sample(self) -> Order:
-        """Create an order of some member, in a group large enough for every member that an option names."""
+        """Create the order of member 0, in a group large enough to have every member number that an option gives."""
         # A number longer than any member number need not be read: its option refuses it.
         numbers = [int(v) for v in map(str, self.options.values()) if v.isdecimal() and len(v) <= 9]
         largest = max(numbers, default=0)
@@ -79,7 +79,7 @@ def _written(value: object) -> str:
 
 
 def names() -> list[str]:
-    """Return all orders that can be used here: the project's own, then those of installed packages."""
+    """Return the names of all orders that can be used here: the project's own, then those of installed packages."""
     return [*_house, *sorted({entry.name for entry in _foreign()} - set(_house))]
 
 
@@ -92,7 +92,9 @@ def find(name: str) -> type[Order]:
     else:
         foreign = [entry for entry in _foreign() if entry.name == name]
         if not foreign:
-            hint = similar(name, names()) or "; install an order of your own as an entry point: docs/guide/orders.md"
+            hint = (
+                similar(name, names()) or "; to use your own order, install it as an entry point: docs/guide/orders.md"
+            )
             raise UnknownOrderError(f"unknown order {name!r}: expected one of {', '.join(names())}{hint}")
         try:
             found = foreign[0].load()

@@ -5,11 +5,10 @@ been sent to p, without those that are known to precede another one of them. Eve
 delivered there after them. A message that is ordered after its direct predecessors is ordered after all its
 predecessors.
 
-* A message carries all the sets. After a send to the members of D, the message is the only direct predecessor towards
-  each of them.
+* A message carries all the sets. After a send to the members of D, before[p] has only this message for each p of D.
 * It may be delivered at i when every (k, x) of its before[i] has been delivered.
-* At delivery, the sets get the entries of the stamp (the newest of each k). Towards the message's other destinations,
-  the message itself replaces everything that it carried.
+* At delivery, the sets get the entries of the stamp (the newest of each k). But in before[p] of each other destination
+  p of the message, the message itself replaces all entries that its stamp has for p.
 * **recent**, a part of the stamp, contains the last deliveries of the message's sender. From it the receiver learns (in
   its matrix ``known``) which entries of its own sets are no longer in transit, and drops them.
 
@@ -25,7 +24,8 @@ from antecede.orders.encoding import Reader, Writer, number_size
 from antecede.orders.stamped import StampedOrder
 
 Newest = dict[int, int]
-"""Sender → number of its newest message in a set. It is never changed in place, because stamps share it."""
+"""Sender → number of its newest message in a set. Such a dictionary is never changed in place, because stamps share
+it."""
 
 
 class Predecessors:
@@ -46,7 +46,7 @@ class Predecessors:
         return hash(self.key())
 
     def key(self) -> tuple[object, ...]:
-        """A value that is equal for equal stamps."""
+        """Return a value that is equal for equal stamps."""
         sets = (self.recent, *self.before)
         return (self.time, *(tuple(sorted(newest.items())) for newest in sets))
 
@@ -67,7 +67,7 @@ class Predecessors:
 
 
 class Direct(StampedOrder):
-    """Deliver after the direct predecessors in the stamp."""
+    """Deliver a message after the direct predecessors that its stamp lists."""
 
     name: ClassVar[str] = "direct"
     source: ClassVar[str] = "Prakash, Raynal, Singhal (in Jang et al. §6)"
@@ -162,7 +162,7 @@ class Direct(StampedOrder):
             if time == 0 or (k == self.me and time > self.time):
                 raise StampError("stamp counts messages that we never sent")
             if k == source and time >= own:
-                raise StampError("stamp lists its own message or a later one as earlier")
+                raise StampError("stamp lists its own message, or a later one of its sender, as a predecessor")
             newest[k] = time
         return newest
 

@@ -57,7 +57,7 @@ class Reader:
     __slots__ = ("_at", "_data", "members")
 
     recorded: ClassVar[bool] = False
-    """The stamp comes from the log; see :class:`RecordedReader`."""
+    """Whether the stamp comes from the log; see :class:`RecordedReader`."""
 
     def __init__(self, data: bytes, members: int) -> None:
         self._data = data
@@ -105,7 +105,9 @@ class Reader:
         left."""
         value = self.number()
         if value > maximum or value > len(self._data) - self._at:
-            raise StampError(f"{value} {what} announced in a stamp: expected at most {maximum}, and a byte for each")
+            raise StampError(
+                f"{value} {what} announced in a stamp: expected at most {maximum}, and at least one byte for each"
+            )
         return value
 
     def member(self) -> int:
@@ -115,7 +117,8 @@ class Reader:
         return value
 
     def counter(self, known: int) -> int:
-        """Take a counter whose known value is ``known``: the counter may be larger, but not absurdly large."""
+        """Take a counter, which may be larger than its last known value ``known`` by at most
+        ``limits.counter_jump_max``."""
         value = self.number()
         if value > known + limits.counter_jump_max:
             raise StampError(f"counter {value} in a stamp: expected at most {known} + {limits.counter_jump_max}")
@@ -136,7 +139,7 @@ class Reader:
 
     def finish(self) -> None:
         if self._at != len(self._data):
-            raise StampError(f"{len(self._data) - self._at} extra bytes in a stamp")
+            raise StampError(f"{len(self._data) - self._at} extra bytes at the end of a stamp")
 
 
 class RecordedReader(Reader):
@@ -144,8 +147,8 @@ class RecordedReader(Reader):
 
     A stamp was compared with the state when its packet arrived. If the packet was held, it is in the log behind packets
     that arrived later and were delivered first, so at a recovery the state has moved on. A stamp from a lying member
-    may contradict this state. It is accepted now, because it was accepted then: otherwise the log could not be
-    replayed.
+    may contradict the newer state. It is accepted all the same, because it was accepted when it arrived: otherwise the
+    log could not be replayed.
     """
 
     __slots__ = ()

@@ -9,8 +9,8 @@ from j with matrix W may be delivered at i when
 * W[k][i] ≤ (delivered from k) for every other k,
 
 and only then is W merged. Garg keeps "delivered" in column i of M itself. This blocks a self-send for ever (Fig. 12.2)
-or delivers its duplicate too (the ``<=`` of Fig. 12.4), because M[i][i] already counts it when it is sent. So here
-deliveries are counted in a separate vector.
+or delivers its duplicate too (the ``<=`` of Fig. 12.4), because M[i][i] counts the message as soon as it is sent. So
+here deliveries are counted in a separate vector.
 
 **Rows are shared, never copied.** Only j changes row j, so any two versions of it are comparable and the newer one
 (the one with the greater total) is the entry-wise maximum. A matrix is therefore a list of immutable rows, a stamp is
@@ -35,7 +35,7 @@ def _row(counts: list[int]) -> Row:
 
 
 class Matrix(StampedOrder):
-    """Deliver when everything that the stamp counts towards us has been delivered."""
+    """Deliver a message once all earlier messages to us that its stamp counts have been delivered."""
 
     name: ClassVar[str] = "matrix"
     source: ClassVar[str] = "Garg §12.2 (RST)"
@@ -92,7 +92,7 @@ class Matrix(StampedOrder):
             theirs = _row(counts)
             newer, older = (theirs, mine) if theirs[self.members] > mine[self.members] else (mine, theirs)
             if any(map(gt, older[: self.members], newer)) and not data.recorded:
-                raise StampError(f"row {k} of a stamp contradicts an earlier stamp of member {k}")
+                raise StampError(f"row {k} of a stamp contradicts what earlier stamps count for member {k}")
             if k == self.me and newer is theirs:
                 raise StampError("stamp counts messages that we never sent")
             rows.append(theirs)

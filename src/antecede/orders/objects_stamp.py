@@ -27,7 +27,7 @@ Vector = dict[int, tuple[int, int]]
 """Object → (clock, no) of one of its sends."""
 
 Entries = tuple[tuple[int, int, int], ...]
-"""A vector as it travels: (object, clock, no), by object."""
+"""A vector as it travels: (object, clock, no), sorted by object."""
 
 _types = (None, REQUEST, RESPONSE, COMMIT, ABORT)
 
@@ -36,7 +36,7 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The content of a copy's stamp."""
 
     number: int
-    """Its number among the sender's messages to this destination, from 1."""
+    """The copy's number among the sender's messages to this destination, from 1."""
     clock: int
     no: int
     vector: Entries
@@ -49,14 +49,14 @@ def entries_of(vector: Vector) -> Entries:
 
 
 def join(vector: Vector, other: Iterable[tuple[int, tuple[int, int]]]) -> None:
-    """Raise each entry of ``vector`` to the maximum of both vectors."""
+    """Set each entry of ``vector`` to the maximum of both vectors."""
     for member, event in other:
         if vector.get(member, (0, 0)) < event:
             vector[member] = event
 
 
 def receipt(source: int, stamp: Stamp) -> Vector:
-    """The receipt vector RV of a message (§4.2, Fig. 7)."""
+    """Return the receipt vector RV of a message (§4.2, Fig. 7)."""
     vector = {member: (clock, no) for member, clock, no in stamp.vector}
     join(vector, [(source, (stamp.clock, stamp.no))])
     return vector
@@ -70,7 +70,7 @@ def write_stamp(stamp: Stamp, out: Writer) -> None:
 
 @lru_cache(maxsize=4)
 def _in_all_copies(clock: int, no: int, vector: Entries, label: Label | None) -> bytes:
-    """Return the bytes that the stamps of all copies of a message share. They are kept, since all copies are encoded
+    """Return the bytes that the stamps of all copies of a message share. They are cached, since all copies are encoded
     one after the other."""
     out = Writer()
     for number in (clock, no, len(vector), *chain.from_iterable(vector)):
@@ -88,7 +88,8 @@ def _in_all_copies(clock: int, no: int, vector: Entries, label: Label | None) ->
 
 
 def read_stamp(data: Reader, source: int, expected: int, clock: int) -> Stamp:
-    """Read a copy's stamp from ``source``, of which ``expected`` messages and the time ``clock`` are known."""
+    """Read the stamp of a copy from ``source``. ``expected``: the number up to which none of its messages is missing.
+    ``clock``: our own clock."""
     number = data.ordinal(expected)
     own_clock, no = _event(data, clock)
     entries: list[tuple[int, int, int]] = []
@@ -119,7 +120,7 @@ def read_time(data: Reader, expected: int, clock: int) -> tuple[int, int, int]:
     sent, time = data.counter(expected), data.counter(clock)
     wanted = int.from_bytes(data.raw((data.members + 7) // 8), "little")
     if wanted >> data.members:
-        raise StampError("unknown members ask for the time")
+        raise StampError("a packet with the time names unknown members")
     return (sent, time, wanted)
 
 
@@ -150,5 +151,5 @@ def _label(data: Reader) -> Label | None:
 
 
 def vector_in(state: Any) -> Vector:
-    """A vector from a snapshot."""
+    """Return a vector from a snapshot."""
     return {int(member): (int(clock), int(no)) for member, clock, no in state}

@@ -3,7 +3,8 @@
 Three observations make it small:
 
 * the senders' newest timestamps are near the stamp's own, so each is written as its signed distance to it;
-* older entries and delivery constraints are near their sender's newest entry: an *age* identifies them;
+* older entries and delivery constraints are near their sender's newest entry: an *age*, the distance to it, identifies
+  them;
 * most senders have only an empty newest entry: one bit says so. A destination set is a list of members or a bit map,
   whichever is shorter.
 
@@ -26,8 +27,8 @@ Log = tuple[int, ...]
 """(τ, D, τ′, D′, …) of one sender, ascending; D is a bit mask."""
 _tails_max: Final = 1_024
 _brief_bytes_max: Final = 512
-"""Quiet stamps up to this length (a few hundred members) are read in one step. Together with ``_tails_max``, this
-bounds the memory of the stamps that are kept to be read again."""
+"""Stamps of quiet domains (:func:`brief`) up to this length (a few hundred members) are read in one step. Together with
+``_tails_max``, this bounds the memory of the cached tails."""
 
 
 def _fold(distance: int) -> int:
@@ -190,8 +191,8 @@ def brief(control: Control) -> bytes | None:
 @lru_cache(maxsize=_tails_max)
 def _tail(distances: tuple[int | None, ...]) -> bytes | None:
     """Return the bytes that follow the time in a quiet stamp. ``distances``: how far each sender's newest entry is from
-    this time (None: no entry). Return None if a distance is too large. Results are cached, because the same distances
-    come again and again in a quiet domain."""
+    this time (None: no entry). Return None if a distance does not fit into one byte. Results are cached, because the
+    same distances come again and again in a quiet domain."""
     present, folded = 0, bytearray()
     for k, distance in enumerate(distances):
         if distance is not None:
@@ -221,8 +222,8 @@ def _read_tail(members: int, tail: bytes) -> _Distances | None:
 
 
 def read_brief(source: int, me: int, mine: int, known: list[Log], data: bytes) -> Control | None:
-    """Read a control block that ``brief`` wrote. Return None if it is another kind or wrong, so that the other readers
-    handle it. ``mine`` is our own timestamp, ``known`` our log."""
+    """Read a control block that ``brief`` wrote. Return None if it is of another kind or malformed: then
+    ``read_control`` must read it. ``mine`` is our own timestamp, ``known`` our log."""
     if source == me or not 4 <= len(data) <= _brief_bytes_max:
         return None
     time, at = data[0], 1
@@ -257,19 +258,21 @@ def read_brief(source: int, me: int, mine: int, known: list[Log], data: bytes) -
 
 
 def _newest(k: int, source: int, me: int, time: int, known: int, folded: int) -> int:
-    """The newest timestamp of a member, from its distance to the stamp's own (0, −1, 1, −2, … as 0, 1, 2, 3, …)."""
+    """Return the newest timestamp of a member, from its distance to the stamp's own (0, −1, 1, −2, … as 0, 1, 2, 3,
+    …)."""
     newest = time - ((folded + 1) >> 1) if folded & 1 else time + (folded >> 1)
     if newest < 1 or newest > known + limits.counter_jump_max:
         raise StampError(f"timestamp {newest} of member {k} in a stamp: expected about {known}")
     if k == me and newest > known:
         raise StampError("stamp counts messages that we never sent")
     if k == source and newest >= time:
-        raise StampError("stamp lists its own message or a later one as earlier")
+        raise StampError("stamp lists its own message, or a later one of its sender, as a predecessor")
     return newest
 
 
 def write_constraints(control: Control, constraints: tuple[int, ...], out: Writer) -> None:
-    """Write the constraints (k, τ, k′, τ′, …), ascending in k, each τ as its age below the sender's newest."""
+    """Write the constraints (k, τ, k′, τ′, …), ascending in k, each τ as its age: its distance to the newest entry of
+    k."""
     out.number(len(constraints) >> 1)
     previous = 0
     for at in range(0, len(constraints), 2):
@@ -297,8 +300,8 @@ def constraints_size(control: Control, constraints: tuple[int, ...]) -> int:
 
 
 def read_constraints(control: Control, data: Reader) -> tuple[int, ...]:
-    """Read the constraints (k, τ, k′, τ′, …), ascending in k; the log of the control block has entries of each sender
-    k."""
+    """Read the constraints (k, τ, k′, τ′, …), ascending in k. The log of the control block must have an entry of each
+    sender k."""
     constraints: list[int] = []
     k = 0
     for position in range(data.count(data.members, "constraints")):

@@ -112,7 +112,8 @@ class Synchronous(PlainOrder):
             self._unlock(effects)
 
     def _unlock(self, effects: Effects) -> bool:
-        """Give our own lock, which is free, to the member that waited longest; return whether that is us."""
+        """Take our own lock from the member that has it, and give it to the next that waits; return whether that is
+        us."""
         self._turns.popleft()
         if not self._turns:
             return False
@@ -166,7 +167,7 @@ class Synchronous(PlainOrder):
         else:
             known = self.delivered[source]
         if not 1 <= number <= known:
-            raise StampError(f"{kind} {number} from member {source}: expected at most {known}, and at least 1")
+            raise StampError(f"{kind} {number} from member {source}: expected a number from 1 to {known} (to 0: none)")
         return (number,)
 
     def dump(self) -> Any:

@@ -33,7 +33,8 @@ Entry = tuple[int, int, int]
 
 
 class Updates(StampedOrder):
-    """Deliver in the sequence of each link, once all messages to us that the stamp counts have been delivered."""
+    """Deliver a message in the sequence of its link, once all earlier messages to us that its stamp counts have been
+    delivered."""
 
     name: ClassVar[str] = "updates"
     source: ClassVar[str] = "Laumay et al. §3, appendix A"
@@ -131,7 +132,7 @@ class Updates(StampedOrder):
             step = data.number(places)
             place += step
             if place >= places or (position and step == 0):
-                raise StampError("entries of a stamp are wrong: expected members only, in sequence")
+                raise StampError("entries of a stamp name unknown members, or are out of sequence")
             line, column = divmod(place, self.members)
             value = data.counter(self._value(place))
             if value == 0 or (line == self.me and value > self._value(place)):

@@ -7,11 +7,11 @@ The folder ``trace/`` in the data directory has the rows of closed segments, one
 
 A file's own metadata contain the **place** where it ended: the next message id and each process's next index. So rows
 and place become durable by one rename, and a conversion that continues after the newest file neither skips a row nor
-writes one twice. The rest of the log is projected from that place, even while the server writes it: only whole commit
-groups are read.
+writes one twice. The rest of the log becomes rows from that place on, even while the server writes the log, because
+only whole commit groups are read.
 
-The first record of a log names its server. If a log no longer begins where the trace ended, the server ran without a
-trace; such a directory is refused, because its rows could not be numbered.
+The first record of a log names its server. If the first record left in the log is later than the next one that the
+trace needs, the server ran without a trace; such a directory is refused, because its rows could not be numbered.
 """
 
 import os
@@ -60,7 +60,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def piece_name(upto: int) -> str:
-    """The file with the rows up to that record."""
+    """Return the name of the file with the rows up to record ``upto``."""
     return f"events-{upto:020d}.parquet"
 
 
@@ -112,7 +112,7 @@ def is_begun(directory: str) -> bool:
 
 
 def tidy(directory: str, files: Files | None = None) -> None:
-    """Remove the files of an interrupted conversion; only call this if none is running."""
+    """Remove the files of an interrupted conversion; only call this if no conversion is running."""
     files = files or Files()
     folder = f"{directory}/{FOLDER}"
     for name in files.names(folder):
@@ -121,7 +121,7 @@ def tidy(directory: str, files: Files | None = None) -> None:
 
 
 def recorded_topology(directory: str) -> TopologyFile | None:
-    """The topology that a recording server left beside its trace."""
+    """Return the topology that a recording server left beside its trace; None if there is no such file."""
     path = Path(directory, FOLDER, TOPOLOGY)
     try:
         return parse_topology(path.read_text(encoding="utf-8"), str(path))
@@ -152,8 +152,8 @@ class Recording:
             self._begin(place.server).load(place.projection)
 
     def rows(self, until: int | None = None) -> Iterator[Event]:
-        """Return the rows of all whole records after those already returned, up to a record or to the end of the
-        log."""
+        """Return the rows of all whole records after those already returned, up to record ``until`` or to the end of
+        the log."""
         first = self.upto + 1
         records = read_records(self.directory, self.upto, until, self._files)
         at = 0
@@ -163,8 +163,8 @@ class Recording:
             for number, record in records:
                 if first and number != first:
                     raise StoreError(
-                        f"{self.directory}: the log begins with record {number}, but its trace needs {first}: "
-                        f"this server ran without --trace"
+                        f"{self.directory}: the log begins with record {number}, but its trace ends before record "
+                        f"{first}: this server ran without --trace"
                     )
                 first = 0
                 at = number
@@ -210,7 +210,8 @@ class Recording:
 
 
 def next_indices(directory: str, topology: TopologyFile | None, addresses: list[str]) -> dict[str, int]:
-    """Return the next index of each of these processes, if the whole log is there or is recorded as a trace."""
+    """Return the next index of each of these processes; empty if the log lacks records that are not in the trace
+    either."""
     try:
         indices = Recording(directory, topology).indices()
     except AntecedeError:

@@ -1,4 +1,4 @@
-"""The conditions for two servers to connect: the same version, system, and topology of all domains that they share."""
+"""The conditions for two servers to connect: a common version, the same system, and equal shared domains."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,9 +9,9 @@ from antecede.errors import UsageError, WireError
 from antecede.server import AgentServer
 
 CHANGING: Final = "changing"
-"""The refusal of a server that does not take part in the change that is being made: it may try again soon."""
+"""The code for refusing a server that does not take part in the change in progress. It may try again soon."""
 BEHIND: Final = ("other-topology", "unknown-server", "other-links")
-"""The refusals that a server may get because it has not made a change yet."""
+"""The codes of the refusals that a server may get because it has not made a change yet."""
 
 
 def check_hello(epoch: str, server: str, peer: str, token: str, domains: Sequence[str]) -> None:
@@ -60,8 +60,9 @@ def link_hellos(machine: AgentServer, peer: str, domains: Sequence[str]) -> list
 def refusal_of(
     machine: AgentServer, shared: Sequence[str] | None, hello: wire.ServerHello, epoch: str, speaks: int
 ) -> Refusal | None:
-    """Return why the sender of a hello may not connect; None: it may. ``shared``: the domains that it shares with this
-    server; None: it is not a peer. ``epoch``, ``speaks``: the epoch and the newest wire version of this server."""
+    """Return why the sender of a hello must not connect; None: it may connect. ``shared``: the domains that it shares
+    with this server; None: it is not a peer. ``epoch``, ``speaks``: the epoch and the newest wire version of this
+    server."""
     me, other = machine.name, hello.server[:64]
     try:
         wire.agree(hello.version, hello.oldest, speaks)
@@ -86,11 +87,15 @@ def refusal_of(
 
 
 def _other_topology(machine: AgentServer, shared: Sequence[str], hello: wire.ServerHello, epoch: str) -> Refusal | None:
-    """Return why a server with another topology may not connect: a domain that both share differs. If one end does not
+    """Return why a server with another topology must not connect: a domain that both share differs. If one end does not
     send digests, the whole topology must be the same."""
     me, other, organisation = machine.name, hello.server[:64], machine.organisation
     if hello.epoch.partition("~")[2] != epoch.partition("~")[2]:
-        return Refusal("other-system", f"server {other} belongs to another system ({hello.epoch[:64]}) than {me}")
+        return Refusal(
+            "other-system",
+            f"server {other} belongs to another system ({hello.epoch[:64]}) than {me}: one was restored from a backup; "
+            "a server without data joins it with antecede topology apply",
+        )
     if hello.system and organisation.system and hello.system != organisation.system:
         return Refusal("other-system", f"server {other} belongs to another system ({hello.system[:64]}) than {me}")
     theirs = {link.domain: link.digest for link in hello.links}
@@ -104,10 +109,10 @@ def _other_topology(machine: AgentServer, shared: Sequence[str], hello: wire.Ser
         return Refusal(
             "other-topology",
             f"server {other} has topology epoch {hello.epoch[:64]} and {me} has {epoch}: "
-            "start both with the same topology file",
+            "a server of an older version connects only to servers with the same topology file; update the older one",
         )
     if theirs.keys() != ours.keys() and hello.epoch == epoch:
-        return Refusal("other-links", f"server {other} names other links than the topology")
+        return Refusal("other-links", f"server {other} names other links than the topology has")
     differ = sorted(one for one in {*theirs, *ours} if theirs.get(one) != ours.get(one))
     if not digests or (hello.change == organisation.change and not differ):
         return None
@@ -120,6 +125,6 @@ def _other_topology(machine: AgentServer, shared: Sequence[str], hello: wire.Ser
         return Refusal("other-topology", reason + "the one that is behind cannot learn from the other")
     return Refusal(
         "other-topology",
-        f"{reason}domain {differ[0][:64]} differs: finish the change with antecede topology apply, or start both with "
-        "the same topology file",
+        f"{reason}domain {differ[0][:64]} differs: finish the change with antecede topology apply; if both were "
+        "first started with different files, start them with one file and empty data directories",
     )

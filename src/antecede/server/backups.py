@@ -78,7 +78,7 @@ class Backups:
         """The commands that are in the audit log even if they change nothing."""
 
     def hold(self, id_: str) -> dict[str, Any]:
-        """Take nothing from peers until the cut, or for a few seconds."""
+        """Take nothing from peers until the cut, but at most for ``backup_hold_seconds_max``."""
         name = self._machine.name
         if self.freeze is None or not self._machine.kept:
             raise UsageError(f"server {name} keeps no log: with --durability memory there is nothing to back up")
@@ -114,7 +114,7 @@ class Backups:
         }
 
     def read(self, id_: str, name: str, offset: str) -> dict[str, Any]:
-        """Return the next bytes of a file."""
+        """Return the bytes of a file from ``offset`` on, at most one page."""
         self._check(id_)
         frozen = self._frozen
         size = None if frozen is None else frozen.files.get(name)
@@ -139,7 +139,9 @@ class Backups:
 
     def _check(self, id_: str) -> None:
         if not self._id or id_ != self._id:
-            raise MissingError(f"server {self._machine.name} is not part of this backup any more: start it again")
+            raise MissingError(
+                f"server {self._machine.name} is not part of this backup any more: start the backup again"
+            )
 
     def _leave(self) -> None:
         self._id = ""

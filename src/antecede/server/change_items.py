@@ -29,9 +29,9 @@ class Epoch(msgspec.Struct, frozen=True, array_like=True):
     change: ChangeNumber
     epoch: Mark
     clock_ms: ClockMs
-    """The wall clock when it came into force; 0 if it is not known."""
+    """The wall clock when the topology came into force; 0: not known."""
     attempt: Mark = ""
-    """The command that made the change; empty: not known."""
+    """The name of the attempt that made the change; empty: not known."""
     guarantee: Literal["", "none", "fifo", "causal"] = ""
     """The weakest guarantee of all its domains; empty: not known."""
 
@@ -41,7 +41,8 @@ History = Annotated[list[Epoch], Meta(max_length=limits.changes_kept_max)]
 
 
 class Organised(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=41):
-    """The topology that is in force, noted when a log is begun. Older logs get it when they are continued."""
+    """The topology that is in force, recorded when a log is begun. A log that an older version began gets this item at
+    the next start."""
 
     topology: str
     """The text of a topology file."""
@@ -62,8 +63,8 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     """Agents and clients that leave this server: from here on, everything that belongs to them is set aside."""
     clock_ms: int
     attempt: str = ""
-    """The command that makes the change. A change that was abandoned and one that is tried afterwards have the same
-    number, and different attempts."""
+    """The random name of the attempt. A change that was abandoned and the next one have the same number, but different
+    attempts."""
     absent: list[str] = []
     """The servers that do not take part. They do not know the new topology before it is in force, so this server does
     not connect with them until the change is decided."""
@@ -104,14 +105,17 @@ class Paused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     domains: list[str]
     agents: list[str]
     whole: bool = False
-    """Whether this server is removed: none of its agents reacts, and its clients are refused for the moment."""
+    """Whether the change removes this server: none of its agents reacts, and its clients are refused for the moment."""
     attempt: str = ""
-    """The command that makes the change."""
+    """The name of the attempt."""
+    clients: list[str] = []
+    """The clients of a server that is removed which were connected at that moment. They follow their addresses, even if
+    they have published nothing so far, and have no letters."""
 
 
 class Learned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=47):
-    """Changes that were made without this server are in force here now, too (:mod:`antecede.server.learning`). Nothing
-    of its own is different: its domains, its agents and its clients continue."""
+    """Changes that were made without this server are in force here now, too (:mod:`antecede.server.learning`). For this
+    server itself nothing is different: its domains, agents and clients continue."""
 
     system: str
     change: int

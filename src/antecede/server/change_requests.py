@@ -32,7 +32,7 @@ class Command(msgspec.Struct, frozen=True):
 
     @property
     def begins(self) -> int:
-        """The number of the change that is in progress from this command on; 0: none."""
+        """The number of the change that this command begins or continues; 0: none."""
         if self.name == "change-stage":
             return read_stage(self.arguments[0]).change
         return read_attempt(self.arguments[0])[0] if self.name in ("change-pause", "change-commit") else 0
@@ -49,7 +49,7 @@ class Stage(msgspec.Struct, frozen=True):
     clock_ms: ClockMs
     attempt: Mark = ""
     pausing: Names = []
-    """The servers on which letters must be waiting."""
+    """The servers that must have carried out ``change-pause``, so that letters wait there."""
     drop: bool = False
     """Whether letters of removed agents and clients may be lost."""
     absent: Names = []
@@ -57,7 +57,7 @@ class Stage(msgspec.Struct, frozen=True):
     basis: Mark = ""
     """The epoch of the topology in force."""
     members: Names = []
-    """The servers of the topology in force; the others are added."""
+    """The servers of the topology in force; the change adds all others."""
     history: History = []
     """The topologies so far, oldest first, for new servers."""
 
@@ -78,7 +78,7 @@ class View(msgspec.Struct, frozen=True):
     attempt: Mark = ""
     """The attempt that the server takes part in; empty: none."""
     idle: float | None = None
-    """The seconds since the last command of that attempt; None: they are not counted."""
+    """The seconds since the last command of ``attempt``; None: there is no attempt, or they are not counted."""
     since: Since = {}
     obstacles: list[str] = []
     leaving: dict[str, int] = {}
@@ -87,10 +87,12 @@ class View(msgspec.Struct, frozen=True):
     """The topologies so far, oldest first."""
     checks: bool = False
     """Whether the server knows ``change-classes``; older ones do not."""
+    restored: Mark = ""
+    """The id of the restored system that the server belongs to; empty: it was not restored."""
 
 
 def attempt_of(change: int, attempt: str) -> str:
-    """Return how a command names an attempt."""
+    """Return the name of an attempt in a command, such as ``7:ab12``."""
     return f"{change}:{attempt}"
 
 
@@ -98,7 +100,7 @@ def read_attempt(text: str) -> tuple[int, str]:
     """Read the number of a change, and the name of the attempt to make it."""
     number, mark, id_ = text.partition(":")
     if not mark or len(id_) > limits.mark_chars_max:
-        raise UsageError(f"{text[:32]!r}: expected an attempt to make a change, such as 7:ab12")
+        raise UsageError(f"{text[:32]!r}: expected the number and the attempt of a change, such as 7:ab12")
     return read_number(number, limits.change_number_max), id_
 
 

@@ -1,22 +1,24 @@
 """Carry out a change of the topology: look, pause, drain, stage, hand over, commit.
 
-This is the sequence of commands to all servers (:mod:`antecede.server.participation`), without I/O. :func:`carry_out`
-is a generator: it yields commands, is sent their answers, and returns the outcome. The commands of one batch are
-independent of each other. The process that drives it may be killed at any point and start again:
+This is the sequence of commands to all servers (:mod:`antecede.server.participation`), without I/O. It begins with a
+survey of the servers (:mod:`antecede.server.surveying`). :func:`carry_out` is a generator: it yields commands, is sent
+their answers, and returns the outcome. The commands of one batch are independent of each other. The process that drives
+it may be killed at any point and start again:
 
 * One server, the **coordinator**, decides. The change is made once its log contains the commit. It is the first to get
   the command to commit, after all servers have staged the change and have received the agents that will live there.
 * Before this commit, a new start of the process abandons the change, and the old topology continues. The coordinator
   abandons it first: from then on it cannot commit.
-* After this commit, every server that has staged the change gets this command, or learns the decision from another
-  server (:mod:`antecede.server.deciding`).
+* After this commit, every other server that has staged the change gets the command to commit, or learns the decision
+  from another server (:mod:`antecede.server.deciding`).
 
 **Servers that are down.** A server for which nothing changes may be down; it is *absent* and learns the change when it
-connects (:mod:`antecede.server.learning`). All servers that answer take part, so that they need not connect again. A
-server that is behind, because it was absent before, first learns what it has missed. If a server that is not needed
-goes away during the change, or cannot write its log, the change is abandoned and begun again without that server. A
-change that was decided is finished without it. The first server of the topology in force takes part in every change. So
-two commands cannot make different changes at the same time, even if each reaches only some servers.
+connects (:mod:`antecede.server.learning`). All servers that answer take part, because connections to absent servers are
+closed until the change is decided. A server that is behind, because it was absent before, first learns what it has
+missed. If a server that is not needed goes away during the change, or cannot write its log, the change is abandoned and
+begun again without that server. A change that was decided is finished without it. The first server of the topology in
+force takes part in every change. So two commands cannot make different changes at the same time, even if each reaches
+only some servers.
 
 Each run of this sequence is an **attempt** with a random name, which is part of every command. If two operators make
 changes at the same time, the second one waits until the first has ended, or has given no command for a while.
@@ -27,22 +29,14 @@ has sent anything in between, then nothing was in transit between the two looks.
 the change wait, so this stays true.
 """
 
-from collections.abc import Generator, Iterable
-from typing import TypeVar
+from collections.abc import Iterable
 
 import msgspec
 
 from antecede.errors import AntecedeError, DecidedError, OverloadError, TopologyError
-from antecede.server.change_requests import Command, Stage, View, attempt_of, read_view
-from antecede.topology import Change, TopologyFile, parse_topology, plan_change
-
-
-class Wait(msgspec.Struct, frozen=True):
-    """There is no command to give for a moment."""
-
-    seconds: float
-    reason: str = ""
-    """The event that the sequence waits for."""
+from antecede.server.change_requests import Command, Stage, View, attempt_of
+from antecede.server.surveying import Part, SilentServerError, Wait, Wish, all_of, behind_of, join, survey, teach
+from antecede.topology import Change, TopologyFile, plan_change
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -65,45 +59,10 @@ class Outcome(msgspec.Struct, frozen=True):
     """Changes that were in progress and are not any more: ``abandoned`` or ``finished``."""
 
 
-class Wish(msgspec.Struct, frozen=True):
-    """The change that an operator wants."""
-
-    new: TopologyFile
-    servers: tuple[str, ...]
-    """The servers to ask at first; those of the topology in force are added."""
-    system: str
-    """The identity for a system that has none."""
-    clock_ms: int
-    dry: bool = False
-    drop: bool = False
-    """Whether letters of removed agents and clients may be lost."""
-    attempt: str = ""
-    """A random name for this run."""
-    live: bool = True
-    """Whether the servers run; stopped ones send nothing, so that nothing has to wait."""
-    limit_seconds: float = 60.0
-    """How long letters may wait until everything in transit has arrived; then the change is abandoned."""
-    resolve: str = ""
-    """The decision about a change whose coordinator is lost: ``commit`` or ``abandon``."""
-    basis: str = ""
-    """The epoch of the topology that must be in force; empty: any."""
-
-
-_Result = TypeVar("_Result")
-_Part = Generator[list[Command] | Wait, list[dict[str, object] | None], _Result]
-"""A part of the sequence of commands, and its result."""
-Steps = _Part[Outcome]
+Steps = Part[Outcome]
 """Yields commands, and is sent their answers; None: the server did not answer. After a wait, an empty list is sent. If
 a command fails, its error is thrown into the generator, which then abandons the change, unless it is decided. The error
 for a server that is busy for too long is :class:`BusyServerError`."""
-
-
-class _Silent(TopologyError):
-    """The error that a server does not answer."""
-
-    def __init__(self, server: str) -> None:
-        super().__init__(f"server {server} does not answer")
-        self.server = server
 
 
 class BusyServerError(OverloadError):
@@ -118,21 +77,23 @@ class BusyServerError(OverloadError):
 def carry_out(wish: Wish, without: frozenset[str] = frozenset()) -> Steps:
     """Make a change. ``without``: servers that went away or were busy during an earlier try, and are not asked any
     more."""
-    views, old = yield from _survey(wish, without)
+    views, old = yield from survey(wish, without)
     ended: dict[int, str] = {}
     if any(view.staged for view in views.values()):
         yield from _wait_for_others(wish, views)
-        views, old = yield from _survey(wish, without)
+        views, old = yield from survey(wish, without)
         ended = yield from _finish(views, wish)
-        views, old = yield from _survey(wish, without)
+        views, old = yield from survey(wish, without)
+    if not wish.dry:
+        yield from join(views)
     unable: dict[str, str] = {}
     for _ in views:
         # A server may have to wait until the one that it learns from has learned.
-        behind = _behind(views, old)
+        behind = behind_of(views, old)
         if wish.dry or behind.keys() == unable.keys():
             break
-        unable = yield from _teach(views, old, behind)
-        views, old = yield from _survey(wish, without)
+        unable = yield from teach(views, old, behind)
+        views, old = yield from survey(wish, without)
     outcome, leader = _examined(wish, views, old, unable)
     outcome = msgspec.structs.replace(outcome, ended=ended)
     wrong = (yield from _classes(wish, views, old)) if wish.dry else []
@@ -148,11 +109,11 @@ def carry_out(wish: Wish, without: frozenset[str] = frozenset()) -> Steps:
     try:
         yield from _prepare([server for server in servers if server in old.servers], wish, change, attempt)
         text = msgspec.json.encode(stage).decode()
-        yield from _all(Command(server, "change-stage", (text,)) for server in servers)
-        ready = yield from _all(Command(server, "change-ready", (attempt,)) for server in servers)
+        yield from all_of(Command(server, "change-stage", (text,)) for server in servers)
+        ready = yield from all_of(Command(server, "change-ready", (attempt,)) for server in servers)
         yield from _hand_over(ready, attempt)
     except AntecedeError as error:
-        spare = error.server if isinstance(error, _Silent | BusyServerError) else ""
+        spare = error.server if isinstance(error, SilentServerError | BusyServerError) else ""
         # A server that is busy would keep the others waiting. It gives up the change by itself.
         busy = spare if isinstance(error, BusyServerError) else ""
         yield [Command(server, "change-abandon", (attempt,)) for server in servers if server != busy]
@@ -161,10 +122,10 @@ def carry_out(wish: Wish, without: frozenset[str] = frozenset()) -> Steps:
             return (yield from carry_out(again, without | {spare}))
         raise
     moment = (attempt, str(wish.clock_ms))
-    yield from _all([Command(stage.coordinator, "change-commit", moment, patient=True)])
+    yield from all_of([Command(stage.coordinator, "change-commit", moment, patient=True)])
     rest = [server for server in wish.new.servers if server != stage.coordinator and server not in absent]
     needed = [server for server in rest if server in change.needed]
-    yield from _all(Command(server, "change-commit", moment, patient=True) for server in needed)
+    yield from all_of(Command(server, "change-commit", moment, patient=True) for server in needed)
     # The others learn it from these if they have gone away meanwhile. Servers that are removed come last: their clients
     # then find their new server ready. One may have learned the decision from another server and have ended already, so
     # an answer is not needed.
@@ -179,7 +140,7 @@ def _examined(wish: Wish, views: dict[str, View], old: TopologyFile, unable: dic
     change = plan_change(old, wish.new)
     leader = max((view for view in views.values() if view.server in old.servers), key=lambda view: view.change)
     servers = list({**old.servers, **wish.new.servers})
-    behind = _behind(views, old)
+    behind = behind_of(views, old)
     parties = [views[server] for server in servers if server in views and server not in behind]
     present = {view.server for view in parties}
     absent = tuple(server for server in servers if server not in present)
@@ -198,7 +159,7 @@ def _examined(wish: Wish, views: dict[str, View], old: TopologyFile, unable: dic
         state = "unchanged"
     else:
         obstacles = [one for view in members for one in view.obstacles]
-        other = f"the topology in force has epoch {old.epoch}, and --from has {wish.basis}: look at the change again"
+        other = f"the topology in force has epoch {old.epoch}, and --from has {wish.basis}: does the change still fit?"
         basis = [other] if wish.basis not in ("", old.epoch) else []
         refusals = [*basis, *change.refusals, *refusals, *obstacles]
     state = "refused" if refusals else state
@@ -206,7 +167,7 @@ def _examined(wish: Wish, views: dict[str, View], old: TopologyFile, unable: dic
     return Outcome(*head, tuple(refusals), letters, absent), leader
 
 
-def _classes(wish: Wish, views: dict[str, View], old: TopologyFile) -> _Part[list[str]]:
+def _classes(wish: Wish, views: dict[str, View], old: TopologyFile) -> Part[list[str]]:
     """Let servers check the classes of agents that are new there. Return the first error."""
     every = old.module != wish.new.module
     new = {agent.server for agent in {*wish.new.agents} - {*old.agents}}
@@ -218,7 +179,7 @@ def _classes(wish: Wish, views: dict[str, View], old: TopologyFile) -> _Part[lis
     return []
 
 
-def _told(servers: list[str], moment: tuple[str, str]) -> _Part[list[str]]:
+def _told(servers: list[str], moment: tuple[str, str]) -> Part[list[str]]:
     """Inform servers that a change is made; return those that do not answer."""
     if not servers:
         return []
@@ -229,60 +190,18 @@ def _told(servers: list[str], moment: tuple[str, str]) -> _Part[list[str]]:
     return [server for server, answer in zip(servers, answers, strict=True) if answer is None]
 
 
-def _behind(views: dict[str, View], old: TopologyFile) -> dict[str, View]:
-    """Return the servers of the topology in force that have missed changes."""
-    members = {name: view for name, view in views.items() if name in old.servers}
-    newest = max(view.change for view in members.values())
-    return {name: view for name, view in members.items() if view.change < newest}
-
-
-def _teach(views: dict[str, View], old: TopologyFile, behind: dict[str, View]) -> _Part[dict[str, str]]:
-    """Let servers learn the changes that they have missed. Return those that cannot, with the reason. Each learns from
-    the first server of its own topology (:func:`antecede.server.learning.believes`), so that a server that lies about
-    the topology in force deceives no other. If that server is gone, or has lost its data, the others are believed."""
-    unable: dict[str, str] = {}
-    members = [views[name] for name in old.servers if name in views]
-    leader = max(members, key=lambda view: view.change)
-    for view in behind.values():
-        first = next(iter(parse_topology(view.topology, "the topology in force").servers))
-        teacher = leader if first == view.server or first not in old.servers else views.get(first)
-        if teacher is None or teacher.change <= view.change:
-            unable[view.server] = f"server {first}, from which it learns changes, has no newer one"
-            continue
-        try:
-            answers = yield [Command(teacher.server, "change-lesson")]
-            if answers[0] is not None:
-                yield [Command(view.server, "change-learn", (str(answers[0]["lesson"]),))]
-        except AntecedeError as error:
-            unable[view.server] = str(error)
-    return unable
-
-
 def end_change(wish: Wish) -> Steps:
     """End a change that was begun: abandon it, or finish it if it was decided. ``wish.new`` is not put in force. The
     servers that do not answer are ``absent``."""
-    views, old = yield from _survey(wish)
+    views, old = yield from survey(wish)
     ended = yield from _finish(views, wish)
-    views, old = yield from _survey(wish, frozenset(server for server in old.servers if server not in views))
+    views, old = yield from survey(wish, frozenset(server for server in old.servers if server not in views))
     leader = max((view for view in views.values() if view.server in old.servers), key=lambda view: view.change)
     silent = tuple(server for server in old.servers if server not in views)
     return Outcome("done", old, plan_change(old, old), leader.change, leader.system, absent=silent, ended=ended)
 
 
-def _survey(wish: Wish, without: frozenset[str] = frozenset()) -> _Part[tuple[dict[str, View], TopologyFile]]:
-    """Look at all servers of both topologies. Return what they have, and the topology in force."""
-    views = yield from _look(wish, [server for server in wish.servers if server not in without])
-    old = _in_force(views)
-    # Their addresses may be known only now.
-    asked = {server for server in wish.servers if wish.new.servers.get(server) == old.servers.get(server)}
-    missing = [server for server in old.servers if not (server in views or server in without or server in asked)]
-    if missing:
-        views |= yield from _look(wish, missing)
-        old = _in_force(views)
-    return views, old
-
-
-def _wait_for_others(wish: Wish, views: dict[str, View]) -> _Part[None]:
+def _wait_for_others(wish: Wish, views: dict[str, View]) -> Part[None]:
     """Wait while another operator makes a change."""
     for _ in range(_others_max):
         busy = [view for view in views.values() if view.staged and view.idle is not None]
@@ -291,52 +210,8 @@ def _wait_for_others(wish: Wish, views: dict[str, View]) -> _Part[None]:
         if wish.dry:
             break
         yield Wait(_others_wait_seconds, f"another change ({busy[0].staged}) to end")
-        views, _ = yield from _survey(wish)
+        views, _ = yield from survey(wish)
     raise TopologyError(f"change {busy[0].staged} is in progress: try again later, or end it: antecede topology abort")
-
-
-def _look(wish: Wish, servers: Iterable[str]) -> _Part[dict[str, View]]:
-    text, drop = wish.new.text(), "drop" if wish.drop else ""
-    asked = list(servers)
-    answers = yield [Command(server, "change-look", (text, drop)) for server in asked]
-    views = [read_view(one, answer) for one, answer in zip(asked, answers, strict=True) if answer is not None]
-    return {view.server: view for view in views if not view.removed}
-
-
-def _all(commands: Iterable[Command]) -> _Part[list[dict[str, object]]]:
-    """Give commands that all must be answered."""
-    given = list(commands)
-    answers = yield given
-    for command, answer in zip(given, answers, strict=True):
-        if answer is None:
-            raise _Silent(command.server)
-    return [answer for answer in answers if answer is not None]
-
-
-def _in_force(views: dict[str, View]) -> TopologyFile:
-    """Return the topology in force. Servers that are to be added have the new topology; they are not part of the one in
-    force."""
-    if not views:
-        raise TopologyError("no server answers: expected the servers of the topology in force (--from FILE)")
-    newest = max(view.change for view in views.values())
-    current = [view for view in views.values() if view.change == newest]
-    files = {view.epoch: parse_topology(view.topology, "the topology in force") for view in current if view.topology}
-    # A server that is to be added has a topology whose other servers have another one.
-    agreed = [
-        file
-        for epoch, file in files.items()
-        if all(view.epoch == epoch for view in current if view.server in file.servers)
-    ]
-    if len(agreed) != 1:
-        files_of: dict[str, list[str]] = {}
-        for view in current:
-            files_of.setdefault(view.epoch, []).append(view.server)
-        shown = "; ".join(f"{epoch} at {', '.join(names)}" for epoch, names in files_of.items())
-        raise TopologyError(
-            f"the servers began with different topology files (change {newest}; epochs: {shown}), and no change can "
-            "start from there: begin again with one file for all, and with empty data directories"
-        )
-    return agreed[0]
 
 
 def _why_silent(server: str, old: TopologyFile, new: TopologyFile) -> str:
@@ -359,7 +234,7 @@ def _made(views: Iterable[View], number: int, attempt: str) -> bool:
     )
 
 
-def _finish(views: dict[str, View], wish: Wish) -> _Part[dict[int, str]]:
+def _finish(views: dict[str, View], wish: Wish) -> Part[dict[int, str]]:
     """Finish a change that was begun, if its coordinator has decided it; otherwise abandon it. Return what was done."""
     ended: dict[int, str] = {}
     for number, id_ in sorted({(view.staged, view.attempt) for view in views.values() if view.staged}):
@@ -378,31 +253,31 @@ def _finish(views: dict[str, View], wish: Wish) -> _Part[dict[int, str]]:
         elif not decided and coordinator:
             try:
                 # From here on it cannot commit any more.
-                yield from _all([Command(coordinator, "change-abandon", (attempt,))])
+                yield from all_of([Command(coordinator, "change-abandon", (attempt,))])
             except DecidedError:
                 decided = True
         if decided:
-            yield from _all(Command(view.server, "change-commit", (attempt, "0")) for view in parts)
+            yield from all_of(Command(view.server, "change-commit", (attempt, "0")) for view in parts)
         else:
-            yield from _all(Command(view.server, "change-abandon", (attempt,)) for view in parts)
+            yield from all_of(Command(view.server, "change-abandon", (attempt,)) for view in parts)
         ended[number] = "finished" if decided else "abandoned"
     return ended
 
 
-def _prepare(servers: list[str], wish: Wish, change: Change, attempt: str) -> _Part[None]:
+def _prepare(servers: list[str], wish: Wish, change: Change, attempt: str) -> Part[None]:
     """Let letters wait that would enter the region, and return when nothing is in transit there. Agents that leave do
     not react from here on, even if no domain pauses because their server is alone."""
     if not change.paused:
         return
     region = ",".join(change.region)
     agents = ",".join(change.leaving)
-    yield from _all(
+    yield from all_of(
         Command(server, "change-pause", (attempt, region, agents, "0" if server in wish.new.servers else "1"))
         for server in servers
     )
     before: list[object] = []
     for _ in range(max(2, int(wish.limit_seconds / _look_seconds))):
-        answers = yield from _all(Command(server, "change-transit", (attempt, region)) for server in servers)
+        answers = yield from all_of(Command(server, "change-transit", (attempt, region)) for server in servers)
         busy = next((answer for answer in answers if answer["in_transit"]), None)
         now = [] if busy is not None else [answer["sent"] for answer in answers]
         if busy is None and now == before:
@@ -428,16 +303,18 @@ def _stage_of(
     return Stage(*head, wish.attempt, pausing, wish.drop, list(absent), old.epoch, list(old.servers), leader.history)
 
 
-def _hand_over(ready: list[dict[str, object]], attempt: str) -> _Part[None]:
+def _hand_over(ready: list[dict[str, object]], attempt: str) -> Part[None]:
     """Bring the belongings that leave each server to their new server. ``ready``: the answers of all servers that have
     staged the change. The answers to the first look do not count here, since clients may have come."""
     for source, targets in [(str(one["server"]), one["targets"]) for one in ready]:
         for target in targets if isinstance(targets, list) else ():
             page, more = 0, True
             while more:
-                answers = yield from _all([Command(source, "change-left", (attempt, target, str(page)))])
+                answers = yield from all_of([Command(source, "change-left", (attempt, target, str(page)))])
                 more, piece = bool(answers[0]["more"]), str(answers[0]["data"])
-                yield from _all([Command(target, "change-receive", (attempt, str(page), "0" if more else "1", piece))])
+                yield from all_of(
+                    [Command(target, "change-receive", (attempt, str(page), "0" if more else "1", piece))]
+                )
                 page += 1
 
 

@@ -2,8 +2,8 @@
 
 The line dials the server, sends the hello, and dials again after a broken connection, with growing pauses, for as long
 as the client exists. A server that closes the connection for good (a wrong token, another client with the same name)
-ends the line. If the identity of an end is not proved, or the client's key is revoked, the line dials again if it finds
-new credentials of the client, and uses these. A temporary client closes its connection for good, and is then forgotten.
+ends the line. If the identity of an end is not proved, or the client's key is revoked, the line dials again if the
+client has new credentials, or another key. A temporary client closes its connection for good, and is then forgotten.
 A temporary client that was disconnected for so long that its server may have forgotten it gives up: publishes that it
 repeats might count as new.
 
@@ -210,8 +210,8 @@ class ClientLine:
         self._greet(connection)
 
     def _renews(self, code: str) -> bool:
-        """Read the credentials again if a refusal is about the identity; return whether they have changed."""
-        return code in (NOT_PROVEN, REVOKED) and self._keyring is not None and self._keyring.renew()
+        """Read the credentials again if a refusal is about the identity; return whether to dial again."""
+        return code in (NOT_PROVEN, REVOKED) and self._keyring is not None and self._keyring.renew(code)
 
     def received(self, parts: list[wire.AnyPart]) -> None:
         """Handle parts that the server has sent."""

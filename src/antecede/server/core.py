@@ -127,7 +127,7 @@ class ServerCore:
             self.peering.review()
 
     def reload(self, access: Access) -> None:
-        """Use another access file from now on: its permissions count at once, and sessions of revoked keys end."""
+        """Use another access file from now on: its permissions apply at once, and sessions of revoked keys end."""
         before = self.guard.authoriser.access
         self.guard.authoriser.replace(access)
         self.entry.admission.limit_addresses(access.addresses)
@@ -151,14 +151,19 @@ class ServerCore:
             self.log.error("key-expired", reason=f"the key of server {name} has expired: antecede credentials rotate")
 
     def _report_expired(self) -> None:
-        """Log the mailboxes that lost the most letters since the last time, one line for each."""
+        """Log the mailboxes in which most letters expired since the last call, one line for each, and the number of
+        dead letters that were dropped since then."""
         expired = self.machine.engine.quotas.expired
         for address in sorted(expired, key=lambda one: -expired[one])[:_reported_max]:
             self.log.warning("letters-expired", mailbox=address, letters=expired[address], mailboxes=len(expired))
         expired.clear()
         forgotten = self.machine.engine.forgotten
         if forgotten > self._forgotten:
-            self.log.warning("dead-letters-dropped", letters=forgotten - self._forgotten, reason="too many")
+            self.log.warning(
+                "dead-letters-dropped",
+                letters=forgotten - self._forgotten,
+                reason="more dead letters than a server keeps",
+            )
             self._forgotten = forgotten
 
     @property

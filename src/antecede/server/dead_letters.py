@@ -81,7 +81,8 @@ class DeadLetters:
         return {**self._told(page), "letters": [self._shown(dead) for dead in page.letters]}
 
     def replay_page(self, *arguments: str) -> dict[str, Any]:
-        """Send some dead letters again. Letters that have no valid destination any more stay on the list."""
+        """Send some dead letters again. Letters without a valid destination, or for an agent that is being moved or
+        removed, stay on the list."""
         self._check_load()
         page = self._page(*arguments, letters_max=limits.dead_page_letters_max, size=_body_bytes)
         replays, size = [], 0
@@ -118,7 +119,7 @@ class DeadLetters:
         size: Callable[[Dead], int],
     ) -> Page:
         """Return the page that a request means: letters with numbers after ``after`` and up to ``last`` (0: all), at
-        most ``first`` (0: as many as fit), that fit the other arguments (empty or 0: all)."""
+        most ``first`` (0: as many as a page holds), that match the other arguments (empty or 0: all)."""
         wanted = _number("first", first)
         within = Range(
             _number("after", after),
@@ -161,7 +162,9 @@ class DeadLetters:
         if not found:
             raise MissingError(f"no dead letters {id_[:200]!r} on {self._machine.name}")
         if len(found) > 1:
-            raise UsageError(f"several dead letters {id_[:200]!r} on {self._machine.name}: expected the key of one")
+            raise UsageError(
+                f"several dead letters have the id {id_[:200]!r} on {self._machine.name}: give the key of one"
+            )
         return found[0]
 
     def _shown(self, dead: Dead) -> dict[str, Any]:

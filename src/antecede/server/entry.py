@@ -60,8 +60,7 @@ class Entry:
         self.connections: dict[Incoming, None] = {}
         """The connections, in the sequence in which they came."""
         self._dropped = 0
-        """The number of strangers that were closed to make room for newer ones, at the time of the last log line about
-        it."""
+        """The value of ``admission.dropped`` at the last log line about it."""
 
     def opened(self, connection: Connection, now: float) -> "Incoming":
         """Register a new incoming connection; return its receiver."""
@@ -109,7 +108,7 @@ class Incoming:
         self._since = now
         self._known: Receiver | None = None
         self._asked = False
-        """Whether an operator's request was answered."""
+        """Whether an operator's request was taken; there is only one."""
         self._long = False
         self._patience = limits.hello_seconds_max
         """How long it may stay without being a server or a client."""
@@ -185,7 +184,7 @@ class Incoming:
         if self._who is None or refusal.code != "proof-required":
             return refusal
         if self._who.role != role:
-            return Refusal("wrong-role", f"{self._who.label} may not connect as a {role}")
+            return Refusal("wrong-role", f"{self._who.label} may not connect in the role {role}")
         return self._who
 
     # Hellos.
@@ -259,7 +258,7 @@ class Incoming:
         except WireError as error:
             return Refusal(error.code, str(error))
         if not is_name(part.client):
-            return Refusal("bad-name", "a client's name is 1 to 64 letters, digits, _, . or -")
+            return Refusal("bad-name", "a client's name is not valid: expected 1 to 64 letters, digits, _, . or -")
         refusal = self._entry.guard.authoriser.refusal(who, CONNECT, part.client)
         return refusal or self._entry.sessions.refusal(part.client)
 
@@ -304,7 +303,7 @@ class Incoming:
         self.connection.close(refusal.reason, final=True, code=refusal.code)
 
     def review(self) -> None:
-        """Close the connection if its identity does not count any more."""
+        """Close the connection if its identity is not valid any more."""
         guard = self._entry.guard
         refusal = guard.lapse(self._who)
         if refusal is None or self._refused:

@@ -5,7 +5,7 @@ is *behind*, it goes on with the topology that it knows. Of two servers that con
 **lesson**: the topology in force, and how it came about. The other one records it (``Learned``), and only then both
 exchange frames. So
 
-* a frame never comes from a server with a newer topology: all its senders and destinations are known;
+* no frame is taken from a server with a newer topology, so this server knows all senders and destinations in a frame;
 * several changes that were missed are one lesson: nothing of this server was different in any of them.
 
 **Who is believed.** A server that an attacker controls could invent changes. If others believed it, they would never
@@ -23,9 +23,9 @@ this is true:
 * it continues from where this server is: its history names the change and the topology that are in force here, made by
   the same attempt, and every change since then, without a gap. A system that was restored, or copied and changed
   elsewhere, has another history;
-* the change from its topology to the new one is one that a command may make (``Change.refusals``);
-* this server need not take part in that change, and its domains have not begun again. Otherwise its data is older than
-  the system, or the other server is not what it seems to be.
+* the change from this server's topology to the new one is one that a command may make (``Change.refusals``);
+* this server need not take part in that change, and its domains have not begun again. Otherwise the data of this server
+  is an old copy, or the other server is not what it seems to be.
 
 A server without any data, which was started with the topology in force, learns the rest: nothing can be lost. A server
 that is being added has no past in the system. It believes a history that names the attempt that it has staged, and
@@ -78,7 +78,7 @@ def lesson_of(organisation: Organisation) -> bytes:
 
 
 def read_lesson(content: bytes | str) -> Lesson:
-    """Read a lesson; any error in it is one :class:`TopologyError`."""
+    """Read a lesson; raise :class:`TopologyError` for any error in it."""
     if len(content) > limits.lesson_bytes_max:
         raise TopologyError(
             f"a topology with its history of {len(content)} bytes: expected at most {limits.lesson_bytes_max}"
@@ -158,8 +158,8 @@ def item_of(machine: AgentServer, lesson: Lesson) -> Learned | Committed | Aband
 
 
 def preparation(machine: AgentServer, lesson: Lesson) -> Callable[[], None] | None:
-    """Return the work to do before ``item_of``, or None: in large topologies the plan of a change takes seconds. The
-    work does not use the machine, so another thread may do it."""
+    """Return the work to do before ``item_of``, or None if there is none: it plans the change, which takes seconds in
+    large topologies. The work does not use the machine, so another thread may do it."""
     organisation = machine.organisation
     if lesson.change <= organisation.change or not organisation.topology:
         return None
@@ -195,7 +195,7 @@ def _check_lineage(machine: AgentServer, lesson: Lesson) -> None:
     if not same and not fresh and not added:
         raise TopologyError(
             f"change {lesson.change} does not continue from change {organisation.change} of server {name} (epoch "
-            f"{machine.epoch}): its data, or that of the other server, belongs to another past of the system"
+            f"{machine.epoch}): the data of one of the two servers belongs to another past of the system"
         )
     if not lesson.history or (lesson.history[-1].change, lesson.history[-1].epoch) != (lesson.change, new.epoch):
         raise TopologyError(f"the history of change {lesson.change} does not end with this change")
@@ -206,7 +206,7 @@ def _check_lineage(machine: AgentServer, lesson: Lesson) -> None:
 
 
 def _check_part(machine: AgentServer, lesson: Lesson) -> None:
-    """Refuse changes that this server must have taken part in."""
+    """Refuse changes in which this server would have had to take part."""
     organisation, name = machine.organisation, machine.name
     old, new = topology_in(organisation.topology), _read(lesson.topology)
     if new.organisation.cycle is not None:
@@ -226,8 +226,8 @@ def _check_part(machine: AgentServer, lesson: Lesson) -> None:
     for domain in machine.channel.consumers:
         if lesson.since.get(domain, 0) != organisation.since.get(domain, 0):
             raise TopologyError(
-                f"change {lesson.change}: domain {domain} has begun again without server {name}: its data is older "
-                "than the system"
+                f"change {lesson.change}: domain {domain} has begun again without server {name}: the data of "
+                "this server is an old copy"
             )
 
 

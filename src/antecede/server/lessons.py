@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from antecede.server.peering import Peering
 
 UNCONFIRMED: Final = "unconfirmed"
-"""The refusal of a server that is ahead, as long as no server that is believed confirms it."""
+"""The code for refusing a server that is ahead, until a server that is believed has confirmed its change."""
 Learn = Callable[[bytes, Callable[[Any, AntecedeError | None], None]], None]
 """Records a lesson, and reports its result or the error."""
 
@@ -53,8 +53,7 @@ class Lessons:
 
     def _same_copy(self, hello: wire.ServerHello) -> bool:
         # A restored system has its id behind its epoch (antecede.backups.system).
-        mine = self._peering.epoch.partition("~")[2]
-        return hello.epoch.partition("~")[2] == mine
+        return hello.epoch.partition("~")[2] == self._peering.restored
 
     def give(self, hello: wire.ServerHello, connection: Connection, dialed: bool) -> None:
         """Send a lesson, after our hello if it was not sent yet; the other end closes the connection."""
@@ -68,7 +67,7 @@ class Lessons:
 
     def expect(self, hello: wire.ServerHello, connection: Connection, dialed: bool) -> bool:
         """Get ready for a lesson: the end that has dialed waits for our hello first. Return False if this server does
-        not believe the other one; then it has closed the connection."""
+        not believe the other one, and has closed the connection."""
         if not believes(self._machine, hello.server):
             self._send_away(hello, connection)
             return False
@@ -78,8 +77,8 @@ class Lessons:
         return True
 
     def _send_away(self, hello: wire.ServerHello, connection: Connection) -> None:
-        """Ask the servers that this one believes whether the topology has changed. A peer that is ahead connects again
-        at once, and later if there is still no answer."""
+        """Ask the servers that this one believes whether the topology has changed. The other server may connect again
+        at once, but only once; then it is refused until they have answered."""
         teachers = teachers_of(self._machine)
         for server in teachers:
             self.ask(server)
@@ -94,7 +93,9 @@ class Lessons:
             reason += f"{me} learns changes only from {teachers[-1]}, which has not confirmed it"
             reason += f" ({self._trouble})" if self._trouble else ""
         else:
-            reason += f"{me} takes part in every change, so its data, or that of {other}, is not that of this system"
+            reason += (
+                f"{me} takes part in every change, so its data or the data of {other} does not belong to this system"
+            )
         self._peering.refuse(hello.server, connection, Refusal(UNCONFIRMED, reason))
 
     def organised(self) -> None:

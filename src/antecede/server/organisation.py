@@ -14,8 +14,8 @@ or taken back. When the first server commits, no letter is in transit in the reg
 (:mod:`antecede.topology.change`); see :mod:`antecede.server.changing`.
 
 Each domain has the number of the change that began it (``since``). Two servers may connect if they agree on the
-members, the order and this number of every domain that they share (:meth:`Organisation.digest`). So a frame of an
-earlier topology is never taken, even if a later change brings the same topology back.
+members, the order and this number of every domain that they share (:meth:`Organisation.digest`). So in a domain that
+has begun again, a frame from before is never taken, even if a later change brings the same topology back.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ class SavedOrganisation(msgspec.Struct):
     system: str = ""
     """The identity of the whole system; empty before its first change."""
     change: int = 0
-    """The number of the change that brought the topology in force; 0: it is the first."""
+    """The number of the change that put the present topology in force; 0: it is the first topology."""
     topology: str = ""
     """The text of the topology in force; empty: it is not known."""
     since: dict[str, int] = {}
@@ -73,7 +73,7 @@ class SavedOrganisation(msgspec.Struct):
     agents: list[str] = []
     waiting: list[Waiting] = []
     whole: bool = False
-    """Whether nothing happens on this server, because the change removes it."""
+    """Whether the agents of this server do not react, because the change removes it."""
     attempt: str = ""
     """The attempt for which letters wait, or that is staged; empty: none."""
 
@@ -100,6 +100,8 @@ class Organisation(SavedOrganisation):
             self.paused, self.attempt = item.change, item.attempt
             machine.channel.pause(item.domains, item.agents)
             self._freeze(machine, item.agents, item.whole)
+            for client in item.clients:
+                machine.clients.setdefault(client, 0)
         elif isinstance(item, Staged):
             self._stage(item, machine)
         elif isinstance(item, Learned):
@@ -156,8 +158,8 @@ class Organisation(SavedOrganisation):
         machine.epoch, self.outside = file.epoch, False
         for one in self.came:
             _put_in(machine, one)
-            if one.published is not None:
-                self.adopted[one.address.rpartition("@")[0]] = one.address
+            if one.client:
+                self.adopted[one.client] = one.address
         self.system, self.change, self.since = staged.system, staged.change, dict(staged.since)
         self.topology = staged.topology
         made = Epoch(self.change, machine.epoch, item.clock_ms, staged.attempt, weakest_guarantee(file))
@@ -206,8 +208,8 @@ class Organisation(SavedOrganisation):
 
     @property
     def closed(self) -> str:
-        """The reason why clients may not publish now, or an empty string."""
-        return OUTSIDE if self.outside else LEAVING if self.whole else ""
+        """The reason why clients must not publish now, or an empty string."""
+        return OUTSIDE if self.outside else LEAVING if self.whole or self.removed else ""
 
     def is_new(self, channel: Channel) -> bool:
         """Return whether this server has never been part of a system: no change, and no peer that it has met."""

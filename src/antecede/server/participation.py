@@ -1,8 +1,8 @@
 """A server's part in a change of the topology: it answers the commands of the operator's process.
 
 The commands are those of operators (:mod:`antecede.server.operations`), or are called directly on the machine of a
-stopped server. :mod:`antecede.server.changing` says in which sequence. Each may be repeated: a command that was carried
-out already has no further effect.
+stopped server. :mod:`antecede.server.changing` says in which sequence they come. Each may be repeated: a command that
+was carried out already has no further effect.
 
 A command names its attempt: ``7:ab12`` is the attempt ``ab12`` to make change 7. So the commands of two operators do
 not mix: a server takes part in one attempt at a time, and refuses the commands of another one.
@@ -14,7 +14,7 @@ it.
 """
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -48,16 +48,23 @@ class Participant:
         self._change = change
         self._prepare = prepare
         self.check = prepare
-        """Raises an error if ``prepare`` would, for a dry run."""
+        """For a dry run: raises an error if ``prepare`` would raise one."""
         self._indices = indices
         self._pages: list[bytes] = []
         self._sizes: dict[int, tuple[Belongings, int]] = {}
         """The belongings that have come from other servers for the change that is staged, with their sizes."""
         self.heard: Callable[[], float | None] = lambda: None
         """Returns the seconds since the last command of the attempt in progress."""
+        self.present: Callable[[], Collection[str]] = tuple
+        """Returns the names of the clients that are connected."""
+        self.restored: Callable[[], str] = lambda: ""
+        """Returns the id of the restored system that this server belongs to."""
+        self.belong: Callable[[str], None] = lambda restored: None
+        """Makes this server belong to a restored system, durably."""
         self.commands: dict[str, tuple[int, Callable[..., Any]]] = {
             "change-look": (2, self.look),
             "change-classes": (1, self.classes),
+            "change-join": (1, self.join),
             "change-lesson": (0, self.lesson),
             "change-learn": (1, self.learn),
             "change-pause": (4, self.pause),
@@ -72,7 +79,7 @@ class Participant:
         }
 
     def preparation(self, name: str, arguments: list[str]) -> Callable[[], None] | None:
-        """Return the work to do before a command, or None. It raises an error if the command must be refused."""
+        """Return the work to do before a command, or None. The work raises an error if the command must be refused."""
         if name == "change-stage" and len(arguments) == 1:
             new = topology_in(read_stage(arguments[0]).topology)
             stay = self._with_other_classes(new)
@@ -125,9 +132,20 @@ class Participant:
                 {one: self._letters(one) for one in leaving_from(machine, new)},
                 organisation.history,
                 checks=True,
+                restored=self.restored(),
             )
         )
         return view
+
+    def join(self, restored: str) -> dict[str, Any]:
+        """Join a restored system, with this id, as a server without a past."""
+        machine = self._machine
+        if self.restored() or not machine.organisation.is_new(machine.channel):
+            raise TopologyError(f"server {machine.name} belongs to another system, not to the one that was restored")
+        if not restored.isalnum() or len(restored) > limits.mark_chars_max:
+            raise UsageError(f"{restored[:32]!r}: expected the id of a restored system")
+        self.belong(restored)
+        return {"server": machine.name}
 
     def classes(self, topology: str) -> dict[str, Any]:
         """Answer that the classes of a topology can be used here: the preparation of this command has checked it."""
@@ -192,7 +210,8 @@ class Participant:
             # Letters that come back through a total order may wait for each other; only stopped servers can do this.
             raise TopologyError(f"domain {total[0]} has a total order: stop the servers, and change it with --data DIR")
         if organisation.paused != number:
-            self._change(Paused(number, _names(domains), _names(agents), whole == "1", id_))
+            present = list(self.present()) if whole == "1" else []
+            self._change(Paused(number, _names(domains), _names(agents), whole == "1", id_, present))
         return {"server": self._machine.name, "paused": number}
 
     def transit(self, attempt: str, domains: str) -> dict[str, Any]:
@@ -307,11 +326,17 @@ class Participant:
             raise UsageError(f"unreadable belongings: {error}") from None
 
     def _check_arrivals(self, came: list[Belongings]) -> None:
-        """Refuse a client whose name another client of this server has: both would have the same numbers."""
+        """Refuse a client whose name another client has that is here or comes here: their publishes would have the same
+        numbers, and both would look for their letters under one address."""
         machine = self._machine
+        organisation, here, present = machine.organisation, {*addresses_of(machine)}, self.present()
+        coming = {one.client: one.address for one in organisation.came}
         for one in came:
-            name = one.address.rpartition("@")[0]
-            if name and not one.born and not is_temporary(one.address) and name in machine.clients:
+            name = one.client
+            if not name or is_temporary(name):
+                continue
+            known = name in organisation.adopted or f"{name}@{machine.name}" in here or name in present
+            if known or coming.setdefault(name, one.address) != one.address:
                 raise TopologyError(
                     f"client {one.address} cannot come to server {machine.name}, which has another client {name} "
                     "(--drop forgets the clients of removed servers that have no line in [moved])"

@@ -3,11 +3,11 @@
 With an access file both ends first prove their identity (:mod:`antecede.access.proof`); before that no link is read or
 changed. Then each sends a hello with version, topology epoch, names, token, and the state of each shared link. A hello
 says which frames were accepted, and the peer then forgets them; so a hello leaves only when all its content is durable.
-A server that may not connect (another topology, another token, a link that stopped because data was lost) gets the
+A server that must not connect (another topology, another token, a link that stopped because data was lost) gets the
 reason and is disconnected; ``refusals`` keeps the last reason per peer.
 
-While a peer is not connected, nothing is kept for it: every frame is in its link until it is acknowledged, and the next
-hello makes the link send it again. For the output on a connection see :mod:`antecede.server.peer`.
+While a peer is not connected, nothing is kept for it here: its link keeps every frame until it is acknowledged, and
+sends it again after the next hello. For the output on a connection see :mod:`antecede.server.peer`.
 
 This class does no I/O and has no clock. ``dials`` returns the peers to dial now; the adapter reports the result with
 ``dialed`` or ``dial_failed``.
@@ -50,7 +50,9 @@ class Peering:
     ) -> None:
         """``random``: returns numbers from 0 to 1, for the jitter of dialing. ``speaks``: the newest wire version."""
         self._machine = machine
-        self._given_epoch = epoch
+        self._given_epoch, _, self.restored = epoch.partition("~")
+        """The epoch at the start, and the id of the restored system that this server belongs to
+        (:mod:`antecede.backups.system`); empty: it was not restored."""
         self._token = token
         self.guard = guard
         self._log = log
@@ -83,9 +85,7 @@ class Peering:
     @property
     def epoch(self) -> str:
         """The topology in force, as hellos name it."""
-        # A restored system has a system id behind its epoch (antecede.backups.system).
-        given, mark, system = self._given_epoch.partition("~")
-        return (self._machine.epoch or given) + mark + system
+        return (self._machine.epoch or self._given_epoch) + (f"~{self.restored}" if self.restored else "")
 
     def _choose_rules(self) -> None:
         """Let objects follow the newest rules that all servers of their domain understand."""
@@ -258,7 +258,7 @@ class Peering:
             peer.dial_at = now + peer.backoff.next(self._random())
 
     def when_durable(self, then: Callable[[], None]) -> None:
-        """Do something when everything so far is durable."""
+        """Call ``then`` when everything recorded so far is durable."""
         self._driver.when_durable(then)
 
     def say_hello(
@@ -294,7 +294,7 @@ class Peering:
         )
 
     def refusal(self, hello: wire.ServerHello) -> Refusal | None:
-        """Return why the sender of a hello may not connect, although it has proved to be a server; None: it may."""
+        """Return why the sender of a hello must not connect, although it has proved to be a server; None: it may."""
         known = self.peers.get(hello.server)
         refusal = refusal_of(self._machine, None if known is None else known.domains, hello, self.epoch, self._speaks)
         return refusal or self.stopped(hello.server)
@@ -370,7 +370,7 @@ class Peering:
 
     def closed_by_peer(self, peer: Peer, part: wire.Bye, stranger: str = "") -> None:
         """Process the end of a connection by the peer, with its reason. ``stranger``: the address of the other end, if
-        it has not proved to be the peer: then the reason may not be the peer's."""
+        it has not proved to be the peer: then perhaps the reason does not come from the peer."""
         peer.bye = reason = part.reason[: limits.reason_chars_max]
         if stranger:
             known = reason[: limits.log_text_chars_max // 2]
@@ -381,7 +381,7 @@ class Peering:
             self.refusals[peer.name] = reason
 
     def refuse(self, name: str, connection: Connection, refusal: Refusal) -> None:
-        """Close a server's connection, with a reason. It is kept unless the server has another connection."""
+        """Close a server's connection. ``refusals`` keeps the reason, unless the peer has another connection."""
         reason = refusal.reason
         if refusal.code == CHANGING:
             connection.close(reason, code=CODE)
@@ -395,7 +395,7 @@ class Peering:
         connection.close(reason, final=True, code=refusal.code)
 
     def lost(self, peer: Peer, connection: Connection, reason: str, now: float) -> None:
-        """A connection ended; one that we dialed is dialed again."""
+        """A connection ended: forget it, if it is the peer's newest. ``lost_dialed`` also dials again."""
         if peer.connection is connection:
             if peer.ready or reason:
                 self._log.info("peer-lost", peer=peer.name, reason=reason or peer.bye or "closed by the peer")
@@ -405,7 +405,7 @@ class Peering:
 
     def lost_dialed(self, peer: Peer, connection: Connection, reason: str, now: float) -> None:
         """A connection that we dialed ended: dial again, later if the peer refused us. The pauses grow until a
-        connection is open for frames. While a change is staged, or a lesson cannot be recorded, no connection is."""
+        connection is open for frames, which may take as long as a change is staged, or a lesson cannot be recorded."""
         self.lost(peer, connection, reason, now)
         if peer.name in self.refusals:
             peer.backoff.grow_to(1.0)

@@ -180,8 +180,8 @@ class Projection:
             file = self._follow()
             for one in now.came:
                 self.indices[one.address] = max(self.indices.get(one.address, 0), one.index)
-                if one.published is not None:
-                    now.adopted[one.address.rpartition("@")[0]] = one.address
+                if one.client:
+                    now.adopted[one.client] = one.address
                 ids = [letter.id for letter in one.letters]
                 if one.read in ids:
                     self._read[one.address] = ids[: ids.index(one.read) + 1]
@@ -207,7 +207,7 @@ class Projection:
         return msgspec.msgpack.encode(place)
 
     def load(self, saved: bytes) -> None:
-        """Load the place that ``save`` returned, to continue from there."""
+        """Load the position that ``save`` returned, to continue from there."""
         try:
             # A place that was saved before objects recorded their conflicts has four values, and one that was saved
             # before rows had texts for people has five; one that was saved before server time existed has six, and one
@@ -224,7 +224,7 @@ class Projection:
             raise StoreError(f"the saved position in the trace of {self.server} cannot be read: {error}") from None
         # A restored server has another incarnation than the part of its trace that comes from the backup.
         if str(prefix).rpartition(".")[0].rpartition(".")[0] != self.server:
-            raise StoreError(f"a place in the trace of {prefix}: expected {self.prefix}")
+            raise StoreError(f"the saved position belongs to the trace of {prefix}: expected {self.prefix}")
         self.prefix = str(prefix)
 
     def _reacted(self, item: Reacted | Handled, rows: list[Event]) -> None:

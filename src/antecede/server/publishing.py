@@ -7,10 +7,10 @@ server skips the publishes after a refused one; they get new numbers.
 **Batches.** Consecutive notifications of one type to the same destinations share a batch, up to a number and a size.
 The batch that is being filled is sent when the owner calls ``flush``, which it is asked to do soon, or when something
 comes that does not fit into it. A batch names the letters that the client began to handle before each publish, so that
-the trace of the server has their deliveries before it.
+the trace of the server has the deliveries of these letters before the publish.
 
 **The window.** The number of outstanding publishes is bounded: the server closes the connection of a client that sends
-more. An owner that waits while ``Numbering.crowded`` always has room for a batch.
+more. An owner that waits while ``Numbering.crowded`` is set always has room for a batch.
 
 The owner (:class:`antecede.live.client.Bus`, or a simulated client) decides what to publish, and when to flush.
 """
@@ -69,7 +69,7 @@ class Numbering(Generic[T]):
         self.open: T | None = None
         """The batch that is being filled; it has a number, but was not sent yet."""
         self.tickets: deque[T] = deque()
-        """Batches that were sent and are not accepted yet, by number."""
+        """Batches that were sent and are not accepted yet, in the sequence of their numbers."""
         self.asks: dict[int, T] = {}
         """Questions that wait for an answer, by the number that an answer quotes."""
         self.crowded = False
@@ -124,12 +124,12 @@ class Numbering(Generic[T]):
         return None
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> AntecedeError | None:
-        """Process a refusal of the publish with this number and all after it. With ``retry`` all of them fail, and
-        their owners may try again later. Otherwise only this one fails, and the others get new numbers and must be sent
-        again. Return why the client cannot continue, if it cannot."""
+        """Process a refusal of the batch that begins with this number and of all batches after it. With ``retry`` all
+        of them fail, and their owners may try again later. Otherwise only the first fails, and the others get new
+        numbers and must be sent again. Return why the client cannot continue, if it cannot."""
         tickets = self.tickets
         if not tickets or tickets[0].number != number:
-            return UsageError(f"the server refused publish {number}, which is not the next")
+            return UsageError(f"the server refused publish {number}, which is not the first that waits for an answer")
         self.next = number
         if retry:
             self.tickets = deque()
@@ -210,7 +210,7 @@ class Publishing(Generic[T]):
         return ticket
 
     def check_room(self, count: int) -> None:
-        """Raise an error if this many notifications cannot be published at once now."""
+        """Raise an error if this many notifications cannot be published in one call now."""
         if self.closed is not None:
             raise again(self.closed)
         if count > limits.publish_many_max:
@@ -317,8 +317,8 @@ class Publishing(Generic[T]):
         return wrong
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> AntecedeError | None:
-        """Process a refusal of the publish with this number and all after it (see ``Numbering.refused``); send again
-        those that have not failed. Return why the client cannot continue, if it cannot."""
+        """Process a refusal of the batch that begins with this number (see ``Numbering.refused``); send again the later
+        batches that have not failed. Return why the client cannot continue, if it cannot."""
         if retry:
             self.pause = overload_pause_seconds
         wrong = self.numbering.refused(number, error, retry)
@@ -332,7 +332,7 @@ class Publishing(Generic[T]):
 
     def fail(self, error: AntecedeError) -> AntecedeError:
         """Let everything that is not accepted fail, because there will be no server any more, and publish nothing from
-        now on. Return the reason, which is that of the first call."""
+        now on. Return the error of the first call."""
         self.closed = self.closed or error
         self.numbering.fail(self.closed)
         return self.closed

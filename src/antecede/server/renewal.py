@@ -21,7 +21,8 @@ from antecede.server.snapshots import State, decode_state, encode_state
 
 
 def faults_of(snapshots: Mapping[str, bytes]) -> Iterator[str]:
-    """Return what does not fit together in the snapshots of all servers, by name; nothing if they are one cut."""
+    """Yield what does not fit together in the snapshots of all servers; nothing if they are one cut. ``snapshots``:
+    server → snapshot."""
     states = {server: decode_state(snapshot) for server, snapshot in snapshots.items()}
     links = {server: dict(_links(state)) for server, state in states.items()}
     for server, own in links.items():
@@ -49,12 +50,12 @@ def _misfits(where: str, peer: str, link: SavedLink, other: SavedLink) -> Iterat
         if number not in other.accepted and number not in link.bodies
     ]
     if lost:
-        yield f"{where}: {len(lost)} frames from {lost[0]} on are lost: acknowledged, and not accepted by {peer}"
+        yield f"{where}: {len(lost)} frames from {lost[0]} on are lost: not kept by the sender, nor accepted by {peer}"
 
 
 def renewed(snapshot: bytes, server: str, incarnations: Mapping[str, int], epoch: str, topology: str = "") -> bytes:
     """Return a server's snapshot as that of a new system, whose servers have these incarnations. ``topology``: the text
-    of its topology, if the snapshot contains one."""
+    of the new system's topology, if the snapshot contains one."""
     state = decode_state(snapshot)
     mine = incarnations[server]
     consumers = {}

@@ -7,7 +7,8 @@ the previous command. A command is answered when its own item is durable.
 
 After a step with such an item, everything follows the topology that is now in force: agents that do not react while
 they move are dropped from memory, peers are connected again where a domain has begun, clients of a removed server get
-its new address. The adapter does the rest (:class:`Adapter`). When a server is removed, the adapter ends its process.
+the address of the server that has their mailboxes now. The adapter does the rest (:class:`Adapter`). When a server is
+removed, the adapter ends its process.
 
 While the server is held for a backup, nothing about a change happens: otherwise the copies of two servers could contain
 different decisions.
@@ -41,7 +42,8 @@ Done = Callable[[Any, AntecedeError | None], None]
 
 
 class Adapter:
-    """The work for a change that only the adapter of a server can do. The methods of this class do nothing."""
+    """The work for a change that only the adapter of a server can do. Here the methods do nothing, except ``offload``,
+    which does the work at once."""
 
     def prepare(self, file: TopologyFile, came: list[Belongings]) -> None:
         """Import the classes of the agents that will live here, and read the states in ``came``; raise an error if that
@@ -70,6 +72,9 @@ class Adapter:
 
     def organised(self, file: TopologyFile) -> None:
         """Use a topology that has come into force: its classes, its addresses."""
+
+    def belong(self, restored: str) -> None:
+        """Write the id of the restored system that this server belongs to from now on."""
 
     def removed(self) -> None:
         """End the server, which is not part of the topology any more."""
@@ -102,6 +107,9 @@ class Reorganising:
             lambda addresses: self._known_indices,
         )
         self.participant.check = lambda file, came: self.adapter.check(file, came)
+        self.participant.present = lambda: sessions.names
+        self.participant.restored = lambda: peering.restored
+        self.participant.belong = self._belong
         self.participant.heard = lambda: self.deciding.idle(driver.now)
         self.deciding = Deciding(machine, self._abandon)
         self.commands = self.participant.commands
@@ -190,6 +198,10 @@ class Reorganising:
         self._fed = True
         driver.change(given)
 
+    def _belong(self, restored: str) -> None:
+        self.adapter.belong(restored)
+        self._peering.restored = restored
+
     def _find_indices(self, addresses: list[str]) -> None:
         self._known_indices = self.adapter.indices(addresses)
 
@@ -248,9 +260,8 @@ class Reorganising:
         if frozen != self._frozen:
             self._disown(sorted(frozen | self._frozen))
             self._frozen = frozen
-            if organisation.whole:
-                # Nothing that a client reports now would count.
-                self._sessions.end("the server is being removed from the topology")
+        # Nothing that these clients report now would count.
+        self._sessions.send_away("the topology changes")
         if organisation.staged is not None:
             self._peering.lessons.part()
         if machine.plan is not self._plan or organisation.removed != self._removed:
@@ -296,7 +307,7 @@ class Reorganising:
 
 _looks = ("change-look", "change-classes", "change-history", "change-lesson")
 """Commands that change nothing."""
-_unbound = (*_looks, "change-learn")
+_unbound = (*_looks, "change-join", "change-learn")
 """Commands that belong to no attempt."""
 _looks_unasked = 1
 """How many looks of a new server come before its first question: in the first second its peers may still start."""

@@ -47,8 +47,8 @@ class Session(Protocol):
     """Letters that were handed out and not yet reported as handled."""
     rights: Rights
     barred: dict[str, str]
-    """Letters among those handed out that the session may not receive: they are dead when their turn comes. Letter →
-    sender."""
+    """Letters in ``handed`` that the session is not allowed to receive: they become dead when their turn comes. Letter
+    → sender."""
 
     def welcome(self, address: str, last: int) -> None: ...
 
@@ -114,7 +114,9 @@ class Sessions:
         if client in machine.plan.homes or f"{client}@{machine.name}" in machine.engine.born:
             return Refusal("agent-name", f"{client} is the name of an agent: {_choose}")
         if client == OPERATOR:
-            return Refusal("reserved-name", f"{client} is reserved for dead letters that are sent again")
+            return Refusal(
+                "reserved-name", f"{client} is reserved for dead letters that are sent again: choose another name"
+            )
         return None
 
     def must_wait(self, client: str) -> bool:
@@ -188,7 +190,7 @@ class Sessions:
         return letters
 
     def is_current(self, session: Session) -> bool:
-        """Whether no newer session took its place."""
+        """Whether no newer session has replaced this one."""
         return self._sessions.get(session.address) is session
 
     def listen(self, session: Session) -> None:
@@ -216,7 +218,7 @@ class Sessions:
         # A batch may be begun when the window is nearly full.
         window = self._machine.clients.get(client, 0) + limits.publish_window_max + limits.publish_batch_max
         if part.number + count - 1 > window:
-            return f"number {part.number + count - 1}, expected at most {window} before more is accepted"
+            return f"number {part.number + count - 1}, expected at most {window} until more publishes are accepted"
         return ""
 
     def publish(
@@ -274,7 +276,7 @@ class Sessions:
             self._drop_barred(session)
 
     def _died(self, address: str, id_: str, reason: str) -> Reaction:
-        """Return the reaction of a client's letter that is dead."""
+        """Return the reaction to a client's letter that is dead."""
         self.dead += 1
         self._log.warning("dead-letter", agent=address, letter=id_, reason=reason)
         mailbox = self._machine.engine.mailboxes.get(address, ())
@@ -282,12 +284,12 @@ class Sessions:
         return Reaction(id_) if letter is None else died(letter, reason, self._machine.channel.check)
 
     def _bar(self, session: Session, id_: str) -> Reaction:
-        """Return the reaction of a letter that the session may not receive."""
+        """Return the reaction to a letter that the session is not allowed to receive."""
         sender = session.barred.pop(id_)
         return self._died(session.address, id_, f"{session.rights.who.label} may not receive from {sender}")
 
     def _drop_barred(self, session: Session) -> None:
-        """Let the letters die that the session may not receive and that are next in its mailbox."""
+        """Let the next letters in the session's mailbox die, as long as it is not allowed to receive them."""
         count = 0
         while count < len(session.handed) and session.handed[count] in session.barred:
             count += 1
@@ -357,6 +359,12 @@ class Sessions:
         before, self.moved_to = self.moved_to, to
         self.end("the server has moved", MOVED)
         self.moved_to = before
+
+    def send_away(self, reason: str) -> None:
+        """End the sessions of clients that must connect again later."""
+        for session in list(self._sessions.values()):
+            if self.must_wait(session.client):
+                session.end(reason, STOPPING)
 
     def end(self, reason: str, code: str = STOPPING) -> None:
         """End all sessions."""

@@ -59,7 +59,7 @@ class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     clock_ms: int = 0
     """The server time of the last reactions."""
     ages: dict[str, list[tuple[int, int]]] = {}
-    """For mailboxes with a limit of time: server time, letters that were seen then."""
+    """For mailboxes with a time limit: (server time, number of letters that were first seen then)."""
     holding: list[str] = []
     """Agents for which letters that follow from a dead one are held."""
     pasts: dict[str, Past] = {}
@@ -109,7 +109,9 @@ def state_of(
     if epoch is not None and not state.organisation.topology and state.epoch != epoch:
         raise unknown_topology(server, state.epoch, epoch)
     if state.incarnation != incarnation:
-        raise SnapshotError(f"snapshot of server {server} ({state.incarnation:016x}): expected {incarnation:016x}")
+        raise SnapshotError(
+            f"snapshot of server {server} has incarnation {state.incarnation:016x}: expected {incarnation:016x}"
+        )
     return state, *parts
 
 
@@ -171,7 +173,7 @@ def unpacked(state: State) -> tuple[SavedChannel, SavedEngine, Timers]:
     letters = state.letters.letters()
     died = state.died or [(number, 0) for number in range(1, len(state.dead) + 1)]
     if len(died) != len(state.dead):
-        raise SnapshotError(f"{len(state.dead)} dead letters, and {len(died)} numbers of dead letters")
+        raise SnapshotError(f"{len(state.dead)} dead letters, but {len(died)} numbers for them")
     try:
         away = [(place, letters[position]) for place, position in state.away]
         waiting = [(last, stays, letters[position]) for last, stays, position in state.waiting]
@@ -186,7 +188,7 @@ def unpacked(state: State) -> tuple[SavedChannel, SavedEngine, Timers]:
         raise SnapshotError("a letter that is not in the table of letters") from None
     kept = {one.key: one for one in dead}
     if not all(key in kept for keys in state.blocks.values() for key in keys):
-        raise SnapshotError("letters are held for a dead letter that is not there")
+        raise SnapshotError("letters are held for a dead letter that is missing")
     numbers = (state.numbers_held, state.newest_held, state.since_held)
     following = SavedFollowing(state.holding, state.pasts, state.blocks, held, *numbers)
     returns = SavedReturns(state.left, state.away_domain, {one.id: (place, one) for place, one in away}, waiting)

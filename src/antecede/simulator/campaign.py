@@ -1,12 +1,12 @@
-"""Campaigns: an order, a seed, and an adversary; the plain oracle gives the verdict.
+"""Campaigns: an order plays schedules that are drawn from seeds, against an adversary; the plain oracle judges them.
 
 Each seed is one schedule (:mod:`antecede.simulator.schedules`). Its events are recorded as a trace, and judged from the
 trace alone (:mod:`antecede.trace.oracle`), by these rules:
 
 * the guarantees of the order hold (FIFO, causal, total, synchronous);
 * every message is delivered, once, at its destinations, after it was sent, and nothing is left over;
-* a second arrival is answered ``DUPLICATE`` and changes nothing;
-* orders that know exactly which messages must come first hold nothing longer than needed (``TIGHT``).
+* a second arrival of a packet is answered ``DUPLICATE`` and changes nothing;
+* orders that know exactly which messages must come first (``TIGHT``) hold no message longer than needed.
 """
 
 import msgspec
@@ -80,8 +80,8 @@ class Outcome(msgspec.Struct):
 
 
 def play(spec: OrderSpec, seed: int, *, faults: bool | None = None) -> Outcome:
-    """Play one schedule and judge it. ``faults`` chooses between links and the bare network; by default the seed
-    chooses."""
+    """Play one schedule and judge it. ``faults``: True for links with faults, False for the bare network; None: the
+    seed decides."""
     plan = Plan(spec, seed, faults)
     recorder = Watcher()
     outcome = Outcome(str(spec), seed, str(plan), plan.processes, recorder.events, 0, recorder.findings, faults)
@@ -94,14 +94,14 @@ def play(spec: OrderSpec, seed: int, *, faults: bool | None = None) -> Outcome:
             faulty.world.run(faulty)
             orders = faulty.world.orders
             for process, message in faulty.world.twice:
-                recorder.findings.append(Finding("twice", f"{message} at {NAMES[process]}"))
+                recorder.findings.append(Finding("twice", f"{message} is delivered again at {NAMES[process]}"))
         else:
             bare = BareSchedule(spec, plan, recorder)
             bare.play()
             orders = bare.orders
         leftover = _leftover(orders)
     except Stuck:
-        leftover = "links resend for ever"
+        leftover = "and links resend for ever"
     except Exception as error:
         recorder.findings.append(Finding("error", repr(error)))
     _judge(outcome, spec.guarantees(), tight, leftover)
@@ -111,16 +111,16 @@ def play(spec: OrderSpec, seed: int, *, faults: bool | None = None) -> Outcome:
 def _leftover(orders: list[Order]) -> str:
     for order in orders:
         for message in order.held():
-            return f"{message.id} is held at {NAMES[order.me]}"
+            return f"and {message.id} is held at {NAMES[order.me]}"
         for message, target in order.unposted():
-            return f"{message.id} never left {NAMES[order.me]} for {NAMES[target]}"
+            return f"and {message.id} never left {NAMES[order.me]} for {NAMES[target]}"
         if order.held_packets():
-            return f"{NAMES[order.me]} holds packets"
+            return f"and {NAMES[order.me]} holds packets"
     return ""
 
 
 def _judge(outcome: Outcome, guarantees: frozenset[str], tight: bool, leftover: str | None) -> None:
-    """Judge the events; ``leftover`` is what remained undone, ``None`` if an error came before the end."""
+    """Judge the events. ``leftover``: what the orders still hold; ``None`` if an error came before the end."""
     trace = match(outcome.events)
     verdict = judge(trace, tuple(sorted(guarantees)))
     outcome.deliveries = trace.deliveries
@@ -135,18 +135,19 @@ def _judge(outcome: Outcome, guarantees: frozenset[str], tight: bool, leftover: 
     if leftover is None:
         return
     if verdict.undelivered or leftover:
-        findings.append(Finding("undelivered", f"{verdict.undelivered} copies {leftover}".strip()))
+        findings.append(Finding("undelivered", f"{verdict.undelivered} copies are undelivered {leftover}".strip()))
     if tight:
         delays = needless_delays(trace) if "causal" in guarantees else fifo_delays(trace)
         for delay in delays[:3]:
-            findings.append(Finding("needless", f"{delay.message} at {delay.process}"))
+            findings.append(Finding("needless", f"{delay.message} is held longer than needed at {delay.process}"))
 
 
 def fifo_delays(trace: Matched) -> list[Delay]:
     """Return the messages that were held although all earlier messages on their link had been delivered.
 
-    These are the needless delays of a causal order in which no send follows from a delivery. So the sends of a process
-    are moved to a separate process, which delivers nothing. Messages that were never delivered are a separate finding.
+    They are found as the needless delays of causal order in a changed trace: the sends of each process are moved to a
+    separate process, which delivers nothing, so that no send follows from a delivery. Undelivered messages are left
+    out: they are a separate finding.
     """
     apart = []
     for line in trace.lines:

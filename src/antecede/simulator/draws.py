@@ -19,21 +19,22 @@ _shape_min: Final = 0.1
 """The smallest shape of a Pareto distribution: below it, draws can exceed the range of a float."""
 
 Draw = Callable[[], float]
-"""Return the next time, in seconds."""
+"""A function that draws the next time, in seconds."""
 
 
 def stream(seed: int, name: str) -> Random:
-    """Return an independent generator for one purpose, so that draws for one purpose do not shift another's."""
+    """Return an independent generator for one purpose, so that draws for one purpose do not change the draws for
+    another."""
     return Random(f"{seed}/{name}")
 
 
 def below(rng: Random, bound: int) -> int:
-    """A whole number from 0 to ``bound`` − 1."""
+    """Draw a whole number from 0 to ``bound`` − 1."""
     return int(rng.random() * bound)
 
 
 def subset(rng: Random, items: list[int], size: int) -> int:
-    """The bit mask of ``size`` of the items, drawn without replacement. ``items`` is shuffled on the way."""
+    """Draw ``size`` different items, and return them as a bit mask. This changes the sequence of ``items``."""
     mask = 0
     last = len(items) - 1
     for position in range(size):
@@ -44,7 +45,7 @@ def subset(rng: Random, items: list[int], size: int) -> int:
 
 
 def parse_draw(text: str, rng: Random) -> Draw:
-    """Return the distribution that ``text`` describes, drawing from ``rng``."""
+    """Return a function that draws from the distribution in ``text``, with the generator ``rng``."""
     name, _, rest = text.partition(":")
     shapes = {"constant": 1, "exponential": 1, "uniform": 2, "pareto": 2}
     expected = "constant:S, exponential:S, uniform:S,S or pareto:SHAPE,S in seconds"
@@ -58,7 +59,7 @@ def parse_draw(text: str, rng: Random) -> Draw:
         raise UsageError(f"bad distribution {text!r}: expected {expected}")
     longest = limits.simulated_delay_seconds_max
     if max(numbers) > longest:
-        raise UsageError(f"bad distribution {text!r}: expected no number above {longest}")
+        raise UsageError(f"bad distribution {text!r}: expected numbers up to {longest}")
     random = rng.random
     first, second = numbers[0], numbers[-1]
     if name == "constant":

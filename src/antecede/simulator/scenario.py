@@ -38,7 +38,7 @@ from antecede.simulator.statements import (
 
 
 def read(path: str) -> Scenario:
-    """The scenario in a file."""
+    """Return the scenario in a file."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(limits.scenario_bytes_max + 1)
@@ -48,7 +48,7 @@ def read(path: str) -> Scenario:
 
 
 def parse_scenario(data: bytes, file: str) -> Scenario:
-    """The scenario in these bytes; ``file`` names them in errors."""
+    """Return the scenario in these bytes; ``file`` is the name of the file in errors."""
     if len(data) > limits.scenario_bytes_max:
         line = data.count(b"\n", 0, limits.scenario_bytes_max) + 1
         raise ScenarioError(file, line, f"scenario too long: expected at most {limits.scenario_bytes_max} bytes")
@@ -155,7 +155,7 @@ class _Reader:
                 self.statements.append(DrainLine(line))
             case ["wait", seconds] if _seconds.fullmatch(seconds):
                 if float(seconds) > limits.scenario_wait_seconds_max:
-                    raise _Fault(f"expected at most {limits.scenario_wait_seconds_max} seconds")
+                    raise _Fault(f"wait: expected at most {limits.scenario_wait_seconds_max} seconds")
                 self.statements.append(WaitLine(line, float(seconds)))
             case ["crash", process]:
                 self.statements.append(CrashLine(line, _named(process)))

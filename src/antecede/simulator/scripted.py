@@ -6,10 +6,10 @@ everything, including copies from a process to itself. ``--raw`` leaves the link
 
 Three kinds of packets arrive without a statement, oldest first: control packets (unless the file says ``control
 manual``), copies on a detour at a process where no later line stops them, and packets that an earlier line named before
-they were posted. Acknowledgements of links are on a lower level: they arrive at once and are never visible.
+they were posted. Acknowledgements of links are on a lower level: they arrive immediately and are never visible.
 
-A process is sequential: its sends wait for an arrival that the script has named and that has not happened yet, and for
-a ``receive`` that finds nothing (:mod:`antecede.simulator.programs`).
+A process is sequential: a send waits for arrivals that earlier lines name and that have not happened yet, and for a
+``receive`` that has found nothing yet (:mod:`antecede.simulator.programs`).
 """
 
 from collections import deque
@@ -54,7 +54,7 @@ class ScriptedWorld:
         """Messages of which a copy has left."""
         self.refused: set[str] = set()
         self.may_refuse: set[str] = set()
-        """Messages that the order must refuse, by the script's expectation."""
+        """Messages that the order may refuse, because the script expects it."""
         self.stops: dict[tuple[str, str], int] = {}
         """The last line that names a copy at a process: until that line the copy can be stopped there."""
         self._local = {
@@ -89,7 +89,8 @@ class ScriptedWorld:
 
     @property
     def guarantees(self) -> frozenset[str]:
-        """The guarantees that hold end to end: those of the weakest order, and across domains at most causal order."""
+        """The guarantees that hold end to end: those that all orders have; with several domains at most causal
+        order."""
         kept = frozenset.intersection(*(spec.guarantees() for spec in self.specs.values()))
         return kept & {"fifo", "causal"} if len(self.specs) > 1 else kept
 
@@ -164,7 +165,7 @@ class ScriptedWorld:
     # Packets.
 
     def _launch(self, source: str, sent: InTransit, posted: "deque[Packet] | None") -> None:
-        """Process a frame that leaves; a known one is a resend, and matters only if the first was lost."""
+        """Handle a frame that leaves. If it left before, this is a resend: it travels again only if it was lost."""
         # Each step saves its links, with everything unacknowledged.
         self.spend(1 + self.machines[source].unacknowledged(sent.domain, sent.peer) // 50)
         flight = self.flights.known(source, sent)
@@ -185,7 +186,8 @@ class ScriptedWorld:
         self.flights.launch(flight)
         if len(self.flights) > limits.scenario_packets_max:
             raise self.scenario.error(
-                self.record.line, f"more than {limits.scenario_packets_max} packets are in transit or lost"
+                self.record.line,
+                f"too many packets in transit or lost: expected at most {limits.scenario_packets_max} at a time",
             )
         if self._named_early(flight) or self._unattended(flight):
             self.flights.hurry(flight)
@@ -199,8 +201,8 @@ class ScriptedWorld:
         return None if isinstance(line, ArriveLine) and line.again else line
 
     def _remind(self, flight: Flight) -> None:
-        """Let the receiver's link acknowledge this frame again, if it may, because the sender does not know that it
-        arrived."""
+        """Let the frame's receiver acknowledge it again, if the receiver is up: the sender does not know that the frame
+        has arrived."""
         if self.machines[flight.at].up and not self.programs.choosing(flight):
             self._carry_out(flight.at, self._received(flight))
 
@@ -410,7 +412,7 @@ class ScriptedWorld:
         return found
 
     def unposted(self) -> list[str]:
-        """Return the messages that are sent and of which a copy has not left."""
+        """Return the messages that the application has sent, but of which some copy has not left."""
         found: dict[str, None] = {}
         running = self._running()
         for machine in running:

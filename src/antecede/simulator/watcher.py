@@ -1,7 +1,7 @@
-"""The recorder of a campaign: an action of an order that cannot be a valid event becomes a finding.
+"""The recorder of a campaign: if an action of an order is not a valid event, it becomes a finding.
 
-The plain oracle judges well-formed events only. So a second delivery, or a delivery of an unsent message or at a wrong
-process, becomes a finding instead of an event.
+The plain oracle judges well-formed events only. So a second delivery, a delivery of an unsent message, or a delivery at
+a process that is not a destination becomes a finding instead of an event.
 """
 
 from typing import ClassVar
@@ -25,7 +25,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Watcher(Recorder):
-    """The events of one schedule, always well formed, without times and sizes."""
+    """Records the well-formed events of one schedule, without times and sizes, and the findings."""
 
     weighs: ClassVar[bool] = False
 
@@ -49,9 +49,11 @@ class Watcher(Recorder):
 
     def delivered(self, process: int, message: Message, now: float | None) -> None:
         if message.id not in self._sent or not message.to >> process & 1:
-            self.findings.append(Finding("stray", f"{message.id} is delivered at {NAMES[process]}"))
+            self.findings.append(
+                Finding("stray", f"{message.id} is delivered at {NAMES[process]}, to which it was not sent")
+            )
         elif (process, message.id) in self._delivered:
-            self.findings.append(Finding("twice", f"{message.id} at {NAMES[process]}"))
+            self.findings.append(Finding("twice", f"{message.id} is delivered again at {NAMES[process]}"))
         else:
             self._delivered.add((process, message.id))
             super().delivered(process, message, None)

@@ -38,14 +38,14 @@ def multicast(processes: int, rng: Random) -> Destinations:
 
 
 def broadcast(processes: int, rng: Random) -> Destinations:
-    """Send to all the others."""
+    """Send to all other processes."""
     everyone = (1 << processes) - 1
     return lambda process: everyone & ~(1 << process)
 
 
 def clusters(processes: int, rng: Random, size: int = 4, locality: float = 0.9) -> Destinations:
-    """Send within groups of ``size`` consecutive processes, with a share ``locality`` of the messages inside the
-    group."""
+    """Send to one process: for a share ``locality`` of the messages one of the sender's group of ``size`` consecutive
+    processes, otherwise any."""
     anywhere = uniform(processes, rng)
 
     def choose(process: int) -> int:
@@ -102,14 +102,14 @@ class RequestReply(Spontaneous):
 
 
 class PingPong:
-    """Process 0 sends to each of the others; each delivery is answered at once (Laumay et al. §6.1)."""
+    """Process 0 sends to each of the others; each delivery is answered immediately (Laumay et al. §6.1)."""
 
     def __init__(self, messages: int) -> None:
         self._left = messages
 
     def start(self, world: World) -> None:
         if world.processes < 2:
-            raise UsageError("ping-pong needs two processes")
+            raise UsageError("the workload ping-pong needs at least two processes")
         for other in range(1, world.processes):
             self._send(world, 0, other)
 

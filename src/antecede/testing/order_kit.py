@@ -1,17 +1,18 @@
-"""The conformance kit for orders: everything that a server, the simulator and the explorer rely on.
+"""The conformance kit for orders: it checks everything that a server, the simulator and the explorer rely on.
 
     check_order(MyOrder)
 
-An order passes if it keeps its own promises. Each stage states its requirement in one sentence when it is broken:
+An order passes if it keeps its own promises. Each stage has a requirement; if an order breaks it, the error states it
+in one sentence:
 
 * **declaration**: the class has a name, a source, known guarantees and needs, and can be created.
 * **effects**: nothing leaves a step, and nothing is delivered, before the step is durable.
 * **stamps**: a stamp is hashable and never changes, can be converted to bytes and back, and ``size`` is the length of
   these bytes.
-* **hostile bytes**: ``decode`` answers anything with :class:`~antecede.errors.StampError` or with a stamp whose
-  encoding is exactly these bytes; a stamp that it lets through breaks no later step.
+* **hostile bytes**: whatever bytes ``decode`` gets, it raises :class:`~antecede.errors.StampError`, or returns a stamp
+  whose encoding is exactly these bytes and which breaks no later step.
 * **clones**: ``load`` copies what ``dump`` returns, so that an order and its clone share nothing that changes.
-* **snapshots**: an order that is restored in the middle of a run goes on exactly as the original does.
+* **snapshots**: an order that is restored in the middle of a run continues exactly as the original does.
 * **every run of a small scope** (:mod:`antecede.simulator.explorer`): the guarantees hold, and everything is delivered
   once. A failure is a scenario file for ``antecede play``.
 * **schedules** (:mod:`antecede.simulator.campaign`): the same on larger groups, on networks that reorder and repeat,
@@ -51,7 +52,7 @@ class Checked(msgspec.Struct):
     packets: int = 0
     """The number of packets whose stamps were encoded and decoded."""
     forgeries: int = 0
-    """The number of stamps that were tried with hostile bytes."""
+    """The number of forged stamps that ``decode`` was given."""
     snapshots: int = 0
     states: int = 0
     """The number of states that the explorer visited."""
@@ -68,10 +69,10 @@ class Checked(msgspec.Struct):
 def check_order(
     order: type[Order] | OrderSpec | str, *, schedules: int = 200, seed: int = 0, **options: object
 ) -> Checked:
-    """Run the kit on an order: a class, or the name of an installed one. Raise an AssertionError with the first broken
-    requirement; return what was checked.
+    """Run the kit on an order: a class, or the name of an installed one. Return what was checked, or raise an
+    AssertionError with the first broken requirement.
 
-    ``options`` are the order's own. ``schedules`` is the number of random schedules, from the one with number ``seed``.
+    ``options`` are the order's own. ``schedules`` is the number of random schedules; ``seed`` is the seed of the first.
     """
     __tracebackhide__ = True
     try:
@@ -175,7 +176,7 @@ class _Run:
                 self.take(self.arrive(packet)[1])
 
     def step(self, what: str, call: Callable[[], Any]) -> Any:
-        """Do one step of an order; an exception is a broken requirement."""
+        """Do one step of an order, and return its result; an exception is a broken requirement."""
         __tracebackhide__ = True
         try:
             return call()
@@ -212,7 +213,7 @@ class _Run:
 
 
 def encoded(run: _Run, packet: Packet) -> bytes:
-    """Return the bytes of a stamp; refuse a stamp that cannot be encoded."""
+    """Return the bytes of a packet's stamp, after checking that it is valid."""
     order = run.orders[packet.source]
     named = f"the stamp of {packet.kind} {packet.subject}, {packet.stamp!r},"
     try:
@@ -295,7 +296,7 @@ def _forged(data: bytes, random: Random) -> Iterator[bytes]:
 
 
 def _decoded(run: _Run, order: Order, kind: str, source: int, data: bytes) -> tuple[Any] | None:
-    """Return the stamp of some bytes, or None if the order refuses them as it should."""
+    """Return the stamp of these bytes, in a tuple; None if the order refuses the bytes with StampError."""
     try:
         return (order.decode(kind, source, data),)
     except StampError:
@@ -306,7 +307,7 @@ def _decoded(run: _Run, order: Order, kind: str, source: int, data: bytes) -> tu
 
 
 def _check_forged(run: _Run, packet: Packet, source: int, data: bytes, honest: bytes) -> None:
-    """Check that bytes are refused, or are the only encoding of a stamp that breaks nothing."""
+    """Check that forged bytes are refused, or are the only encoding of a stamp that breaks no later step."""
     order = run.orders[packet.target]
     found = _decoded(run, order, packet.kind, source, data)
     if found is None:
@@ -339,7 +340,7 @@ def _check_snapshots(spec: OrderSpec, checked: Checked) -> None:
             fresh = spec.create(order.me, _group)
             run.step("restore of its own snapshot", partial(fresh.restore, data))
             if fresh.snapshot() != data:
-                _fail(spec, "the snapshot forgets: restored and saved again, it has other bytes")
+                _fail(spec, "the snapshot forgets something: restored and saved again, it has other bytes")
             for packet in order.held_packets():
                 fresh.hold_again(packet)
             _check_damaged(run, order, data)
@@ -350,7 +351,7 @@ def _check_snapshots(spec: OrderSpec, checked: Checked) -> None:
 def _compare(run: _Run, order: Order, fresh: Order) -> None:
     """Check that the original and the restored order hold the same messages, and react in the same way to the same
     inputs."""
-    said = "the snapshot forgets: after restore, {} differs from the original"
+    said = "the snapshot forgets something: after restore, {} differs from the original"
     if [m.id for m in fresh.held()] != [m.id for m in order.held()]:
         _fail(run.spec, said.format("held()"))
     if fresh.unposted() != order.unposted():
@@ -378,7 +379,7 @@ def _check_damaged(run: _Run, order: Order, data: bytes) -> None:
 
 
 def _broken(kind: str) -> str:
-    """Return the effect of a run with a violation of this kind."""
+    """Describe a violation of this kind in words that follow "a shortest run": ``breaks causal order``."""
     if kind == "undelivered":
         return "leaves a message undelivered"
     return "breaks the contract" if kind == "contract" else f"breaks {kind} order"

@@ -6,10 +6,10 @@
     assert world.state("orders").stock == 8
     world.check()
 
-The servers are the same state machines that run live, each with the real log on a simulated disk that forgets
-everything that was not synced. A world has no threads, no sockets and no wall clock: the same seed gives the same run.
-A handler that uses random numbers or a clock is an exception: when it runs again after a crash, it may act differently,
-and only the committed run counts.
+The servers are the same state machines that run live, each with the real log on a simulated disk, which loses
+everything that was not synced when the power is cut. A world has no threads, no sockets and no wall clock: the same
+seed gives the same run. A handler that uses random numbers or a clock is an exception: when it runs again after a
+crash, it may act differently, and only the committed run counts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -57,8 +57,8 @@ class World:
         faults: Faults = NONE,
         durability: str = "disk",
     ) -> None:
-        """``topology``: a file's path, its text, or a parsed file. ``agents``: classes by name, for agents that should
-        not be imported as the file says."""
+        """``topology``: a file's path, its text, or a parsed file. ``agents``: classes by the name of an agent or
+        object, instead of those that the file names."""
         self.topology = _read(topology)
         self.seed = seed
         given = agents or {}
@@ -70,7 +70,7 @@ class World:
         unknown = sorted(set(kinds) - {agent.name for agent in self.topology.agents})
         unknown += sorted(set(objects) - {one.name for one in self.topology.objects})
         if unknown:
-            raise UsageError(f"agent {unknown[0]}: not in {self.topology.name}")
+            raise UsageError(f"agent or object {unknown[0]}: not in {self.topology.name}")
         check_beginnings(kinds)
         plan = msgspec.structs.replace(plan_of(self.topology, objects), resend_after=_resend_seconds)
         self._world = ServerWorld(plan, kinds, seed, faults, durability)
@@ -84,7 +84,7 @@ class World:
     # Actions.
 
     def send(self, client: str, to: str | Iterable[str], notification: Notification) -> None:
-        """Let a client, ``name@server``, publish to one address or several. It repeats publishes that were not
+        """Let a client, ``name@server``, publish to one address or several. The client repeats publishes that were not
         accepted."""
         self._world.send(client, to, notification)
 
@@ -96,7 +96,7 @@ class World:
 
     def run(self, seconds: float | None = None) -> None:
         """Run the rest of the fault period, and then until nothing is pending. With ``seconds`` run only for that time,
-        with its share of the faults."""
+        with the faults that fall into it."""
         try:
             with noted():
                 self._world.run(seconds)
@@ -109,13 +109,13 @@ class World:
         self._world.crash(server, "power" if power else "kill")
 
     def cut(self, one: str, other: str, seconds: float) -> None:
-        """Cut the connection between two servers for a while."""
+        """Cut the connection between two servers for this number of seconds."""
         self._known(one)
         self._known(other)
         self._world.cut(one, other, seconds)
 
     def set_clock(self, server: str, seconds: float) -> None:
-        """Set a server's wall clock forward or back."""
+        """Move a server's wall clock by this number of seconds, forward or back."""
         self._known(server)
         self._world.servers[server].set_clock(round(seconds * 1000))
 
@@ -185,14 +185,14 @@ class World:
 
     def check(self, dead: int | None = 0) -> None:
         """Check all guarantees when nothing is pending: every accepted publish is delivered once, in the orders that
-        the topology guarantees; nothing waits anywhere; the logs give the same states; and there are ``dead`` dead
-        letters, if that is given."""
+        the topology guarantees; nothing waits anywhere; a replay of the logs gives the same states; and there are
+        ``dead`` dead letters (None: any number)."""
         found = findings(self._world, self._world.logs(), self._promised(), dead)
         if found:
             raise self._failure(found)
 
     def assert_causal(self) -> None:
-        """Check that no delivery so far came before a message that it depends on."""
+        """Check that so far no message was delivered before a message that it follows from."""
         late = judge(self.trace(), ("causal",)).causal
         if late:
             raise self._failure([f"{one.message} reached {one.to} after {one.overtaken_by}" for one in late])

@@ -38,8 +38,9 @@ class Difference(msgspec.Struct, frozen=True):
 
     kind: str
     """``agent-added``, ``agent-removed``, ``agent-moved``, ``agent-class``, ``server-added``, ``server-removed``,
-    ``server-address``, ``domain-added``, ``domain-removed``, ``domain-members``, ``domain-order``, ``object-changed``,
-    ``module`` or ``guarantee``."""
+    ``server-address``, ``domain-added``, ``domain-removed``, ``domain-members``, ``domain-order``, ``object-added``,
+    ``object-removed``, ``object-changed``, ``moved-added``, ``moved-removed``, ``moved-changed``, ``module`` or
+    ``guarantee``."""
     name: str
     before: str = ""
     after: str = ""
@@ -63,11 +64,11 @@ class Change(msgspec.Struct, frozen=True):
     needed: tuple[str, ...] = ()
     """The servers of both topologies that must take part; the others may be down."""
     concerned: frozenset[str] = frozenset()
-    """The servers that cannot learn the change later: those for which something changes, and the first one."""
+    """The servers that cannot learn the change later: those for which something changes, and the first server."""
 
     @property
     def paused(self) -> bool:
-        """Whether anything pauses: domains, or agents that leave a server without peers."""
+        """Whether anything pauses: a domain, an agent that leaves its server, or a server that is removed."""
         return bool(self.region or self.leaving or self.emptied)
 
 
@@ -196,7 +197,7 @@ def _domains_on(tree: dict[str, tuple[str, str]], source: str, target: str) -> s
 
 
 def _concerned(old: TopologyFile, new: TopologyFile, region: set[str], begun: Iterable[str]) -> set[str]:
-    """Return the servers for which something changes, and the first one; ``begun``: the domains of the new topology
+    """Return the servers for which something changes, and the first server; ``begun``: the domains of the new topology
     that begin."""
     if old.module != new.module:
         # Every server imports it.
@@ -230,8 +231,8 @@ def _refusals(old: TopologyFile, new: TopologyFile) -> Iterator[str]:
     for server, home in old.moved.items():
         if server not in new.moved:
             yield (
-                f'[moved] has no {server}: addresses NAME@{server} may still be in use: expected {server} = "{home}", '
-                f"and another name for a new server"
+                f'[moved] has no {server}, but addresses NAME@{server} may still be in use: keep {server} = "{home}", '
+                f"and give a new server another name"
             )
         elif home in new.servers and new.moved[server] != home:
             yield f"[moved] {server} = {new.moved[server]}: the addresses NAME@{server} are on {home}, which stays"

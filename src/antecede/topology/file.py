@@ -25,7 +25,8 @@ line.
 everywhere, also within a domain, where the position is the member number in the order's stamps. So two servers whose
 files differ only in layout agree on everything. The **epoch**, a hash of the canonical form, shows this: any other
 difference gives another epoch. The addresses of metrics pages and the settings of mailboxes and reactions
-(:mod:`antecede.topology.mailboxes`, :mod:`antecede.topology.reactions`) are not part of it: they may differ and change.
+(:mod:`antecede.topology.mailboxes`, :mod:`antecede.topology.reactions`) are not part of it: they may differ between
+servers, and change.
 """
 
 import hashlib
@@ -102,7 +103,7 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
     module: str | None = None
     """The application's module."""
     guarantee: str = "causal"
-    """The least guarantee of the whole topology end to end."""
+    """The guarantee that the whole topology must give at least, end to end."""
     metrics: dict[str, Address] = {}
     """The default addresses of the servers' metrics pages; not part of the epoch."""
     name: str = "topology"
@@ -122,7 +123,7 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
         return Topology(self.domains, self.servers)
 
     def domain(self, name: str) -> DomainEntry:
-        """The domain of that name."""
+        """Return the domain with this name."""
         return next(domain for domain in self.domains if domain.name == name)
 
     def home_of(self, server: str) -> str:
@@ -146,7 +147,7 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def epoch(self) -> str:
-        """Sixteen hexadecimal digits that differ if the topologies differ."""
+        """Sixteen hexadecimal digits that differ if the canonical forms differ."""
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
 
     def text(self) -> str:
@@ -186,7 +187,7 @@ def is_name(text: str) -> bool:
 
 
 def natural(name: str) -> tuple[list[tuple[bool, int, str]], str]:
-    """A key that sorts numbers in names by their value: s2 before s10."""
+    """Return a sort key that orders numbers in names by their value: s2 before s10."""
     parts = re.findall(r"[0-9]+|[^0-9]+", name)
     return [(not part[0].isdigit(), int(part) if part[0].isdigit() else 0, part) for part in parts], name
 
@@ -338,8 +339,8 @@ class _Reader:
         table = self._table(document, "moved")
         for server, home in table.items():
             self._named("server", server, "moved", server)
-            if server in servers or home not in servers:
-                expected = "expected a server that was removed, and one of this file"
+            if server in servers or not isinstance(home, str) or home not in servers:
+                expected = 'expected REMOVED = "SERVER": a server that is not in this file, and one that is'
                 raise self.error(f"moved: {server} = {brief(home)}: {expected}", "moved", server)
         return {server: table[server] for server in sorted(table, key=natural)}
 
@@ -349,7 +350,7 @@ class _Reader:
         for name in sorted(table, key=natural):
             client, _, server = name.rpartition("@")
             if name not in agents and name not in ("clients", "agents") and not (client and server in servers):
-                expected = "expected clients, agents, an agent of this file or CLIENT@SERVER"
+                expected = 'expected "clients", "agents", the name of an agent of this file, or CLIENT@SERVER'
                 raise self.error(f"mailbox of {brief(name)}: {expected}", "mailboxes", name)
             of_agent = name == "agents" or name in agents
             named[name] = self._quota(name, table[name], plain.agents if of_agent else plain.clients)
@@ -406,7 +407,7 @@ class _Reader:
 
     def _named(self, what: str, name: str, *path: str) -> None:
         if not _name.fullmatch(name):
-            expected = "expected 1 to 64 letters, digits, _, . or -, not only dots"
+            expected = "expected 1 to 64 letters, digits, _, . or -, but not . or .. alone"
             raise self.error(f"{what} {brief(name)}: {expected}", *path)
 
 

@@ -9,9 +9,10 @@ Refused are
 
 * topologies that are not a forest, with any orders: they break causal order (Laumay et al. §4.3);
 * an order that is not causal in a topology with several domains, unless the file declares a weaker guarantee;
-* replicated objects whose servers are not all in one domain with a conflict-based order;
-* orders that support broadcasts only, or conflicts of a group of objects, in a topology with several domains: a hop is
-  a multicast to some members, and a conflict is not visible across domains.
+* orders that need timers, because servers do not call their ``tick``;
+* replicated objects whose servers are not all in one domain with an order based on conflicts;
+* orders that support broadcasts only, and orders based on conflicts, in a topology with several domains: a hop is a
+  multicast to some members only, and conflicts are not visible across domains.
 
 Callers provide the guarantees of orders, as :class:`OrderFacts`.
 """
@@ -41,7 +42,7 @@ class OrderFacts(msgspec.Struct, frozen=True):
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """Two domains, and the guarantee for a message from one into the other."""
+    """Two domains, and the guarantees for a message from one into the other."""
 
     source: str
     target: str
@@ -55,11 +56,11 @@ class Check(msgspec.Struct, frozen=True):
 
     cycle: tuple[str, ...] | None
     refusals: tuple[str, ...]
-    """The reasons why the topology must not be used, one line each; a cycle is one of them."""
+    """The reasons why the topology must not be used, one line each; a cycle, if there is one, is the first."""
     facts: dict[str, OrderFacts]
     """The facts about the order of each domain."""
     pairs: tuple[Pair, ...]
-    """Every two domains, and each with itself; empty if there is a cycle."""
+    """Every pair of two domains, and each domain with itself; empty if there is a cycle."""
 
     @property
     def holds(self) -> bool:
@@ -76,12 +77,17 @@ def strength(guarantees: Iterable[str]) -> str:
 
 
 def check(file: TopologyFile, facts_of: Callable[[str], OrderFacts]) -> Check:
-    """Check a topology; ``facts_of`` returns the guarantees of an order, given its text."""
+    """Check a topology; ``facts_of`` returns the facts about an order, given its text."""
     facts = {domain.name: facts_of(domain.order) for domain in file.domains}
     cycle = file.organisation.cycle
     refusals = []
     if cycle is not None:
         refusals.append(f"not a forest: {shown(cycle)}")
+    refusals += [
+        f"domain {domain.name}: order {domain.order} needs timers, which servers do not have"
+        for domain in file.domains
+        if "timers" in facts[domain.name].needs
+    ]
     if len(file.domains) > 1:
         refusals += _unfit(file, facts)
     refusals += _misplaced(file, facts)
@@ -98,7 +104,7 @@ def _misplaced(file: TopologyFile, facts: dict[str, OrderFacts]) -> Iterable[str
             domain = shared[0]
             yield (
                 f"object {one.name}: domain {domain.name} has order {domain.order}: replicated objects need an order "
-                "based on conflicts, such as objects"
+                'based on conflicts, such as the order "objects"'
             )
 
 
@@ -117,7 +123,7 @@ def _unfit(file: TopologyFile, facts: dict[str, OrderFacts]) -> Iterable[str]:
 
 
 def _pairs(file: TopologyFile, facts: dict[str, OrderFacts]) -> Iterable[Pair]:
-    """Return every two domains once, in the file's sequence, and each with itself."""
+    """Return every pair of two domains once, in the file's sequence, and each domain with itself."""
     place = {domain.name: number for number, domain in enumerate(file.domains)}
     single = len(file.domains) == 1
     for domain in file.domains:

@@ -56,7 +56,9 @@ def make(
     if size < 2 and shape != "flat":
         raise TopologyError(f"domains of {size}: expected 2 servers or more")
     if branches is not None and (shape != "tree" or not 1 <= branches < size):
-        raise TopologyError(f"{branches} branches: expected a tree, and 1 to its size minus one ({size - 1})")
+        raise TopologyError(
+            f"{branches} branches: expected a tree, and 1 to {size - 1} (the size of its domains minus one)"
+        )
     if not 1 <= port <= 65_536 - servers:
         raise TopologyError(f"port {port}: expected 1 to {65_536 - servers}, since {servers} servers need a port each")
     groups = _shapes[shape](servers, size, branches)

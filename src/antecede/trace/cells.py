@@ -1,7 +1,7 @@
 """The conflicting instances of an object: cells of instances, and the conflicts of cells.
 
 Two instances of an object conflict iff their operations conflict at that object and neither instance is an ancestor of
-the other: a caller waits for its callee, so neither may exclude the other (Enokido, Higaki, Takizawa §2 on nested
+the other: a caller waits for its callee, so neither can exclude the other (Enokido, Higaki, Takizawa §2 on nested
 operations). For two *requests* only the operations count: a request is put in order before the ancestors of the
 instance that it starts are known.
 
@@ -79,9 +79,9 @@ class Cells:
 
 
 def check_kin(count: int, where: str) -> None:
-    """Refuse an object with too many instances that need separate cells."""
+    """Refuse an object with more than ``kin_instances_max`` instances that need separate cells."""
     if count > limits.kin_instances_max:
         raise UsageError(
             f"{where}: {count} instances have an ancestor or descendant at the same object whose operation conflicts "
-            f"with theirs: significant order can be judged for at most {limits.kin_instances_max}"
+            f"with theirs: significant order can be judged for at most {limits.kin_instances_max} such instances"
         )

@@ -39,8 +39,8 @@ class Conflicts(msgspec.Struct, frozen=True):
     """Objects, or ``*``, in which any two operations conflict."""
 
     def over(self, operations: Iterable[str]) -> "Conflicts":
-        """Return the same relation, in which all these operations conflict at the objects where everything
-        conflicts."""
+        """Return this relation with pairs instead of ``all``: at such an object any two of these operations
+        conflict."""
         every = frozenset(operations)
         return Conflicts(self.tables | {name: dict.fromkeys(every, every) for name in self.everything})
 
@@ -76,7 +76,7 @@ def conflicts_in(document: Any, where: str) -> Conflicts:
             count += 1
         tables[name] = {operation: frozenset(others) for operation, others in table.items()}
     if count > limits.conflict_pairs_max:
-        raise UsageError(f"{where}: conflicts: {count} pairs are more than {limits.conflict_pairs_max}")
+        raise UsageError(f"{where}: conflicts: {count} pairs: expected at most {limits.conflict_pairs_max}")
     return Conflicts(tables, frozenset(name for name, pairs in document.items() if pairs == ALL))
 
 
@@ -111,6 +111,6 @@ def needed(given: Conflicts | None, metadata: Iterable[Metadata]) -> Conflicts:
     found = given if given is not None else conflicts_of(metadata)
     if found is None:
         raise UsageError(
-            "the significant order needs conflicts: metadata that name a conflict table, or --conflicts FILE"
+            "the significant order needs conflicts: a conflict table in the trace's metadata, or --conflicts FILE"
         )
     return found

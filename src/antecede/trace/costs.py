@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from antecede.trace.matched import Matched
-from antecede.trace.schema import ARRIVE, DELIVER, INT64_MAX, SEND, Event
+from antecede.trace.schema import ARRIVE, DELIVER, INT64_MAX, SEND, Event, is_count
 
 Pair = tuple[str, str]
 
@@ -36,14 +36,14 @@ def payload_bytes(send: Event) -> int | None:
     """Return the size of a message without its stamp: the column ``bytes`` of its send row, or else ``size``."""
     for name in ("bytes", "size"):
         value = (send.extra or {}).get(name)
-        if type(value) is int and 0 <= value <= INT64_MAX:
+        if is_count(value):
             return value
     return None
 
 
 def traffic(trace: Matched, unsaid: dict[str, tuple[str, ...]]) -> dict[Pair, tuple[int, int | None]]:
-    """Return copies and payload bytes for each pair of sender and receiver. The bytes are known only if every message
-    of the pair records them."""
+    """Return the numbers of copies and of payload bytes for each pair of sender and receiver. The latter is ``None``
+    unless every message of the pair records its size."""
     messages: Counter[Pair] = Counter()
     weighed: Counter[Pair] = Counter()
     total: Counter[Pair] = Counter()
@@ -106,7 +106,7 @@ def stamps(trace: Matched, hops: Iterable[Event], unsaid: dict[str, tuple[str, .
 
 
 def _router_packets(send: Event, rows: list[Event], to: tuple[str, ...]) -> list[int | None]:
-    """Return the stamps of the packets to routers that are not destinations themselves."""
+    """Return the stamp sizes of the packets to routers that are not destinations themselves."""
     if send.stamp_bytes is None:
         received: dict[str, list[int | None]] = {}
         for row in rows:
@@ -129,7 +129,7 @@ def _router_packets(send: Event, rows: list[Event], to: tuple[str, ...]) -> list
 
 
 def delays(trace: Matched) -> dict[Pair, "array[int]"]:
-    """Nanoseconds from send to delivery by the two processes' own clocks, for each sender and receiver.
+    """Return the nanoseconds from send to delivery by the two processes' own clocks, for each sender and receiver.
 
     Clocks that disagree may make a delay negative; it is not corrected.
     """
@@ -153,10 +153,10 @@ def quantile(ascending: Sequence[int], percent: int) -> int:
 def held(trace: Matched, hops: Iterable[Event] = ()) -> dict[str, tuple[int, int]]:
     """Return for each process its arrivals, and how many of them were held.
 
-    An arrival counts unless its message was delivered there before. It is *direct* if the delivery happens in the same
-    step: every index in between belongs to a delivery, and, if both rows have a time, the times are equal. All others
-    were held, including those that were never delivered. (If a message arrives again before its delivery, its receiver
-    had lost it in between, and it was held the first time.)
+    An arrival counts unless its message was delivered to that process before. It is *direct* if the delivery happens in
+    the same step: every index in between belongs to a delivery, and, if both rows have a time, the times are equal. All
+    other arrivals were held, including those that were never delivered. (If a message arrives again before its
+    delivery, its receiver had lost it in between, and it was held the first time.)
 
     Servers write no ``arrive`` rows, since a letter waits in a mailbox between its arrival and its reaction. Instead
     their deliveries and hops record in ``held`` whether the packet was held; each is one arrival.
@@ -270,7 +270,7 @@ def span(trace: Matched) -> Span | None:
 
 
 def sends_by_second(trace: Matched, first: int) -> dict[str, Counter[int]]:
-    """Return for each process how many messages it sent in each second since the trace's first time."""
+    """Return for each process how many messages it sent in each second since ``first``."""
     found: dict[str, Counter[int]] = {}
     for send in _events(trace, SEND):
         if send.time is not None:

@@ -123,7 +123,8 @@ class Epochs:
         return bisect_right(starts, index) - 1
 
     def guaranteed(self, order: str, first: int, last: int, source: str, target: str) -> bool:
-        """Return whether an order was guaranteed on the route between two processes in all these epochs."""
+        """Return whether an order was guaranteed on the route between two processes in all epochs between ``first`` and
+        ``last``, these included."""
         first, last = min(first, last), max(first, last)
         if first < 0:
             return False
@@ -132,7 +133,7 @@ class Epochs:
 
 
 class Tally:
-    """Late deliveries, sorted by epoch and by what was guaranteed."""
+    """Counts late deliveries by epoch, and by whether they break a guarantee."""
 
     def __init__(self, epochs: Epochs, orders: Iterable[str]) -> None:
         self._epochs = epochs
@@ -143,7 +144,7 @@ class Tally:
 
     def add(self, order: str, source: str, send_index: int, target: str, over: str, over_index: int) -> bool:
         """Count the late delivery of a message that ``source`` sent to ``target``, and return whether it is a
-        violation. The message that overtook it was sent by ``over``."""
+        violation. The process ``over`` sent the message that overtook this one."""
         sent, last = self._epochs.of(source, send_index), self._epochs.of(over, over_index)
         wrong = order not in self._limited or self._epochs.guaranteed(order, sent, last, source, target)
         if sent < 0:
@@ -153,7 +154,7 @@ class Tally:
         return wrong
 
     def complete(self, report: dict[str, Any]) -> None:
-        """Add the epochs to a report whose ``orders`` have the violations only."""
+        """Add the epochs, and the late deliveries that break no guarantee, to a report that has only the violations."""
         for order in self._orders:
             others = sum(other for _, other in self._counts[order]) + self._before[order]
             report["orders"][order]["not_guaranteed"] = others
@@ -179,7 +180,7 @@ def epochs_in(document: Any, where: str) -> list[Epoch]:
     except msgspec.ValidationError as error:
         raise TraceError(f"{where}: epochs: {error}") from None
     if any(one.change < 0 or any(index < 0 for index in one.since.values()) for one in found):
-        raise TraceError(f"{where}: epochs: a number is negative")
+        raise TraceError(f"{where}: epochs: a change or an index is negative")
     return found
 
 
@@ -189,7 +190,7 @@ def epochs_of(metadata: Iterable[Metadata]) -> Epochs | None:
 
 
 def united(lists: Iterable[Sequence[Epoch]]) -> Epochs | None:
-    """Join the epochs that several servers have listed."""
+    """Join the epochs that several servers have listed; return ``None`` if they list none."""
     found: dict[int, Epoch] = {}
     since: dict[int, dict[str, int]] = {}
     for listed in lists:

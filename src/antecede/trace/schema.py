@@ -3,7 +3,7 @@
 A trace is a set of events. Each belongs to one sequential ``process``, in which ``index`` numbers it from 0, and is of
 one of five kinds. A message is sent once and delivered at most once at each destination; happened-before flows from
 ``send`` to ``deliver`` and along each process, never through ``arrive``. Rows of kind ``hop`` are a router's own notes:
-their ``process`` is a server with its own numbering, and no order looks at them.
+their ``process`` is a server with its own numbering, and no verdict uses them.
 
 Types are strict in every file format: ``true`` is not an integer, ``1.0`` is not an index, a number is not a message,
 and an integer beyond 64 bits is not valid. Where the format leaves a choice, we decided:
@@ -11,9 +11,10 @@ and an integer beyond 64 bits is not valid. Where the format leaves a choice, we
 * A wrong type in a column that every verdict needs (:data:`NEEDED`) sets the row aside. In any other named column only
   the value is dropped: it is treated as null, and such values are counted. Significant order needs some more columns
   (:data:`NEEDED_BY_INSTANCES`).
-* A name in other case (``Process``) stands for the column, unless two names of the row would be the same column.
-* ``null`` means absent, in every column (Parquet has no other absence). A required column that is null is a
-  ``missing_field``.
+* A name that differs only in case (``Process``) stands for the column, unless two names of the row would be the same
+  column.
+* ``null`` means absent, in every column (in Parquet there is no other way to leave out a value). A required column that
+  is null is a ``missing_field``.
 * Every column named here is checked on every row, even if the row's kind does not use it.
 * A negative ``index`` is a ``wrong_type``: indices count from 0.
 * A row of unknown kind needs no ``message``.
@@ -26,7 +27,7 @@ This module knows rows and metadata; it must not know files.
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from sys import intern
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import msgspec
 
@@ -101,7 +102,8 @@ def _is_int64(value: Any) -> bool:
     return type(value) is int and INT64_MIN <= value <= INT64_MAX
 
 
-def _is_index(value: Any) -> bool:
+def is_count(value: Any) -> TypeGuard[int]:
+    """Return whether a value is an int64 from 0, as an index and a number of bytes are."""
     return type(value) is int and 0 <= value <= INT64_MAX
 
 
@@ -128,7 +130,7 @@ _columns: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(COLUMNS, (_is_string, "a string")),
     **dict.fromkeys(NUMBERS, (_is_int64, "an int64")),
     **dict.fromkeys(FLAGS, (_is_bool, "true or false")),
-    "index": (_is_index, "an int64 from 0"),
+    "index": (is_count, "an int64 from 0"),
     "to": (_is_strings, "a list of strings"),
     "clock": (_is_clock, "a map from string to int64"),
 }
@@ -172,7 +174,7 @@ class Nulled:
 
 
 def case_matched(names: Collection[str]) -> dict[str, str]:
-    """Return the names in other case that stand for a column, each with its column, if that is unambiguous."""
+    """Return the names that differ from a column's only in case, each with its column, if that is unambiguous."""
     found: dict[str, list[str]] = {}
     for name in names:
         plain = name.lower()
@@ -229,7 +231,7 @@ _with_message = (SEND, ARRIVE, DELIVER, HOP)
 
 def _fault(reason: str, detail: str, row: Mapping[str, Any]) -> Fault:
     process, index = row.get("process"), row.get("index")
-    placed = _is_string(process) and _is_index(index)
+    placed = _is_string(process) and is_count(index)
     return Fault(reason, detail, process if placed else None, index if placed else None, row.get("kind") == HOP)
 
 

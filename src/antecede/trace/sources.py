@@ -1,8 +1,8 @@
 """From the user's paths (files, directories, patterns, ``-``) to events with their places.
 
-A directory stands for the trace files in it and below it, in the order of their paths, also behind symbolic links;
+A directory stands for the trace files in it and below it, in the order of their paths. Symbolic links are followed;
 metadata and names that begin with a dot or an underscore are skipped. A file counts once, however often it is named.
-The first bytes show whether a file is Parquet or gzipped; a name ending in ``.parquet`` must be Parquet.
+The first bytes show whether a file is Parquet or gzipped; a file named ``….parquet`` must be Parquet.
 """
 
 import glob
@@ -72,7 +72,7 @@ class Loaded:
         return len(self.events) + self.outside + sum(self.reasons.values())
 
     def describe(self, event: int, reason: str) -> SetAside:
-        """The row behind the event with this number."""
+        """Return the row of the event with this number, as a row set aside."""
         raw = self._raw_of[event] if self._keep_raw else b""
         file = self.files[self._file_of[event]]
         return SetAside(file, self._line_of[event], reason, "", raw.decode("utf-8", "replace"))
@@ -197,13 +197,12 @@ def _expanded(path: str, below: Callable[[str], list[str]], ignored: Callable[[s
         elif not ignored(os.path.basename(match)):
             found.append(match)
     if not found:
-        raise TraceError(f"{shown(path)}: no file matches")
+        raise TraceError(f"{shown(path)}: no file matches this pattern")
     return found
 
 
 def files_below(directory: str, wanted: Callable[[str], bool], otherwise: str) -> list[str]:
-    """Return the files of a directory and its folders whose names are wanted; ``otherwise`` is the error if there is
-    none."""
+    """Return the files with wanted names in a directory and below it; ``otherwise`` is the error if there is none."""
     found = [os.path.join(folder, name) for folder, _, names in folders_of(directory) for name in names if wanted(name)]
     if not found:
         raise TraceError(f"{shown(directory)}: {otherwise}")
@@ -239,7 +238,7 @@ def folders_of(directory: str) -> Iterator[tuple[str, list[str], list[str]]]:
 
 
 def is_trace_name(name: str) -> bool:
-    """Whether a file of that name in a directory is part of a trace."""
+    """Return whether a file with this name in a directory is part of a trace."""
     return name[0] not in "._" and name.lower().endswith(_endings) and not _is_metadata(name)
 
 

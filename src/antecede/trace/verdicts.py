@@ -14,21 +14,21 @@ ORDERS = ("fifo", "causal", "total", "synchronous")
 
 
 def known_orders(orders: Sequence[str]) -> tuple[str, ...]:
-    """Return the requested orders, each once. A misspelt order is refused: it would be missing from the report, and an
-    order without a violation looks like one that holds."""
+    """Return the requested orders, each once. A misspelt order is refused, because it would be missing from the report,
+    and an order without a reported violation looks like one that holds."""
     known = (*ORDERS, "significant")
     for name in [orders] if isinstance(orders, str) else orders:
         if name not in known:
             raise UsageError(f"order {name!r} is not one of {', '.join(known)}")
     if isinstance(orders, str):
-        raise UsageError(f"orders: expected several, such as ({orders!r},), not a text")
+        raise UsageError(f"orders: expected several names in a tuple or list, such as ({orders!r},), not a text")
     return tuple(dict.fromkeys(orders))
 
 
 class Late(msgspec.Struct, frozen=True, order=True):
-    """A delivery that came after a message that should have waited for it.
+    """A delivery that came too late: after that of a message that should have waited for it.
 
-    Its fields are in the order that decides which is *first*: the receiver's index, then the receiver's name.
+    The order of the fields decides which late delivery is the *first*: by its own index, then by the receiver's name.
     """
 
     deliver_index: int
@@ -37,9 +37,9 @@ class Late(msgspec.Struct, frozen=True, order=True):
     source: str
     send_index: int
     overtaken_by: str = ""
-    """The first message delivered at ``to`` whose send came after this one's: for causal order, causally after; for
-    FIFO order, later at the same sender; for significant order, significantly after, or delivered after it at another
-    object."""
+    """The first message delivered at ``to`` that should have come after ``message``: for causal order, it was sent
+    causally later; for FIFO order, later by the same sender; for significant order, significantly later, or another
+    object delivered it after ``message``."""
     rule: str = ""
     """The rule that the delivery breaks, if the order has several rules."""
 
@@ -55,7 +55,7 @@ class Late(msgspec.Struct, frozen=True, order=True):
 
 
 class Verdict(msgspec.Struct):
-    """The verdicts on the requested orders; ``None`` for other orders."""
+    """The verdicts on the requested orders; fields about other orders keep their defaults."""
 
     deliveries: int
     undelivered: int

@@ -1,7 +1,7 @@
-"""Writing a trace: the extension of its name decides the format, and it appears as a whole or not at all.
+"""Writing a trace: the ending of the file name decides the format, and the file appears as a whole or not at all.
 
 ``.jsonl`` and ``.jsonl.gz`` (also ``.json``, ``.ndjson``) are JSON Lines, ``.parquet`` is Parquet. Events are written
-as they come, to a temporary name beside the target, which is renamed when the writer is closed without an error.
+as they come, to a temporary file beside the target. This is renamed when the writer is closed without an error.
 Metadata go into the Parquet file itself, or beside a JSON Lines file as ``FILE.meta.json``.
 """
 
@@ -41,7 +41,7 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
         name = self._path.name.lower()
         is_parquet = name.endswith(".parquet")
         if not is_parquet and not name.endswith(_line_endings):
-            raise UsageError(f"{self._path}: a trace ends in .jsonl, .jsonl.gz or .parquet")
+            raise UsageError(f"{self._path}: the name of a trace ends in .jsonl, .jsonl.gz or .parquet")
         self._temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.part")
         try:
             self._raw = open(self._temporary, "wb")  # noqa: SIM115 (it outlives this function)

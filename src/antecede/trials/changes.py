@@ -1,10 +1,10 @@
-"""Changes of the topology of a running system under load, with kills of servers and of the command that changes it.
+"""Changes of the topology of a running system under load, with kills of servers and of topology apply.
 
 Each round goes through several topologies and back: one domain → a bus of domains → one more server → an agent moves to
-it → a domain is split → back to one domain, without that server. Meanwhile clients start walks, servers are killed and
-started again, with the topology file that they had at first, and the command is killed at random moments and given
-again. Some servers that a change does not need are down until it is made, and learn it afterwards. The checks are those
-of all trials: nothing lost, nothing twice, nothing late, the states of agents are right.
+it → a domain is split → back to one domain, without the added server. Meanwhile clients start walks; servers are
+killed, and started again with the topology file that they had at first; the command is killed at random moments and
+given again. Some servers that a change does not need are down until it is made, and learn of it afterwards. The checks
+are those of all trials: nothing lost, nothing twice, nothing late, the states of agents are right.
 """
 
 import asyncio
@@ -16,7 +16,8 @@ from time import time
 from antecede.errors import AntecedeError
 from antecede.live.client.changing import RunningServers
 from antecede.server.changing import Outcome as ChangeOutcome
-from antecede.server.changing import Wish, carry_out
+from antecede.server.changing import carry_out
+from antecede.server.surveying import Wish
 from antecede.topology import Address, TopologyFile, plan_change
 from antecede.topology.file import AgentHome, DomainEntry
 from antecede.trials.rounds import Round
@@ -68,12 +69,12 @@ class Journey:
 
 
 class Changes(Round):
-    """A trial with changes of the topology; each fault that it makes is one round of changes (see above)."""
+    """A trial with changes of the topology; one of its faults is one way through all topologies (see above)."""
 
     pause_seconds = 0.01
 
     def __init__(self, folder: Path, seed: int, servers: int = 8, nice: int = 0, kills: float = 1.0) -> None:
-        """``kills``: about how many kills per change, of servers and of the command."""
+        """``kills``: about how many kills there are per change, of servers and of ``topology apply`` together."""
         self.journey = Journey(servers)
         self._kills = kills
         self._extras: list[str] = []
@@ -171,7 +172,7 @@ class Changes(Round):
             self.processes.start(victim)
 
     async def all_up(self) -> None:
-        """Wait until all servers listen; those that ended must have a reason."""
+        """Wait until all servers listen; report those that ended although they belong to the topology."""
         for server in self.processes.ended():
             if server == self._present or server in self.topology.servers:
                 self.found.append(f"{server} ended by itself: {self.processes.log(server)[-1_000:]}")

@@ -1,10 +1,10 @@
 """Kill -9 under calls of replicated objects: every call that was answered counts once at all replicas.
 
 There are three servers, a table with a replica on each, another table with two replicas, and many callers. Each call
-enters its own name, by one of five kinds of operations: compatible ones, confirmed or not, one that returns a value,
-one that conflicts with itself, and one that calls the other table. Random servers are killed, also while they recover,
-one or two at a time. At the end the logs alone must give equal replicas, in which every answered call is entered once,
-no call is entered twice, and the trace must be in significant order.
+enters its own name, by one of five kinds of operations: two compatible ones (confirmed and not confirmed), one that
+returns a value, one that conflicts with itself, and one that calls the other table. Random servers are killed, one or
+two at a time, also while they recover. At the end, the replicas are restored from the logs alone. They must be equal;
+every answered call must be entered once, and no call twice. The trace must be in significant order.
 """
 
 import asyncio
@@ -80,19 +80,19 @@ class Calls(Load):
         self.expected: dict[str, set[str]] = {name: set() for name in _homes}
         """For each table the names that must be there."""
         self.possible: set[str] = set()
-        """The names of calls that may have taken place."""
+        """The names of calls without an answer, which may have taken place."""
 
     async def begin(self) -> None:
         """Do nothing: each client connects when it begins to call."""
 
     async def travel(self, enough: asyncio.Event, pause: float) -> None:
-        """Call until ``enough`` is set, and all calls have ended."""
+        """Call until ``enough`` is set; then wait until all calls have ended."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._callers):
                 group.create_task(self._call(number, enough))
 
     async def _call(self, number: int, enough: asyncio.Event) -> None:
-        """Call one server until ``enough`` is set."""
+        """Call the tables as a client of one server, until ``enough`` is set."""
         random = Random(f"{number} {self._seed}")
         address = str(self._topology.servers[_servers[number % 3]])
         async with connect(address, name=f"caller{number}") as bus:
@@ -152,10 +152,10 @@ class ObjectKills(Round):
             first = next(iter(replicas.values()))
             found += [f"{name} at {server} differs" for server, state in replicas.items() if state != first]
             entered, expected = first["names"], self.load.expected[name]
-            found += [f"{entry}: {count} times in {name}" for entry, count in entered.items() if count != 1]
-            found += [f"{entry} was answered, and is not in {name}" for entry in expected - entered.keys()]
+            found += [f"the call {entry} is {count} times in {name}" for entry, count in entered.items() if count != 1]
+            found += [f"the call {entry} was answered, but is not in {name}" for entry in expected - entered.keys()]
             unknown = entered.keys() - expected - self.load.possible
-            found += [f"{entry} was not called, and is in {name}" for entry in unknown]
+            found += [f"the call {entry} was not made, but is in {name}" for entry in unknown]
         return found
 
     def _states(self, server: str) -> dict[str, dict[str, Any]]:

@@ -1,15 +1,15 @@
 """An overload trial: two servers under several times the load that they can bear, with everything else that may disturb
 them.
 
-- Publishers offer messages to the agent ``sink`` of s1 at a multiple of the rate that it can handle, measured before.
-  Its mailbox has a quota with ``full = "refuse"``.
-- A client of s2 subscribed to the topic ``news`` of s1 and never returns; news are still published.
+- Publishers offer messages to the agent ``sink`` of s1 at a multiple of the rate that it can handle, which is measured
+  first. The mailbox of ``sink`` has a quota with ``full = "refuse"``.
+- A client of s2 subscribes to the topic ``news`` of s1, leaves and never returns; news are still published.
 - The agent ``stuck`` of s1 never returns from a handler; it is isolated.
 - Strangers connect to both servers from many loopback addresses.
 
 Meanwhile probes ask an agent of each server, from each server. At the end: **memory** was bounded, the **p99** of the
-probes was small, and **nothing accepted was lost**: every message that a publisher knows as accepted was handled, and
-every other one waits or is dead with a reason.
+probes was small, and **nothing accepted was lost**: every message to ``sink`` that a publisher knows as accepted was
+handled, and every message to the absent client or to ``stuck`` waits or is dead with a reason.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class Settings(msgspec.Struct, frozen=True):
     factor: float
     strangers: int
     memory_mib: int
-    """The most memory that a server may use."""
+    """The most memory, in MiB, that a server may use."""
     p99_ms: float
 
 
@@ -165,7 +165,7 @@ class Trial:
             await self._settled()
 
     async def _capacity(self, bus: Bus) -> float:
-        """Offer more than the sink can handle for a while; return how much it handles per second."""
+        """For a while, offer more messages than the sink can handle; return how many it handles per second."""
         child = self._publish("warm", _capacity_rate, _capacity_seconds + 1)
         await asyncio.sleep(1)
         seen = []
@@ -200,7 +200,7 @@ class Trial:
             await asyncio.sleep(_probe_pause_seconds)
 
     async def _feed(self, bus: Bus, to: str, rate: float) -> None:
-        """Send to an agent at a rate, and count what is accepted."""
+        """Send to an agent at a rate, and count the messages."""
         number = 0
         while True:
             number += 1
@@ -227,7 +227,7 @@ class Trial:
             await asyncio.sleep(0.5)
 
     async def _settled(self) -> None:
-        """Read what became of the letters of the absent client and of the stuck agent."""
+        """Wait until all letters to the absent client and to the stuck agent wait or are dead; record how many."""
         result = self.result
         async with asyncio.timeout(_drain_seconds):
             while True:
@@ -258,16 +258,18 @@ class Trial:
             last = max((mib for at, mib in seen if at >= 2 * third), default=0)
             result.late_mib[server] = (middle, last)
             if result.peak_mib[server] > settings.memory_mib:
-                result.found.append(f"{server} used {result.peak_mib[server]} MiB: at most {settings.memory_mib}")
+                result.found.append(
+                    f"{server} used {result.peak_mib[server]} MiB: expected at most {settings.memory_mib}"
+                )
         if result.handled != result.accepted:
-            result.found.append(f"{result.accepted} messages were accepted, and {result.handled} handled")
+            result.found.append(f"{result.accepted} messages were accepted, but {result.handled} handled")
         if result.news_waiting + result.news_dead != result.news:
             result.found.append(f"of {result.news} news, {result.news_waiting} wait and {result.news_dead} are dead")
         if result.stuck_waiting + result.stuck_dead != result.stuck:
             waiting, dead = result.stuck_waiting, result.stuck_dead
             result.found.append(f"of {result.stuck} messages to stuck, {waiting} wait and {dead} are dead")
         if result.p99_ms > settings.p99_ms:
-            result.found.append(f"p99 of the probes is {result.p99_ms} ms: at most {settings.p99_ms:g}")
+            result.found.append(f"p99 of the probes is {result.p99_ms} ms: expected at most {settings.p99_ms:g}")
 
     def _publish(self, name: str, rate: float, seconds: float) -> "subprocess.Popen[str]":
         address = self._addresses["s1"]

@@ -1,9 +1,9 @@
 """Power cuts under load: unsynced data is lost, torn or reordered, and nothing that was accepted may be missing.
 
-Every end of a process, by a kill or gracefully, may be a power cut of its machine; sometimes all machines lose power at
-once. Segments are small and snapshots frequent, so that cuts hit them too. Some disks fail or are full instead: a disk
-that fails must end its server with this reason; a full disk must make its server wait, and continue when there is
-space.
+Whenever a process is killed or stopped gracefully, its machine may lose power as well; sometimes all machines lose
+power at the same time. Segments are small and snapshots frequent, so that cuts hit them too. Some disks fail or are
+full instead: if its disk fails, a server must end and log this reason; if its disk is full, a server must wait, and
+continue when there is space.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ class PowerCuts(Round):
             await self.end(victim, self.random.random() < _graceful)
 
     async def _break(self, server: str) -> None:
-        """Let syncs fail: the server must end, and log why."""
+        """Let the syncs of a server fail: the server must end, and log the reason."""
         disk = self.processes.disks[server]
         said = self.processes.log(server).count("the disk of this trial fails")
         disk.trouble("broken")
@@ -109,11 +109,11 @@ class PowerCuts(Round):
             disk.trouble("")
         self.faults["broken"] += 1
         if code != 2 or self.processes.log(server).count("the disk of this trial fails") == said:
-            self.found.append(f"{server} ended with {code} and did not log that its disk fails")
+            self.found.append(f"{server} ended with {code}: expected 2, and a line in its log that its disk fails")
         self.lost(server)
 
     async def _fill(self, server: str) -> None:
-        """Fill the disk for a while: the server must continue afterwards."""
+        """Let the disk of a server be full for a while: the server must continue afterwards."""
         self.faults["full"] += 1
         disk = self.processes.disks[server]
         disk.trouble("full")

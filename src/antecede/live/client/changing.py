@@ -15,7 +15,8 @@ from antecede.access.proof import Keyring
 from antecede.errors import AntecedeError, ClosedError, OverloadError, RefusedError
 from antecede.live.client.operator import request
 from antecede.server.change_requests import Command
-from antecede.server.changing import BusyServerError, Outcome, Steps, Wait
+from antecede.server.changing import BusyServerError, Outcome, Steps
+from antecede.server.surveying import Wait
 from antecede.topology import Address, TopologyFile, parse_topology
 
 Progress = Callable[[str], None]
@@ -126,6 +127,7 @@ class RunningServers:
 _doing = {
     "change-look": "looks at the servers",
     "change-classes": "checks the classes of agents",
+    "change-join": "lets new servers join the restored system",
     "change-lesson": "lets servers learn earlier changes",
     "change-learn": "lets servers learn earlier changes",
     "change-pause": "lets letters wait",

@@ -17,13 +17,14 @@ from antecede import limits
 from antecede.access.authoriser import temporary_name
 from antecede.access.model import CLIENT
 from antecede.access.proof import Keyring
-from antecede.errors import AntecedeError, ClosedError, RefusedError, UsageError, again
+from antecede.errors import AntecedeError, ClosedError, UsageError, again
 from antecede.live.client import Bus
 from antecede.live.tcp import dial
 from antecede.server.client import ClientLine
 from antecede.server.connections import Connection
 from antecede.topology import Address
 from antecede.topology.file import is_name
+from antecede.whereabouts import text_of
 from antecede.wire import TEMPORARY
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class TcpLine:
         except TimeoutError:
             await self.close()
             raise ClosedError(f"no answer from {self._address}: {self._line.trouble or 'no server is there'}") from None
-        except RefusedError:
+        except AntecedeError:
             await self.close()
             raise
 
@@ -97,6 +98,16 @@ class TcpLine:
     # The connection.
 
     async def _keep(self) -> None:
+        """Keep up the connection, until it ends for good. Any error ends it, since nothing would dial again: then the
+        bus must not wait for a connection."""
+        try:
+            await self._keep_connected()
+        except Exception as error:
+            self._loop.call_exception_handler({"message": "the line to the server failed", "exception": error})
+            self._line.close()
+            self.gone(ClosedError(f"the line to the server failed: {type(error).__name__}: {text_of(error)}"))
+
+    async def _keep_connected(self) -> None:
         """Dial when it is time, and watch the connection."""
         line, loop = self._line, self._loop
         while line.dial_at is not None:
@@ -149,12 +160,12 @@ class TcpLine:
             self._first.set_result(None)
 
     def gone(self, error: AntecedeError) -> None:
-        """The server closed the connection for good."""
-        refusal = again(error, str(self._address))
+        """There will be no connection any more."""
+        final = again(error, str(self._address))
         if self._first is not None and not self._first.done():
-            self._first.set_exception(refusal)
+            self._first.set_exception(final)
         else:
-            self._bus.gone(refusal)
+            self._bus.gone(final)
 
 
 def _clock() -> float:

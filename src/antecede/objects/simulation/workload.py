@@ -43,8 +43,8 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
         return (self.tag, calls, self.fails)
 
     def lasting(self, at: str, path: str = "") -> Iterator[tuple[str, str, str]]:
-        """Return (object, path, operation) of all effects of this operation, if it is computed at that object and
-        commits.
+        """Yield (object, path, operation) for each effect of this operation, if it commits. ``at``: the object that
+        computes it.
 
         A call that several objects make in the same way has one path, and takes effect once.
         """
@@ -129,12 +129,12 @@ class Workload(msgspec.Struct, frozen=True):
     clocks: str = "eager"
     partition: float = 0.0
     timeout: float | None = None
-    """The number of seconds after which a root is given up."""
+    """The number of seconds after which a root is aborted."""
 
     @classmethod
     def drawn(cls, seed: int) -> "Workload":
-        """A workload all of whose settings are drawn: 3–6 objects, depth to 3, loss to 20 %, and so on. One in sixteen
-        is crowded: some of its roots wait to be admitted."""
+        """Return a workload whose settings are all drawn: 3–6 objects, depth to 3, loss to 20 %, and so on. One in
+        sixteen is crowded: some of its roots wait to be admitted."""
         rng = stream(seed, "objects")
         random = rng.random
         drawn = cls(
@@ -178,7 +178,7 @@ class Ended(msgspec.Struct):
     """Virtual time."""
 
     def conflicts(self) -> dict[str, list[list[str]]]:
-        """The table of conflicts for a trace's metadata."""
+        """Return the table of conflicts for a trace's metadata."""
         return {"*": [list(pair) for pair in self.relation.pairs()]}
 
 
@@ -296,7 +296,7 @@ class Driver:
             plan = self.plans[arguments[0]]
             if answer.ok is plan.fails and not answer.late:
                 problems.append(
-                    f"{root} ended with {answer.answer!r}: expected {'a failure' if plan.fails else 'none'}"
+                    f"{root} ended with {answer.answer!r}: expected {'a failure' if plan.fails else 'no failure'}"
                 )
             if answer.ok:
                 wanted.update((at, name) for at, _, name in set(plan.lasting(self.names[home])))

@@ -5,7 +5,7 @@ each process has a *program*, the list of its sends in sequence, each optionally
 adversary decides everything else: which process moves next, and which packet in flight arrives next.
 
 A message is named by its sender and its number among the sender's messages. So the same history has the same names, in
-whatever sequence independent events happen. Its *bit* is its place in masks of messages.
+whatever sequence independent events happen. The *bit* of a message is its place in masks of messages.
 """
 
 import re
@@ -30,7 +30,7 @@ class ProgramSend(msgspec.Struct, frozen=True):
     to: int
     """Destinations, as a mask."""
     after: int = 0
-    """The number of messages that its process must have delivered before."""
+    """The number of deliveries that its process must have made before this send."""
     name: str = ""
 
 
@@ -58,7 +58,7 @@ class Scope(msgspec.Struct, frozen=True):
         if self.mode not in MODES:
             raise UsageError(f"mode {self.mode!r}: expected one of {', '.join(MODES)}")
         if self.program is None and self.processes == 1 and not self.to_self:
-            raise UsageError("1 process cannot send to others: expected 2 or more, or --self")
+            raise UsageError("1 process cannot send to others: expected 2 or more processes, or --self")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -88,7 +88,8 @@ class Scope(msgspec.Struct, frozen=True):
         return [mask for mask in subsets if mask.bit_count() == 1] if self.mode == "unicast" else subsets
 
     def next_send(self, source: int, accepted: int, delivered: int) -> ProgramSend | None:
-        """The program's next send of a process that has made ``accepted`` sends and ``delivered`` deliveries."""
+        """Return the next send of a process that has made ``accepted`` sends and ``delivered`` deliveries; None if
+        there is none yet, or no more."""
         assert self.program is not None
         sends = self.program[source]
         if accepted < len(sends) and sends[accepted].after <= delivered:
@@ -96,7 +97,7 @@ class Scope(msgspec.Struct, frozen=True):
         return None
 
     def bit(self, source: int, number: int) -> int:
-        """The place of the ``number``-th message of ``source``, from 0, in masks of messages."""
+        """Return the place of the ``number``-th message of ``source``, from 0, in masks of messages."""
         return source * self.messages + number
 
     def message(self, source: int, number: int, to: int) -> Message:
@@ -104,7 +105,7 @@ class Scope(msgspec.Struct, frozen=True):
         return Message(f"{source}.{number}", source, to)
 
     def bit_of(self, id_: str) -> int:
-        """The bit of a message by its id."""
+        """Return the bit of the message with this id."""
         source, _, number = id_.partition(".")
         return self.bit(int(source), int(number))
 
@@ -117,7 +118,7 @@ class ProgramFile(NamedTuple):
 
 
 def read_program(path: str) -> ProgramFile:
-    """Read a program: a scenario file of ``processes`` and ``send M FROM -> TO[,TO…] [after K]`` lines only."""
+    """Read a program: a scenario file that has only ``processes`` and ``send M FROM -> TO[,TO…] [after K]`` lines."""
     # Bytes that are not text are an error of their line.
     text = read_bytes(path, limits.scenario_bytes_max).decode("utf-8", "replace")
     names: tuple[str, ...] = ()
@@ -131,7 +132,9 @@ def read_program(path: str) -> ProgramFile:
             names = tuple(words[1:])
             most = limits.explorer_processes_max
             if not 1 <= len(set(names)) == len(names) <= most or not all(map(_word.fullmatch, names)):
-                raise ScenarioError(path, number, f"expected 1 to {most} different names of processes")
+                raise ScenarioError(
+                    path, number, f"expected 1 to {most} different names of processes, with letters, digits, _ . -"
+                )
             sends = {name: [] for name in names}
             continue
         source, send = _read_send(path, number, words, names)
@@ -147,12 +150,14 @@ def read_program(path: str) -> ProgramFile:
 def _read_send(path: str, line: int, words: Sequence[str], names: Sequence[str]) -> tuple[str, ProgramSend]:
     timed = len(words) == 7 and words[5] == "after" and re.fullmatch(r"[0-9]{1,4}", words[6]) is not None
     if words[0] != "send" or not (len(words) == 5 or timed) or words[3] != "->":
-        raise ScenarioError(path, line, "expected: processes P…, then send M FROM -> TO[,TO…] [after K]")
+        raise ScenarioError(
+            path, line, "expected first one line processes P…, then lines send M FROM -> TO[,TO…] [after K]"
+        )
     targets = words[4].split(",")
     if not _word.fullmatch(words[1]):
         raise ScenarioError(path, line, f"{words[1]!r} is not a name: expected letters, digits, _ . -")
     for name in (words[2], *targets):
         if name not in names:
-            raise ScenarioError(path, line, f"unknown process {name}")
+            raise ScenarioError(path, line, f"unknown process {name}: expected a name from the processes line")
     to = mask_of(names.index(target) for target in targets)
     return words[2], ProgramSend(to, int(words[6]) if timed else 0, words[1])

@@ -1,8 +1,8 @@
 """A violation as a scenario file that can be played.
 
-The run is written down input by input. The last line gives the behaviour of a correct order at that point. It is
-computed by playing the same file: on our order, if the broken order is a variant of one of ours; otherwise on the
-simplest order with the violated guarantee.
+The run is written down input by input. The last line expects the behaviour of a correct order at that point. To know
+this behaviour, the same file is played under a correct order: if the broken order is a variant of one of ours, under
+ours; otherwise under the simplest order with the violated guarantee.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ def actions_of(inputs: Sequence[tuple[int, int]], packets: Sequence[Packet], sco
 
 def with_overtaker(finding: Finding, inputs: Sequence[tuple[int, int]], machine: Machine) -> Finding:
     """Return the finding with the message that overtook a late one: the first delivery at the same process that has the
-    late message in its past. A state of the search does not contain it, so the run is repeated."""
+    late message in its past. A state of the search does not contain this message, so the run is repeated."""
     if "{overtaker}" not in finding.text:
         return finding
     states = list(machine.initial)
@@ -113,7 +113,7 @@ class Witness:
             f"# A shortest run of {len(self._actions)} inputs, found among all runs of {self._scope}.",
         ]
         if self._scope.duplicates:
-            lines.append("# Links drop duplicates; play this with --raw, so that they reach the order.")
+            lines.append("# Links drop duplicates; play this with --raw, so that duplicates reach the order.")
         lines.append(f"processes {' '.join(self._scope.names)}")
         if self._house is not None:
             settings = [
@@ -145,8 +145,8 @@ class Witness:
     def _finished(self, lines: list[str]) -> list[str]:
         """Return the file with its expectation, after a ``drain`` if a correct order needs more packets to arrive.
 
-        The best expectation is a process that delivers the same messages in another sequence; or else one that delivers
-        other messages.
+        The best expectation is about a process that delivers the same messages in another sequence; if there is none,
+        about one that delivers other messages.
         """
         for same in (True, False):
             for drain in ([], ["drain"]):
@@ -157,8 +157,8 @@ class Witness:
         return self._patient(lines) or lines
 
     def _patient(self, lines: list[str]) -> list[str]:
-        """Return the file for a correct order that waits at the sender: its deliveries are the same, but it has not
-        sent some message."""
+        """Return the file for a correct order that delays sends: its deliveries are the same, but at some line, where
+        the file expects it, a message is not sent yet. Empty if there is no such line."""
         correct = self._correct()
         if correct is None or correct is not self._house:
             return []
@@ -211,7 +211,7 @@ class Witness:
             return None
 
     def _correct(self) -> OrderSpec | None:
-        """Return an order that keeps the broken guarantee and can play the same file."""
+        """Return an order that keeps the violated guarantee and can play the same file; None if there is none."""
         order, kind = self._order, self._finding.kind
         house = self._house
         judged = kind in _judged
@@ -227,7 +227,7 @@ class Witness:
 
 
 def _house_order(order: Order) -> OrderSpec | None:
-    """Return the project's own order of that name and these options."""
+    """Return the project's own order with the same name and options; None if there is none."""
     try:
         return OrderSpec(find(order.name), dict(order.settings))
     except UnknownOrderError:
@@ -235,7 +235,8 @@ def _house_order(order: Order) -> OrderSpec | None:
 
 
 def _agreeing(actual: dict[str, list[str]]) -> dict[str, list[str]] | None:
-    """Return what two processes that disagree on a pair would deliver, if the second followed the first."""
+    """Return all deliveries as they would be if, of two processes that disagree on the sequence of two messages, the
+    second followed the first."""
     for first, second in combinations(actual, 2):
         common = [name for name in actual[first] if name in actual[second]]
         if common != [name for name in actual[second] if name in actual[first]]:

@@ -1,11 +1,13 @@
 """Changes of the topology in a world of whole servers, under load: an operator goes through several topologies.
 
-Every class up to the socket takes part: items that wait in a queue behind others, frames of an earlier topology that
-were read but not processed yet, reactions in progress, servers that ask others for a decision, and an operator whose
-requests take some time, whose command is killed, and who starts it again. Servers crash and miss changes.
+All the code of a server runs, except the sockets. So a change meets items that wait in a queue behind others, frames of
+an earlier topology that were read but not processed yet, reactions in progress, and servers that ask others for a
+decision. The operator's requests take some time; the command is killed, and the operator starts it again. Servers crash
+and miss changes.
 
-Agents send letters, ask questions and set timers; they send to those agents that their server knows. Some letters die,
-and some end the process of their server. Clients of a removed server go on at the server that has their addresses.
+Agents send letters, ask questions and set timers; they send only to agents that their server knows. Some letters die,
+and some end the process of the server that handles them. Clients of a removed server continue at the server that now
+has their addresses.
 """
 
 from collections.abc import Iterator
@@ -19,12 +21,13 @@ from antecede.orders import parse
 from antecede.server import Plan
 from antecede.server.change_requests import Command
 from antecede.server.changing import Outcome as ChangeOutcome
-from antecede.server.changing import Steps, Wait, Wish, carry_out
+from antecede.server.changing import Steps, carry_out
 from antecede.server.inquiries import CODE
 from antecede.server.lessons import UNCONFIRMED
 from antecede.server.projection import Projection
 from antecede.server.reorganising import Adapter
 from antecede.server.sessions import MOVED
+from antecede.server.surveying import Wait, Wish
 from antecede.simulator.servers.crowd import decide, decide_once
 from antecede.simulator.servers.faults import Faults
 from antecede.simulator.servers.judgement import findings
@@ -75,9 +78,10 @@ class _Adapter(Adapter):
 
 
 class ChangingServer(SimulatedServer):
-    """A server whose agents come and go."""
+    """A server whose agents change with the topology."""
 
     world: "ChangingWorld"
+    vouches = False
 
     def _recover(self) -> None:
         try:
@@ -96,12 +100,12 @@ class ChangingServer(SimulatedServer):
             self.plan = plan_of(parse_topology(organisation.topology))
             super()._recover()
         self._running: dict[int, React] = {}
-        """The batches whose outcomes count."""
+        """The batches in progress whose outcomes will be used."""
         self.core.changes.adapter = _Adapter(self)
         self.declare()
 
     def declare(self) -> None:
-        """Let the agents of the topology in force live here, and no others."""
+        """Give the server exactly the agents that it has in the topology in force."""
         for agent, home in self.machine.plan.homes.items():
             if home == self.name:
                 self.host.declare(agent, self.world.agent_class)
@@ -110,7 +114,7 @@ class ChangingServer(SimulatedServer):
                 self.host.retire(agent)
 
     def disown(self, agents: list[str]) -> None:
-        """Drop agents from memory, and the outcomes of their batches."""
+        """Drop agents from memory, and ignore the outcomes of their batches in progress."""
         for agent in agents:
             self.host.forget(agent)
         self._running = {place: due for place, due in self._running.items() if due.agent not in agents}
@@ -140,8 +144,8 @@ class ChangingWorld(ServerWorld):
         self, seed: int, texts: list[str], faults: Faults = FAULTS, kill: float = 0.05, away: float = 0.0
     ) -> None:
         """``texts``: the topologies, one after the other. ``kill``: the probability that the operator's command is
-        killed before one of its batches. ``away``: the probability that a server that is not needed is down when the
-        command begins; then the operator also leaves changes out."""
+        killed before one of its batches. ``away``: the probability that a server which the change does not need is down
+        when the command begins; if it is not 0, the operator also skips some changes."""
         self.files = [parse_topology(text) for text in texts]
         self.agents = sorted({agent.name for file in self.files for agent in file.agents})
         self._lasting = {agent.name for agent in self.files[-1].agents}
@@ -153,7 +157,7 @@ class ChangingWorld(ServerWorld):
         self._station = 1
         self.outcomes: list[ChangeOutcome] = []
         first = self.files[0]
-        names = [name for name in first.servers if all(name in file.servers for file in self.files)]
+        names = [name for name in first.servers if all(file.home_of(name) in file.servers for file in self.files)]
         lasting = [agent.name for agent in first.agents if agent.name in self._lasting]
         self.dice = Dice(Random(f"{seed}/load"), lasting, [], [f"c-{name}@{name}" for name in names])
         self.dice.plain = True
@@ -164,7 +168,7 @@ class ChangingWorld(ServerWorld):
 
     @property
     def made(self) -> bool:
-        """Whether all changes are made."""
+        """Whether all changes have been made."""
         return self._station >= len(self.files)
 
     @property
@@ -177,7 +181,7 @@ class ChangingWorld(ServerWorld):
         return [agent for agent in server.machine.plan.homes if agent in self._lasting]
 
     def play(self, publishes: int) -> list[str]:
-        """Publish, change, and come to rest. Return what went wrong."""
+        """Publish, make the changes, and run until nothing is pending. Return what went wrong."""
         draw = self.random.random
         for _ in range(publishes):
             self.later(draw() * self.faults.seconds * 1.5, self._publish)
@@ -188,14 +192,14 @@ class ChangingWorld(ServerWorld):
         return self.wrongs or self.findings()
 
     def _look_again(self) -> None:
-        """Let all servers do their regular work as long as there is a change to make."""
+        """Let all servers do their regular work as long as a change is still to be made or in progress."""
         self._regular.look()
         busy = any(one.up and one.machine.organisation.attempt for one in self.servers.values())
         if not self.made or busy:
             self.later(LOOK_SECONDS, self._look_again)
 
     def _publish(self) -> None:
-        """Let a client publish, perhaps one of a server that was removed."""
+        """Let a client publish; perhaps its first server was removed."""
         dice = self.dice
         servers = [server for server in self.servers.values() if self._serves(server)]
         if servers:
@@ -215,23 +219,20 @@ class ChangingWorld(ServerWorld):
         return server.up and server.name not in self.gone and added and later
 
     def leaves(self, server: ChangingServer) -> None:
-        """Stop a server that was removed; its clients go on at the server that has their addresses now."""
+        """Stop a server that was removed; its clients continue at the server that now has their addresses."""
         self.gone[server.name] = None
         server.later(0.01, stop, server)
         home = parse_topology(server.machine.organisation.topology).home_of(server.name)
         for client in self.clients.values():
             if client.home is not server:
                 continue
-            if any(publish.state == "accepted" for publish in client.published):
+            known = client.address in self.servers[home].machine.organisation.adopted.values()
+            if known or any(publish.state == "accepted" for publish in client.published):
                 client.home = self.servers[home]
             else:
-                # No server knows it yet, so it would get another address.
+                # No server knows it yet, so it would get another address; letters to this one wait for ever.
                 client.die()
-
-    def wrong(self, where: str, reason: str) -> None:
-        # Looks are rare in this world, so a log may wait longer for the group that vouches for its last one.
-        if not reason.startswith("a quiet log"):
-            super().wrong(where, reason)
+                self.absent.add(client.address)
 
     def _come_back(self, server: SimulatedServer) -> None:
         until = 0.0 if self.calm else self._away.get(server.name, 0.0)
@@ -256,7 +257,7 @@ class ChangingWorld(ServerWorld):
     # The operator.
 
     def begin(self) -> None:
-        """Give the command for the next change."""
+        """Begin the operator's command for the next change."""
         if self.made:
             return
         file = self.files[self._station]
@@ -273,8 +274,7 @@ class ChangingWorld(ServerWorld):
         self._advance(self._run_number, None, None)
 
     def _leave_one_out(self, file: TopologyFile) -> None:
-        """Let a server that a change does not need be down for a while; if possible, one that has staged another
-        change."""
+        """Stop a server that the change does not need, for a while; if possible, one that has staged another change."""
         newest = max((one.machine.organisation for one in self.servers.values()), key=lambda one: one.change)
         in_force = parse_topology(newest.topology) if newest.change else self.files[0]
         needed = plan_change(in_force, file).needed
@@ -288,8 +288,8 @@ class ChangingWorld(ServerWorld):
             self.crash(name, "kill")
 
     def _failed_to_change(self, reason: str) -> None:
-        """Decide about the dead letters for which other letters are held, and try again; give up after some tries
-        without such letters."""
+        """Decide about the dead letters for which other letters are held, and try the change again. If there are no
+        such letters, give up after some tries."""
         decided = decide_once(self)
         self._failures += self.calm and not decided
         if self._failures > _tries_max:
@@ -304,7 +304,7 @@ class ChangingWorld(ServerWorld):
     def _advance(
         self, number: int, answers: list[dict[str, object] | None] | None, error: AntecedeError | None
     ) -> None:
-        """Begin a run of the command, or continue it with the answers of a batch."""
+        """Begin a run of the command; or continue it with the answers to a batch of requests, or with an error."""
         steps = self._steps
         if steps is None or number != self._run_number:
             return
@@ -380,7 +380,7 @@ class ChangingWorld(ServerWorld):
 
 
 def _gaps(rows: list[Event]) -> Iterator[str]:
-    """Check that the events of each process have the indices 0, 1, 2 …, over all its servers."""
+    """Check that the events of each process have the indices 0, 1, 2 …, even if it moved between servers."""
     lines: dict[str, set[int]] = {}
     for row in rows:
         if row.kind != HOP:
@@ -391,7 +391,7 @@ def _gaps(rows: list[Event]) -> Iterator[str]:
 
 
 def plan_of(file: TopologyFile) -> Plan:
-    """Return the plan of a topology without classes."""
+    """Return the plan of a topology; the classes of agents are not imported."""
     orders = {domain.name: parse(domain.order) for domain in file.domains}
     homes = {agent.name: agent.server for agent in file.agents}
     return Plan(file.organisation, orders, homes, 1.0, file.mailboxes, file)

@@ -1,11 +1,11 @@
-"""A world with identities, and intruders in it: ends that try what they may not do.
+"""A world with identities, and intruders in it: ends of connections that try what they are not allowed to do.
 
-Some intruders have no key, some have the key of a client, ``mallory``, who may do little. Each attempt must be refused;
-if any succeeds, the world reports it. ``mallory`` is a correct client as well: she loses a permission while she is
-connected, and later her key is revoked.
+Some intruders have no key, some have the key of a client, ``mallory``, who has few permissions. Each attempt must be
+refused; if one succeeds, the world reports it. ``mallory`` also acts as a correct client: she loses a permission while
+she is connected, and later her key is revoked.
 
-Some intruders take more connections than one address may have. And some servers were taken over: they send letters in
-the name of agents that live elsewhere, which their peers must drop.
+Some intruders open more connections than one address may have. And some servers are controlled by intruders: they send
+letters in the name of agents that live on other servers. Their peers must drop these letters.
 """
 
 from collections.abc import Callable
@@ -17,6 +17,7 @@ import msgspec
 from antecede import wire
 from antecede.access.model import CLIENT, OPERATOR, SERVER, AddressLimits
 from antecede.access.proof import Dialing, Keyring
+from antecede.channel.senders import FORGED
 from antecede.engine.agents import Notification, name_of
 from antecede.errors import AntecedeError, NotAllowedError
 from antecede.server.words import OnBehalf
@@ -40,7 +41,7 @@ class Intruded(Faults, frozen=True, kw_only=True):
     """The faults of a world with identities."""
 
     intruders: int
-    """The number of ends that try what they may not do."""
+    """The number of attempts of intruders."""
 
 
 def intruded(faults: Faults, intruders: int) -> Intruded:
@@ -49,7 +50,7 @@ def intruded(faults: Faults, intruders: int) -> Intruded:
 
 
 class Intruder:
-    """One connection of an intruder. It sends some parts, and answers a challenge in its own way."""
+    """One connection of an intruder. It sends a first part, and then its own answer to the server's challenge."""
 
     def __init__(
         self,
@@ -83,20 +84,20 @@ class Intruder:
                 end.vanish()
 
     def received(self, parts: list[wire.AnyPart]) -> None:
-        """Parts arrived; ``_arrived`` has them."""
+        """Do nothing: ``_arrived`` handles the parts."""
 
     def closed(self, reason: str, now: float) -> None:
-        """The connection ended."""
+        """Do nothing: the end of the connection does not matter."""
 
     def writable(self) -> None:
-        """The connection has room again. Do nothing: nothing waits to be written."""
+        """Do nothing: nothing waits until the connection has room again."""
 
 
 class IdentifiedWorld(ServerWorld):
-    """A world in which everybody proves an identity, and intruders try to get in."""
+    """A world in which servers, clients and operators prove their identities, and intruders try to get in."""
 
     def prepare(self, seed: int) -> None:
-        """Give everybody an identity, before the servers start."""
+        """Make the identities of servers, clients and operators, before the servers start."""
         faults = self.faults
         self._intruders = faults.intruders if isinstance(faults, Intruded) else 0
         self.forbidden: list[Publish] = []
@@ -154,21 +155,21 @@ class IdentifiedWorld(ServerWorld):
                 server.guard(server.life, server.core.reload, known.access)
 
     def may_refuse(self, address: str, to: tuple[str, ...], error: AntecedeError) -> bool:
-        """Whether a publish may be refused for good."""
+        """Return whether a publish may be refused for good."""
         mallory = address.startswith(f"{MALLORY}@") and isinstance(error, NotAllowedError)
         return mallory or super().may_refuse(address, to, error)
 
     def client_gone(self, address: str, error: AntecedeError) -> None:
-        """Record that a client cannot continue; mallory cannot when her key was revoked."""
+        """Record that a client cannot continue; for mallory this is expected after her key was revoked."""
         if address.startswith(f"{MALLORY}@") and self._revoked:
             self.clients[address].die()
         else:
             super().client_gone(address, error)
 
     def logged(self, server: SimulatedServer, event: str, fields: dict[str, Any]) -> None:
-        """Check an event; refusals of intruders, and of mallory, are expected."""
+        """Check a logged event; refusals of intruders, of forged letters and of mallory are expected."""
         mallory = self._revoked and fields.get("client") == MALLORY
-        forged = event == "bad-frame" and "lives elsewhere" in fields.get("reason", "") and self._forged
+        forged = event == "bad-frame" and FORGED in fields.get("reason", "") and self._forged
         if fields.get("remote") != INTRUDER and not mallory and not forged:
             super().logged(server, event, fields)
 
@@ -263,7 +264,7 @@ class IdentifiedWorld(ServerWorld):
         ends: list[End] = []
 
         class Late:
-            """The channel, which exists only after the introduction was made."""
+            """Stands for the connection, which exists only after the introduction was made."""
 
             certified = ()
 
@@ -299,7 +300,7 @@ class IdentifiedWorld(ServerWorld):
         Intruder(self, server, "a repeated proof", one.introduction, lambda challenge: [one.proof, hello])
 
     def _reflect(self, server: SimulatedServer) -> None:
-        """Send the server's own signature back, as the proof of the server itself."""
+        """Claim to be the server itself, and send its own signature back as the proof."""
         nonce = self.random.randbytes(32)
         introduction = wire.Introduce(wire.VERSION, wire.VERSION_OLDEST, SERVER, server.name, "", nonce)
         hello = msgspec.structs.replace(self._hello(server), server=server.name)

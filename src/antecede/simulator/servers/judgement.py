@@ -4,13 +4,13 @@
    settled.
 2. The trace from the logs is well formed, every letter is delivered once at each destination, and the guarantees of the
    topology hold. The ids in the trace are those that the servers really used.
-3. The publishes that clients know as accepted are in the log, once, in their sequence; and clients received exactly the
-   letters in the log. Only a sure answer to a call may come twice: before a crash that loses its record, and again
-   after the crash. A letter that a client had begun to handle is in the trace before everything that the client
-   published afterwards.
-4. Every letter is delivered once, or dead with a reason. A letter that expired was not handed to anyone, and the
+3. Every publish that a client knows as accepted is in the log once, in the client's sequence; and clients received
+   exactly the letters in the log. Only a sure answer to a call may come twice: once before a crash that loses the
+   record of the answer, and again after the crash. A letter that a client had begun to handle is in the trace before
+   everything that the client published afterwards.
+4. Every letter is delivered once, or is dead with a reason. A letter that expired was not handed to anyone, and the
    mailbox of a client that never returns holds no more than its quota.
-5. The log alone gives the same state again: agents, questions, timers, orders, counters.
+5. From the log alone results the same state: agents, questions, timers, orders, counters.
 """
 
 import re
@@ -44,8 +44,8 @@ TRAITOR = "traitor"
 def findings(
     world: ServerWorld, logs: Logs, orders: tuple[str, ...], dead: int | None = 0, replayed: bool = True
 ) -> list[str]:
-    """Return the errors, one line each. ``logs``: those of the world as it is now. ``dead``: the planned number of dead
-    letters, if known."""
+    """Return the errors, one line each. ``logs``: the logs of the world as they are now. ``dead``: the expected number
+    of dead letters; None: any."""
     found = list(world.wrongs)
     present = [server for name, server in world.servers.items() if name not in world.gone]
     for server in present:
@@ -54,8 +54,9 @@ def findings(
     found += _trace(world, rows, orders, gone)
     found += _clients(world, logs, gone)
     buried = sum(len(server.machine.engine.dead) for server in world.servers.values())
-    if dead is not None and (buried != dead or sum(bool(row.dead) for row in rows) != dead):
-        found.append(f"dead letters: {buried}, expected {dead}")
+    recorded = sum(bool(row.dead) for row in rows)
+    if dead is not None and (buried != dead or recorded != dead):
+        found.append(f"dead letters: {buried}, and {recorded} in the trace, expected {dead}")
     if replayed:
         for server in present:
             found += _replayed(server, logs.records[server.name])
@@ -86,9 +87,9 @@ def _unsettled(server: SimulatedServer, absent: set[str]) -> Iterator[str]:
             if link.unacknowledged or link.pending:
                 yield f"link {domain} to {peer}: {link.unacknowledged} unacknowledged, {link.pending} pending"
         if consumer.own.unacknowledged or consumer.own.pending:
-            yield f"domain {domain}: packets to itself wait"
+            yield f"domain {domain}: packets from the server to itself wait"
     if machine.channel.returns.away or machine.channel.returns.waiting:
-        yield "own letters are not back from a total order"
+        yield "letters of its own agents have not come back from a domain with total order"
     for agent, mailbox in machine.engine.mailboxes.items():
         if agent in absent:
             most = machine.engine.quotas.of(agent).letters
@@ -109,7 +110,7 @@ def _unsettled(server: SimulatedServer, absent: set[str]) -> Iterator[str]:
 def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...], gone: set[tuple[str, str]]) -> Iterator[str]:
     sends = {row.message: row for row in rows if row.kind == SEND}
     if len(sends) < sum(row.kind == SEND for row in rows):
-        yield "an id was sent twice"
+        yield "two send rows have the same message id"
         return
     known = True
     for row in rows:
@@ -127,9 +128,11 @@ def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...], gone:
             # Dropped with the mailbox of a client that is gone, or expired; perhaps it was never handed out.
             continue
         elif letter is None or (_sender(letter, sent), tuple(sorted(set(letter.to)))) != (sent.process, sent.to):
-            yield f"{row.message} of {sent.process} was really {letter}"
+            yield f"the trace has {row.message} of {sent.process}, but the server handed out {letter}"
     places = Counter((row.process, row.index) for row in rows if row.kind != "hop")
-    yield from (f"{process} has two events {index}" for (process, index), count in places.items() if count > 1)
+    yield from (
+        f"{process} has two events with index {index}" for (process, index), count in places.items() if count > 1
+    )
     copies = Counter((row.message, row.process) for row in rows if row.kind == DELIVER)
     yield from (
         f"{message} was delivered {count} times at {at}" for (message, at), count in copies.items() if count > 1
@@ -160,8 +163,8 @@ def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...], gone:
 
 
 def _given_again(client: SimulatedClient, logged: list[str | None]) -> dict[str, str]:
-    """Return the answers that a client got before a crash lost their records, each with the answer that was recorded
-    later. Only sure answers may leave so early."""
+    """Return the answers that a client got although a crash then lost their records, each with the answer that was
+    recorded later. Only sure answers may leave before their record is durable."""
     site = client.home.machine.calls.site
     later = {_life.sub("", one): one for one in logged if one is not None}
     again = {}
@@ -179,7 +182,8 @@ def _is_forged(row: Event) -> bool:
 
 
 def _sender(letter: Letter, sent: Event) -> str:
-    """Return the sender of a letter. A replayed dead letter keeps its source, but the operator sends it."""
+    """Return the sender of a letter. A dead letter that was sent again keeps its source, but the operator is its
+    sender."""
     return letter.source if not letter.replays else f"{OPERATOR}@{sent.process.rpartition('@')[2]}"
 
 
@@ -201,7 +205,7 @@ def _clients(world: ServerWorld, logs: Logs, gone: set[tuple[str, str]]) -> Iter
     for address, client in world.clients.items():
         published = _matched(logged.get(address, []), client.published)
         if published is None:
-            yield f"{address} published {len(client.published)}, the log has {len(logged.get(address, []))}"
+            yield f"{address} published {len(client.published)} times, but the log has {len(logged.get(address, []))}"
         elif not world.faults.old_versions:
             # Older versions do not name such letters.
             yield from _begun(address, published, rows)
@@ -210,7 +214,7 @@ def _clients(world: ServerWorld, logs: Logs, gone: set[tuple[str, str]]) -> Iter
             yield f"{address}: {waiting} of {len(client.published)} publishes are not accepted"
         both = [letter.id for letter in client.inbox if (letter.id, address) in gone and not client.over]
         if both:
-            yield f"{address} handled {both}, which the log says have expired"
+            yield f"{address} handled {both}, but according to the log these letters have expired"
         handled, logged_ids = [letter.id for letter in client.inbox], got.get(address, [])
         if wire.is_temporary(address):
             # The server may have forgotten it, with its letters, before it could report what it had handled.
@@ -228,9 +232,9 @@ def _clients(world: ServerWorld, logs: Logs, gone: set[tuple[str, str]]) -> Iter
 
 
 def _matched(logged: list[Published], published: list[Publish]) -> list[Publish] | None:
-    """Return the publishes of a client that are in the log, or None if the log does not have them in their sequence. If
-    a killed client does not know the fate of a publish, the log has one copy or none. The log has no refused
-    publish."""
+    """Return the publishes of a client that are in the log; None if the log does not have the right ones in the right
+    sequence. It must have every accepted publish, and no refused one; it may have a publish of which a killed client
+    does not know the state."""
     found: list[Publish] = []
     for publish in published:
         if publish.state == "refused":
@@ -253,11 +257,11 @@ def _begun(address: str, published: list[Publish], rows: list[Event]) -> Iterato
     letters = [publish for publish in published if not is_call(publish.to)]
     for publish, index in zip(letters, sent, strict=True):
         if got.get(publish.after, -1) > index:
-            yield f"{address} had begun {publish.after} when it published event {index} of the trace"
+            yield f"{address} had begun {publish.after} when it published event {index}, but the trace has it later"
 
 
 def dead_letter(row: Event) -> str | None:
-    """Return the letter that died according to this row."""
+    """Return the id of the letter that died according to this row."""
     return row.message or (row.extra or {}).get("letter")
 
 
@@ -289,7 +293,7 @@ def _replayed(server: SimulatedServer, records: list[bytes]) -> Iterator[str]:
         ("orders", _orders(live), _orders(again)),
     ):
         if _plain(one) != _plain(other):
-            yield f"{server.name}: {what} differ from what the log gives"
+            yield f"{server.name}: {what} differ from those that a replay of the log gives"
 
 
 def _orders(machine: AgentServer) -> object:

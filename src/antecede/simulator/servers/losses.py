@@ -1,10 +1,9 @@
 """A server that lost its data: its disk is empty, or an older copy was put back.
 
-Its peers remember messages that it has lost, so it must not continue with these peers as if nothing had happened: the
-links between them stop, and ``status`` shows this. An operator then resets those domains of the server in which data
-was lost; the reset of its other domains is refused. From then on, every message is again delivered exactly once. If the
-disk that was lost turns up later and is put back, it belongs to an earlier life of the domain, and no server accepts
-it.
+Its peers remember messages that the server has lost, so they must not continue as if nothing had happened: the links
+between them and the server stop, and ``status`` shows this. An operator then resets those domains of the server in
+which data was lost; the reset of its other domains is refused. From then on, every message is again delivered exactly
+once. If the lost disk is found later and put back, its data is from before the reset, and no peer accepts a connection.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from antecede.server.peer import Peer
 from antecede.simulator.servers.world import ServerWorld
 
 _patience_seconds = 25.0
-"""The time after which every peer has been dialed, however often it refused."""
+"""The time within which a server dials every peer again, however often the peer has refused."""
 
 _said = {True: "reset", False: "not reset"}
 
@@ -55,7 +54,9 @@ def lost_data(world: ServerWorld, name: str, copy: dict[str, bytes], probe: Prob
     world.pass_time(_patience_seconds)
     delivered = [count() for count in counts]
     if delivered != [1] * len(counts):
-        found.append(f"{name} lost its data and was reset, and then letters were delivered {delivered} times")
+        found.append(
+            f"{name} lost its data and was reset: then letters were delivered {delivered} times, expected once each"
+        )
     if wiped and forgot:
         server.replace_disk(earlier)
         world.pass_time(_patience_seconds)

@@ -1,9 +1,9 @@
 """Simulated connections: two ends, virtual time, and a network with faults.
 
-The parts of one call travel as one frame of real bytes. Hellos, welcomes, publishes and letters arrive in sequence and
-are not lost unless the connection breaks. Frames between servers and their acknowledgements may also be lost, repeated
-and reordered, which is worse than any real connection; but they do not overtake the hello before them, because that
-would end the connection. When a connection breaks, everything in transit on it is lost.
+The parts of one call of ``send`` travel as one frame of real bytes. Hellos, welcomes, publishes and letters arrive in
+sequence and are not lost unless the connection breaks. Frames between servers and their acknowledgements may also be
+lost, repeated and reordered, which is worse than any real connection; but they do not overtake the hello before them,
+because that would end the connection. When a connection breaks, everything in transit on it is lost.
 """
 
 from collections import deque
@@ -36,9 +36,9 @@ class End:
         leaves: "Callable[[End, wire.Part], None]" = lambda end, part: None,
     ) -> None:
         """``receives``: called with parts that arrive. ``closed``: called when the connection has ended. ``writable``:
-        called when a full connection is no longer full. ``effect``: called before anything is sent, where a crash may
-        happen. ``speaks``: the newest wire version that this end reads. ``leaves``: called with each part that is
-        sent."""
+        called when a connection whose buffer was full has room again. ``effect``: called before anything is sent; the
+        server may crash there. ``speaks``: the newest wire version that this end reads. ``leaves``: called with each
+        part that is sent."""
         self.remote = remote
         self.serial = next(serials)
         self.code = ""
@@ -47,7 +47,8 @@ class End:
         self.other: End
         self.receiver: Receiver | None = None
         self.guest: Guest | None = None
-        """The entry of this end among the incoming connections of a server, if it is incoming."""
+        """The entry of this end among the incoming connections of a server; None if this end is not a server's incoming
+        one."""
         self.spoke = self._heard = world.now
         self.full = False
         self.open = True
@@ -70,8 +71,8 @@ class End:
 
     @property
     def heard(self) -> float:
-        """The time of the last input; while reading is paused, now. Without regular work
-        no pings are sent; that alone does not make a connection silent."""
+        """The time of the last input. While reading is paused, it is now. While there is no regular work no pings are
+        sent, so silence is counted only from the beginning of regular work."""
         if self._paused:
             return self._world.now
         silent = self._mute or self.other._abandoned
@@ -100,12 +101,12 @@ class End:
             self._world.at(self._arrives_at, self.other._arrive, wire.frame(kept, self.version))
 
     def close(self, reason: str, final: bool = False, code: str = "") -> None:
-        """Send the reason, and close."""
+        """Send the reason to the other end, and close the connection."""
         if not self.open:
             return
         self.code = code
         if code in (SILENT, NO_HELLO) and not self._mute and not self.other._abandoned:
-            self._world.wrong(self.remote, "a connection was closed as silent that is not")
+            self._world.wrong(self.remote, "a connection was closed as silent, although it is not silent")
         self.send([wire.Bye(reason, final, code)])
         self._reason = reason
         self.open = False
@@ -123,14 +124,15 @@ class End:
             self.receiver = None
 
     def vanish(self) -> None:
-        """End this side without a message, as when its process ends; the other end notices."""
+        """End this side without a message, as when its process ends; the other end notices, unless the connection is
+        mute."""
         self.open = False
         self.receiver = None
         if not self._mute:
             self._world.later(self._world.delay(), self.other.ended, "")
 
     def mute(self) -> None:
-        """Make the connection mute: everything on it is lost from now on, and neither end notices."""
+        """Make the connection mute: everything on it is lost from now on, and neither end is informed."""
         self._mute = self.other._mute = True
 
     @property
@@ -139,8 +141,8 @@ class End:
         return self._mute and any(end.open and end.receiver is not None for end in (self, self.other))
 
     def abandon(self) -> None:
-        """End the process of this end, which answers nothing more. If the connection is mute, the other end does not
-        notice."""
+        """Record that the process of this end has ended, and answers nothing more. On a mute connection, the other end
+        does not notice this."""
         self._abandoned = True
         if self._mute:
             self.receiver = None
@@ -152,11 +154,11 @@ class End:
             self._world.later(0.0, end.ended, "")
 
     def enter(self, admission: Admission) -> None:
-        """Register this end among the incoming connections of a server, which may close it at once."""
+        """Register this end among the incoming connections of a server, which may close it immediately."""
         self.guest = admission.enter(self.remote, lambda why, code: self.close(why, code=code), self._world.now)
 
     def trust(self, *, server: bool) -> None:
-        """The other end has proven to be a server, or a client."""
+        """Allow larger frames: the other end has proven to be a server or a client."""
         self._unframer.trust(limits.frame_bytes_max if server else limits.client_frame_bytes_max)
         if self.guest is not None:
             self.guest.proved(server=server)
@@ -167,7 +169,7 @@ class End:
         self._read_on()
 
     def speak(self, version: int) -> None:
-        """Both ends have agreed on a wire version."""
+        """Use the wire version on which both ends have agreed."""
         self.version = version
 
     def hold(self, held: bool) -> None:
@@ -176,7 +178,7 @@ class End:
         self._read_on()
 
     def expect_a_reader(self, expected: bool) -> None:
-        """Do not read while the connection is full."""
+        """Choose whether this end stops reading while its own output is full."""
         self._expects_a_reader = expected
 
     def stall(self, stalled: bool) -> None:

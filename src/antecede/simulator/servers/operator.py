@@ -1,4 +1,4 @@
-"""Simulated operators: the shipped request, each on a separate connection."""
+"""Simulated operators: they send the shipped requests, each on a separate connection."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -44,8 +44,8 @@ class Operators:
         self.request(server, "dead-list", [], listed)
 
     def _settle_page(self, server: SimulatedServer, command: str, of: str, listed: dict[int, str], upto: int) -> None:
-        """Settle those of the listed letters that come after this number, two letters with each command. ``of``: their
-        type, or empty."""
+        """Settle those of the listed dead letters whose numbers are above ``upto``, two letters with each command.
+        ``of``: the type of the letters; empty: any."""
         if command == "dead-bury":
             self.buried |= {(server.name, key) for number, key in listed.items() if number > upto}
         page = [str(upto), str(max(listed)), str(_page_letters), "", of, "", "0"]
@@ -79,7 +79,8 @@ class Operators:
         self.request(server, command, [key], answered)
 
     def reset_lost(self, domain: str, members: list[SimulatedServer]) -> bool:
-        """Reset a domain at all its members, unless none of its links is stopped; return whether it is reset."""
+        """Reset a domain at all its members, if their status shows that it needs a reset; return whether it was
+        reset."""
         try:
             generation = next_generation(domain, {one.name: one.core.operations.status() for one in members})
         except UsageError:
@@ -88,7 +89,7 @@ class Operators:
         return True
 
     def reset(self, domain: str, members: list[SimulatedServer]) -> None:
-        """Reset a domain at all its members, although it needs no reset: each member obeys the command by itself."""
+        """Reset a domain at all its members, even if it needs no reset: a single member does not check that."""
         self._forget(domain, members, 1 + max(one.machine.channel.consumers[domain].generation for one in members))
 
     def _forget(self, domain: str, members: list[SimulatedServer], generation: int) -> None:
@@ -115,10 +116,10 @@ class Operators:
         arguments: list[str],
         answered: Callable[[Any, AntecedeError | None], None],
     ) -> None:
-        """Send a request. ``answered`` is called with its document, or with the error."""
+        """Send a request. ``answered`` is called with (the document of the answer, None) or (None, the error)."""
         world = self._world
         if not server.listens:
-            world.later(0.0, answered, None, ClosedError("it does not listen"))
+            world.later(0.0, answered, None, ClosedError("the server does not listen"))
             return
 
         def received(end: End, parts: list[wire.AnyPart]) -> None:

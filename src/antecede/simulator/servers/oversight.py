@@ -1,10 +1,10 @@
-"""Checks of what no trace shows about a simulated server: its time, and what its log can prove.
+"""Checks of a simulated server that no trace allows: of its time, and of what its log can prove.
 
 - Server time passes as virtual time does, whatever happens to the wall clock, and a restart neither moves it back nor
   forgets the time in between.
-- A server that wrote nothing for a moment has a log in which the loss of any group with records is found: the last such
-  group is damaged in a copy, and opening the copy must be refused. But the server does not write for ever: an empty
-  group never follows another empty group.
+- Soon after a server's last record, the loss of any group with records would be found in its log. To check this, the
+  last such group is damaged in a copy, and opening the copy must be refused. For this proof a quiet server writes an
+  empty group, but only one: an empty group never follows another empty group.
 - A snapshot that is built from the log is the state of the server, byte for byte.
 - Every truncation of the log is shown until an operator acknowledges it.
 """
@@ -38,7 +38,8 @@ class Oversight:
         """The time of the last record."""
         self._vouched_at = -1.0
         self._vouched_for = (0, 0)
-        """The number of the last record at the last look at the log, and at how many looks it was the last."""
+        """The number of the last record when the log was last checked, and how many checks have found this record as
+        the last."""
         self._durable_ms = 0
         """The latest server time that the log certainly contains."""
         self._jumped: int | None = None
@@ -47,7 +48,8 @@ class Oversight:
         self._life = 0
         """The last life with a durable record."""
         self._before: tuple[float, int] | None = None
-        """The time of the crash that ended it, and server time then, if the next start must continue from there."""
+        """The virtual time at which that life ended, and the server time then; None if the next start need not continue
+        from there."""
         self._expected: dict[int, bytes] = {}
         self.stopped_at: int | None = None
         """The last record before a graceful stop; None after a crash."""
@@ -62,7 +64,7 @@ class Oversight:
     # Time.
 
     def jumped(self, time_ms: int) -> None:
-        """The wall clock was set; ``time_ms``: server time before that."""
+        """Check that setting the wall clock left server time as it was (``time_ms``)."""
         server = self._server
         if server.up and self._time_ms != time_ms:
             server.world.wrong(server.name, "server time followed the wall clock")
@@ -71,11 +73,11 @@ class Oversight:
 
     @property
     def time_ms(self) -> int:
-        """Server time, if the server is up."""
+        """The server time; 0 if the server is down."""
         return self._time_ms if self._server.up else 0
 
     def durable(self) -> None:
-        """The log is durable up to some record."""
+        """Record what the log contains when it is durable."""
         server = self._server
         complete = server.store.durable == server.store.last and not server.core.driver.behind
         if complete and server.durability == "disk":
@@ -85,7 +87,7 @@ class Oversight:
                 self._jumped = None
 
     def went(self) -> None:
-        """The server is about to crash or to stop."""
+        """Record the server time before the server crashes or stops."""
         server = self._server
         if self._life != server.life:
             # The log has nothing of it; the next start continues from the last life of which it has something.
@@ -94,7 +96,7 @@ class Oversight:
         self._before = (server.world.now, self._time_ms) if known else None
 
     def started(self, found: Recovered) -> None:
-        """The server has recovered."""
+        """Check server time and log after the server has recovered."""
         server, now = self._server, self._server.world.now
         time_ms = self._time_ms
         if time_ms < self._durable_ms:
@@ -105,7 +107,9 @@ class Oversight:
             if abs(passed) > _error_ms:
                 server.world.wrong(server.name, f"server time is wrong by {passed:.0f} ms after a restart")
         if self.stopped_at not in (None, found.last):
-            server.world.wrong(server.name, f"stopped after record {self.stopped_at}, and the log has {found.last}")
+            server.world.wrong(
+                server.name, f"stopped after record {self.stopped_at}, but the log ends with record {found.last}"
+            )
         self.stopped_at = None
         self.appended_at = now
         self._cuts |= {cut.group for cut in found.cuts}
@@ -139,9 +143,9 @@ class Oversight:
             server.disk,
         )
         if any(not one[2] and not other[2] for one, other in pairwise(groups)):
-            server.world.wrong(server.name, "an empty group follows another")
+            server.world.wrong(server.name, "an empty group follows another empty group")
         full = [group for group in groups if group[2]]
-        if not full:
+        if not full or not server.vouches:
             return
         segment, offset, _, size = full[-1]
         contents = server.disk.contents()
@@ -154,12 +158,14 @@ class Oversight:
             open_log("data", files=copy, threaded=False)
         except CorruptLogError:
             return
-        server.world.wrong(server.name, "a quiet log lost its last group, and that looks like a torn write")
+        server.world.wrong(
+            server.name, "after a quiet time, the loss of the last group with records was taken for a torn write"
+        )
 
     # Snapshots.
 
     def expect(self, task: Task) -> None:
-        """Remember the server's state of this moment: another process will build a snapshot of it."""
+        """Remember the server's state of this moment, of which another process will build a snapshot."""
         self._expected = {task.upto: self._server.machine.snapshot()}
 
     def built(self, task: Task, data: bytes) -> None:
@@ -170,7 +176,7 @@ class Oversight:
     # Truncations.
 
     def acknowledge(self) -> None:
-        """Acknowledge the truncations that are shown, as an operator does, if there are several."""
+        """Acknowledge the shown truncations, as an operator does, if there are at least two."""
         server = self._server
         shown = server.machine.truncations.open
         if len(shown) > 1 and not server.core.driver.behind:
@@ -188,4 +194,4 @@ class Oversight:
 
 
 _error_ms = 6
-"""The allowed error: both clocks are rounded, and small differences are not logged."""
+"""The allowed error in milliseconds: both clocks are rounded, and small differences are not logged."""

@@ -1,8 +1,8 @@
-"""Letters whose handlers end their process, in a random world, and the check of their tries.
+"""Letters whose handlers end the process in which they run, in a random world, and the check of their tries.
 
-Such a letter must be dead after its tries, whether its handler runs in the server's process or in a worker process, and
-no other letter may suffer. After each unclean end one try is counted in the log for exactly the calls in progress;
-after a power cut no try is counted.
+Such a letter must be dead when it has used all its tries, whether its handler runs in the server's process or in a
+worker process, and no other letter may suffer. After a process has ended by itself or by a kill, the log counts one try
+for each call that was in progress, and for no other; after a power cut no try is counted.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from antecede.simulator.servers.world import Logs, ServerWorld
 
 _share = 0.2
 _strikes_max = 100
-"""More than any server has to bear: each letter has its tries, and an operator may send it again."""
+"""More ended processes on one server are an error: each letter has a few tries, and an operator may send it again."""
 
 
 class Poisoned(Faults, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class Poisoning:
 
     def join(self, world: ServerWorld, dice: Dice) -> None:
         """Let clients send poison to agents, among other letters. If changes remove all servers that a world begins
-        with, there are no clients that stay where they are, and there is no poison."""
+        with, no client keeps its server, and no poison is sent."""
         if not self._letters or not dice.clients:
             return
         for server in world.servers.values():
@@ -66,11 +66,11 @@ def _strike(world: ServerWorld, ctx: Context) -> None:
     if sum(server.shared.strikes.values()) < _strikes_max:
         server.shared.strike(ctx.agent, ctx.letter.id)
     elif not world.wrongs:
-        world.wrong(ctx.server, "handlers end its process again and again")
+        world.wrong(ctx.server, "handlers end the process of this server again and again")
 
 
 def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:
-    """Yield what is wrong with the tries in the logs. A letter keeps its tries if its agent moves."""
+    """Yield what is wrong with the tries in the logs. A letter keeps its tries when its agent moves."""
     if world.faults.old_versions:
         # The oldest log format has no place for tries.
         return
@@ -89,10 +89,10 @@ def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:
         for end in server.shared.ends:
             count = found.pop((end.life, end.calls), 0)
             if count != 1 and not (end.lost and count == 0):
-                yield f"{name}: the calls {sorted(end.calls)} were in progress at an end, and counted {count} times"
+                yield f"{name}: the calls {sorted(end.calls)} were in progress at an end, but counted {count} times"
             lost.update(f"{letter} {agent}" for agent, letter in end.calls if end.lost)
         for life, calls in found:
-            yield f"{name}: the calls {sorted(calls)} of life {life} were counted, and were not in progress"
+            yield f"{name}: the calls {sorted(calls)} of life {life} were counted, although they were not in progress"
         for key, count in server.shared.strikes.items():
             strikes[key] += 0 if key.split(" ")[1] in server.isolated else count
     most = limits.reaction_tries_max
@@ -101,8 +101,8 @@ def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:
 
 
 def unlucky(logs: Logs, poison: set[str]) -> bool:
-    """Return whether a letter died that ended no process, and was only in progress each time another letter ended
-    one."""
+    """Return whether a letter died like poison, but was only in progress each time that another letter ended the
+    process."""
     return any(
         reaction.dead.startswith(ENDED) and reaction.letter not in poison
         for items in logs.items.values()
@@ -113,4 +113,4 @@ def unlucky(logs: Logs, poison: set[str]) -> bool:
 
 
 ENDED = "the process ended"
-"""The reasons of letters that ended their process begin with this."""
+"""The beginning of the reason if a letter is dead because its process ended."""

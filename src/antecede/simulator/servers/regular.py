@@ -1,7 +1,8 @@
-"""The regular work of a simulated world: what servers and clients do every few seconds, for as long as it matters.
+"""The regular work of a simulated world: what servers and clients do every few seconds, as long as it has an effect.
 
-Silent connections, temporary clients that are gone and snapshots that failed are settled by regular work alone. In a
-calm world this work is done only as long as one of these is left, so that the world becomes idle.
+Only regular work closes silent connections, forgets temporary clients that are gone, lets letters above a quota expire,
+and tries a failed snapshot again. In a calm world it is done only as long as there is one of these, so that the world
+becomes idle.
 """
 
 from typing import TYPE_CHECKING
@@ -15,20 +16,20 @@ if TYPE_CHECKING:
     from antecede.simulator.servers.world import ServerWorld
 
 LOOK_SECONDS = 4.0
-"""The interval of the regular work in a calm world; it is shorter than that of heartbeats."""
+"""The interval of the regular work in a calm world; it is shorter than the interval of heartbeats."""
 _rounds_max = 200
-"""The number of rounds that settle everything; forgetting a temporary client takes the longest."""
+"""After this number of rounds everything must be settled; it takes longest to forget a temporary client."""
 
 
 def unsettled_work(server: SimulatedServer) -> str:
-    """Return the work of a server that only the regular work can settle, or an empty text."""
+    """Return what only regular work can settle at a server; an empty text if there is nothing."""
     if server.core.upkeep.failures:
-        return "a snapshot that failed was not tried again"
+        return "a failed snapshot was not tried again"
     machine, sessions = server.machine, server.core.sessions
     temporary = [f"{client}@{server.name}" for client in machine.clients if is_temporary(client)]
     for address in (*temporary, *filter(is_temporary, machine.engine.mailboxes)):
         if sessions.is_away(address):
-            return f"temporary client {address} is gone, and was not forgotten"
+            return f"temporary client {address} is gone, but was not forgotten"
     return over_quota(machine.engine, machine.clock.at(server.world.now, server.clock_ms))
 
 
@@ -62,7 +63,7 @@ class RegularWork:
     def _unsettled(self) -> str:
         self.mute = [end for end in self.mute if end.lingers]
         if self.mute:
-            return f"a connection to {self.mute[0].remote} is silent, and was not closed"
+            return f"a connection to {self.mute[0].remote} is silent, but was not closed"
         for server in self._world.servers.values():
             if server.up and (work := unsettled_work(server)):
                 return f"{server.name}: {work}"

@@ -1,8 +1,8 @@
 """Random worlds of servers: a forest, an order for each domain, agents that use all features, and rough faults.
 
 One seed is one schedule. The agents use random numbers in their handlers, so that a reaction that runs again after a
-crash acts differently: the effects of its earlier run must be gone. ``play(SEED)`` returns the errors, none if all is
-well.
+crash acts differently: the effects of its earlier run must be gone. ``play(SEED)`` returns the outcome, with the
+errors.
 """
 
 from collections.abc import Callable
@@ -62,8 +62,8 @@ def play(
     watch: Callable[[ServerWorld], None] | None = None,
     faults: Faults | None = None,
 ) -> Outcome:
-    """Play one seed and judge it. ``orders`` restricts the choice of orders, ``faults`` replaces the faults that the
-    seed chooses."""
+    """Play one seed and judge it. ``orders`` draws the orders of domains; ``watch`` is called with the world before it
+    runs; ``faults`` replaces the seed's choice."""
     random = Random(f"{seed}/schedule")
     topology = forest(random)
     plan = _plan(random, topology, orders)
@@ -125,7 +125,8 @@ def play(
 
 
 def forest(random: Random) -> Topology:
-    """Return two to six servers: every new domain contains one existing server."""
+    """Return two to six servers in domains; each later domain has one server of an earlier one, so there is no
+    cycle."""
     size = 2 + int(random.random() * 5)
     servers = ["s1"]
     domains: list[Domain] = []
@@ -211,7 +212,7 @@ def _with_intruders(seed: int, faults: Faults) -> Faults:
 
 
 def _workload(world: ServerWorld, random: Random, dice: Dice) -> None:
-    """Let clients publish at moments within the faults' time."""
+    """Let clients publish at moments within the fault period."""
     for address in dice.clients:
         world.client(address).no_handler = frozenset({"Riddle"})
     if dice.below(2):
@@ -244,7 +245,7 @@ def _workload(world: ServerWorld, random: Random, dice: Dice) -> None:
 
 
 def _temporary(world: ServerWorld, random: Random, dice: Dice) -> None:
-    """Let a temporary client come, and leave in one of two ways. Others may send to it, also afterwards."""
+    """Let a temporary client come, and leave in one of two ways. Others may send to it, even after it has left."""
     address = f"{temporary_name('t', '0' * 16)}@{_one(random, list(world.servers))}"
     client = world.client(address)
     dice.clients.append(address)
@@ -256,7 +257,7 @@ def _temporary(world: ServerWorld, random: Random, dice: Dice) -> None:
 
 
 def _stay_long(world: ServerWorld, random: Random, dice: Dice) -> None:
-    """Let a temporary client stay connected for longer than a disconnected one is remembered; it must still work
+    """Let a temporary client stay connected for longer than a server remembers a disconnected one; it must still work
     then."""
     address = f"{temporary_name('l', '0' * 16)}@{_one(random, list(world.servers))}"
     client = world.client(address)
@@ -266,7 +267,7 @@ def _stay_long(world: ServerWorld, random: Random, dice: Dice) -> None:
     world.send(address, [*dice.some(), address], Work(id=dice.id(), depth=0))
     world.settle()
     if client.published[-1].state != "accepted":
-        world.wrong(address, "was connected all the time, and its publish is not accepted")
+        world.wrong(address, "was connected all the time, but its publish was not accepted")
     client.leave()
     world.settle()
 
@@ -294,8 +295,8 @@ def _probe(world: ServerWorld, dice: Dice) -> Callable[[], int]:
 
 
 def dead_letters(world: ServerWorld, logs: Logs) -> list[str]:
-    """Check that riddles and poison are dead, and nothing else. A replayed letter is dead again, and its first death is
-    no longer counted; a letter that an operator took off the list is not kept."""
+    """Check that riddles and poison are dead, and nothing else. A dead letter that an operator sent again dies again,
+    and only the new one is on the list; a letter that an operator took off the list is not kept."""
     # A letter may be handed out by a step that is lost in a crash; then it was never sent.
     sent = {row.message for row in logs.rows if row.kind == SEND}
     gone = expired(logs)
@@ -312,7 +313,7 @@ def dead_letters(world: ServerWorld, logs: Logs) -> list[str]:
     # Keys are unique, and a change of the topology may move a dead letter to another server.
     kept = {key for server in world.servers.values() for key in server.machine.engine.dead}
     found = [
-        f"{name}: {key} is off the list of dead letters, and still there"
+        f"{name}: {key} was taken off the list of dead letters, but is still there"
         for name, key in world.operators.off_the_list
         if key in kept
     ]
@@ -350,7 +351,8 @@ def _asked(world: ServerWorld) -> list[str]:
 
 
 def states(world: ServerWorld, logs: Logs, hurried: set[str]) -> list[str]:
-    """Check that agents remember the committed actions, in sequence, and nothing else."""
+    """Check that agents remember the committed actions, in sequence, and nothing else; and, except for ``hurried``,
+    that their questions and timers have ended."""
     done: dict[str, list[int]] = {}
     for row in sorted((row for row in logs.rows if row.kind == DELIVER), key=lambda row: row.index):
         letter = world.letters.get(row.message or "")

@@ -1,8 +1,9 @@
-"""One simulated server: the classes that run live, the real log on a disk that forgets, the real host of agents.
+"""One simulated server: the classes that run live, the real log on a disk that can lose unsynced data, the real host of
+agents.
 
-This is the second adapter around :class:`antecede.server.core.ServerCore`; the first is :mod:`antecede.live`. It
-takes turns, appends records, commits after a while, and runs reactions, all in virtual time. ``effect`` is called
-between any two of these, and by the disk before each operation; at the call that the faults chose, the server crashes.
+This is the second adapter around :class:`antecede.server.core.ServerCore`; the first is :mod:`antecede.live`. It takes
+turns, appends records, commits after a while, and runs reactions, all in virtual time. ``effect`` is called between any
+two of these actions, and by the disk before each operation; the server crashes at the call that the faults chose.
 """
 
 import errno
@@ -38,7 +39,7 @@ SIZES = Sizes(segment_bytes=65_536, group_bytes_max=16_384, pending_bytes_max=32
 DIRECTORY = _directory = "data"
 _store_log = logging.getLogger("antecede.store")
 _snapshot_bytes = 0
-"""A server takes a snapshot at each check if its log has grown since the last one."""
+"""The growth of the log, in bytes, after which regular work takes a snapshot."""
 
 
 class SimulatedServer:
@@ -47,6 +48,8 @@ class SimulatedServer:
     machine_class: type[AgentServer] = AgentServer
     copied: Copied | None = None
     host_class: type[Host] = Host
+    vouches = True
+    """Whether its regular work is so frequent that a quiet log soon has the group that vouches for its last one."""
 
     def __init__(
         self, world: "ServerWorld", name: str, plan: Plan, agents: dict[str, type[Agent]], durability: str = "disk"
@@ -61,7 +64,7 @@ class SimulatedServer:
         self.shared, self.isolated = SharedMemory(), set[str]()
         self.up, self.life = False, 0
         self.effects_left = 0
-        """After this many effects the server crashes; 0: no crash is planned."""
+        """After this number of effects the server crashes; 0: no crash is planned."""
         self.how, self.commit_seconds = "kill", 0.001
         self.clock_offset_ms = 1_700_000_000_000
         self.disk_full = False
@@ -69,10 +72,10 @@ class SimulatedServer:
         self.crowded = False
         """Whether the server is above its high-water mark."""
         self.archived: list[bytes] = []
-        """Records that were copied before the log removed them."""
+        """Copies of the records that the log has removed."""
         self.reactions = 0
         self.speaks = wire.VERSION
-        """The newest wire version in this life; an upgrade takes place between two lives."""
+        """The newest wire version that this server knows in this life; an upgrade takes place between two lives."""
         self._broken = self._failed = False
         self.oversight = Oversight(self)
         self._reset()
@@ -104,6 +107,11 @@ class SimulatedServer:
                 else:
                     raise PowerCut
 
+    def spare(self) -> None:
+        """Let no planned crash happen, and no planned failure of the disk."""
+        self.effects_left = 0
+        self._broken = False
+
     def _disk_effect(self, operation: str, path: str) -> None:
         if self._broken and operation == "sync":
             self._broken, self._failed = False, True
@@ -111,7 +119,7 @@ class SimulatedServer:
         self.effect()
 
     def guard(self, life: int, call: Callable[..., None], *given: Any) -> None:
-        """Call something of the current life; the server may crash during the call."""
+        """Call a function if the server is still in the life ``life``; it may crash during the call."""
         if life != self.life or not self.up:
             return
         # The store's log is suppressed: torn groups and failed disks are expected here.
@@ -129,7 +137,7 @@ class SimulatedServer:
             _store_log.disabled = before
 
     def later(self, seconds: float, call: Callable[..., None], *given: Any) -> None:
-        """Call something later, if the server is still in this life."""
+        """Call a function after this number of seconds, if the server is still in this life then."""
         self.world.later(seconds, self.guard, self.life, call, *given)
 
     def crash(self) -> None:
@@ -328,7 +336,7 @@ class SimulatedServer:
             self.later(self.commit_seconds, self._commit)
 
     def vouch(self) -> None:
-        """Let the log vouch for its last group, as its thread would."""
+        """Let the log write an empty group, which vouches for the last one, as its thread would."""
         self.store.vouch()
         self.later(self.world.random.random() * self.commit_seconds, self._commit)
 
@@ -337,7 +345,7 @@ class SimulatedServer:
         self.core.driver.durable(number)
 
     def _disk_failed(self, error: StoreFailedError) -> None:
-        """Stop the server, because nothing more will be durable."""
+        """End the server, because nothing more will be durable."""
         raise PowerCut
 
     def _set_alarm(self) -> None:
@@ -416,7 +424,7 @@ class SimulatedServer:
         self._set_alarm()
 
     def replace_disk(self, contents: dict[str, bytes]) -> None:
-        """Stop the server, replace all its files by an older copy or by nothing, and start it again."""
+        """Stop the server, replace all its files by ``contents`` (an older copy, or nothing), and start it again."""
         self.how = "kill"
         self.crash()
         self.shared.replaced()

@@ -1,8 +1,8 @@
-"""The shared memory of a simulated server, in which its handler calls in progress are named.
+"""The shared memory of a simulated server, which names the handler calls in progress.
 
-A kill keeps this memory. A power cut keeps it too, which may happen on a real disk, but then the machine has another
-boot id. The shipped :class:`antecede.server.progress.Progress` writes it; the expected content after each end is
-recorded here as well, so that the logs can be judged.
+After a kill this memory is still there. It is there even after a power cut, as may happen on a real disk, but then the
+machine has another boot id. The shipped :class:`antecede.server.progress.Progress` writes the memory. This module also
+records which calls were in progress at each end of a life, so that the logs can be judged.
 """
 
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ Call = tuple[str, str]
 
 
 class Ended(BaseException):
-    """Raised in a handler that ends its process; nothing in the world sees it."""
+    """Raised in a handler that ends its process."""
 
 
 class End(msgspec.Struct):
@@ -32,7 +32,7 @@ class End(msgspec.Struct):
     calls: frozenset[Call]
     """(agent, letter) of each call for which a try is counted."""
     lost: bool = False
-    """Whether a power cut came before the next life had counted this end: then it may be counted or not."""
+    """Whether a power cut came before the next life had counted this end; then it may be missing in the log."""
 
 
 class SharedMemory:
@@ -49,14 +49,14 @@ class SharedMemory:
         """For each isolated agent the letter that has just ended its worker process."""
         self.ends: list[End] = []
         self.strikes: dict[str, int] = {}
-        """How often each letter ended a process, a worker process included, by letter and agent."""
+        """How often each letter ended a process, of a server or a worker, by letter and agent."""
 
     def ended(self) -> Interrupted:
         """Return the calls in progress that a new life finds in this memory."""
         return interrupted(bytes(self._content), str(self._boot))
 
     def begin(self, life: int) -> Progress:
-        """Name the calls of this life from now on."""
+        """Begin a new life: from now on the memory names its calls."""
         self._content = bytearray(size_of(1))
         self.progress = Progress(self._content, str(self._boot), life, self._grow)
         self._life = life
@@ -67,13 +67,13 @@ class SharedMemory:
         return self._content
 
     def waits(self, due: React, server: "SimulatedServer") -> int:
-        """Record that a call waits for something while others run; return its slot."""
+        """Record that a call is in progress and waits while others run; return its slot."""
         assert self.progress is not None
         suspects = server.machine.engine.tries
         slot, letter = self.progress.begin(due.agent), due.letters[-1].id
         both = [call for call in (*self._calls.values(), (due.agent, letter)) if suspects.is_suspect(*call)]
         if suspects.is_suspect(due.agent, letter) and len(both) > 1:
-            server.world.wrong(server.name, f"two suspects run at the same time: {both}")
+            server.world.wrong(server.name, f"two letters that may have ended a process run at the same time: {both}")
         self.progress.at(slot, letter)
         self._calls[slot] = (due.agent, letter)
         return slot
@@ -85,7 +85,7 @@ class SharedMemory:
         del self._calls[slot]
 
     def strike(self, agent: str, letter: str) -> None:
-        """A handler ends its process at this moment."""
+        """End the process of a handler at this moment."""
         key = f"{letter} {agent}"
         self.strikes[key] = self.strikes.get(key, 0) + 1
         self._struck = ((agent, letter), bytes(self._content))
@@ -109,15 +109,18 @@ class SharedMemory:
         return Outcome(due.agent, [], None, AgentError("the worker process ended"), place)
 
     def settled(self, agent: str, server: "SimulatedServer") -> None:
-        """The outcome of a batch was reported: if it ended a worker process, only the letter that did so has a counted
-        try."""
+        """Check the tries after the outcome of a batch was reported: if the batch ended a worker process, a try may be
+        counted only for the letter that did so."""
         letter = self._spared.pop(agent, None)
         tried = server.core.driver.retries.tries.get(agent)
         if letter is not None and tried is not None and tried[0] != letter:
-            server.world.wrong(server.name, f"{letter} ended the worker process of {agent}, and {tried[0]} has a try")
+            server.world.wrong(
+                server.name, f"{letter} ended the worker process of {agent}, but a try was counted for {tried[0]}"
+            )
 
     def gone(self, how: str) -> None:
-        """The process has ended: by a kill, a power cut, a failed disk (``sync``) or a graceful stop."""
+        """Record the end of the process. ``how``: ``kill``, ``power`` (a power cut), ``sync`` (a failed disk) or
+        ``stop`` (graceful)."""
         calls, progress = frozenset(self._calls.values()), self.progress
         self._calls, self._spared, self.progress = {}, {}, None
         if how == "power":

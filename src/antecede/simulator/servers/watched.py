@@ -32,7 +32,8 @@ class WorldLog:
 
 
 class WatchedLog:
-    """A server's log for the high-water marks; while the server is crowded, it reports too many pending bytes."""
+    """A server's log as its high-water marks see it; while the server should be above its marks, it reports too many
+    pending bytes."""
 
     def __init__(self, server: "SimulatedServer") -> None:
         self._server = server
@@ -78,7 +79,7 @@ class WatchedCore(ServerCore):
 
 
 def unreadable(part: wire.Part, version: int) -> bool:
-    """Return whether an end of this wire version cannot read a train in a part that is sent to it."""
+    """Return whether a part has a train that an end of this wire version cannot read."""
     if version >= wire.LISTS:
         return False
     if isinstance(part, wire.Deliver):
@@ -87,7 +88,8 @@ def unreadable(part: wire.Part, version: int) -> bool:
 
 
 def over_quota(engine: Engine, clock_ms: int) -> str:
-    """Return which mailbox holds too much, or has letters whose age is not counted; empty: none."""
+    """Return an error if a mailbox holds more than its quota, or has letters whose age is not counted; otherwise an
+    empty text."""
     quotas, mailboxes = engine.quotas, engine.mailboxes
     held, since = engine.following.held, engine.following.since
     over = [one.agent for one in quotas.look(mailboxes, lambda agent: False, clock_ms, 0)]
@@ -96,7 +98,7 @@ def over_quota(engine: Engine, clock_ms: int) -> str:
             over.append(agent)
     over += quotas.unseen_held(held, since)
     places = over or list(quotas.crowded) or quotas.unseen(mailboxes, clock_ms + 1_000)
-    return f"the mailbox of {places[0]} is above its quota, and nothing expired" if places else ""
+    return f"the mailbox of {places[0]} is above its quota, but nothing expired" if places else ""
 
 
 def react_at_once(host: Host, due: React) -> Outcome:

@@ -1,4 +1,4 @@
-"""The agents of random worlds, and what they send: they use all features of agents, as their random numbers decide.
+"""The agents of random worlds, and what they send. They use all features of agents; random numbers decide when.
 
 A reaction that runs again after a crash acts differently, so the effects of its earlier run must be gone.
 """
@@ -62,23 +62,24 @@ class Dice:
         self.clients = clients
         self.ids = 0
         self.plain = False
-        """Whether agents leave out topics and new agents."""
+        """Whether agents neither use topics nor create agents."""
         self.strike: Callable[[Context], None] | None = None
         """Ends the process of a handler."""
         self.wrongs: list[str] | None = None
-        """Errors in the ids of reactions, under which agents have effects outside; None: agents have no such
+        """Errors in the ids of reactions, which are the keys of effects outside the world; None: agents have no such
         effects."""
-        self._effects: dict[tuple[str, int], str] = {}
+        self._effects: dict[tuple[str, int, str], str] = {}
 
     def id(self) -> int:
         self.ids += 1
         return self.ids
 
     def effect(self, ctx: Context, work: int) -> None:
-        """Have an effect outside, which no crash undoes: its key must be the same each time."""
+        """Have an effect outside the world, which no crash undoes. If the reaction runs again, its key must be the
+        same. A dead letter that was sent again is a new letter, with another key."""
         if self.wrongs is not None and work % 3 == 0:
             key = ctx.reaction_id
-            before = self._effects.setdefault((ctx.agent, work), key)
+            before = self._effects.setdefault((ctx.agent, work, ctx.letter.replays), key)
             if before != key:
                 self.wrongs.append(f"the reaction of {ctx.agent} to one piece of work had the ids {before} and {key}")
 
@@ -89,7 +90,7 @@ class Dice:
         return names[self.below(len(names))]
 
     def some(self) -> list[str]:
-        """One to three of the agents and clients."""
+        """Draw one to three of the agents and clients."""
         return [self.one(self.agents + self.clients) for _ in range(1 + self.below(3))]
 
 

@@ -3,7 +3,7 @@
 Servers and clients are the shipped classes, connected by :mod:`antecede.simulator.servers.network`.
 
 Everything is drawn from one seed. When the time of faults is over, the world is **calm**: servers restart, connections
-return, nothing more is lost, and the loop runs until nothing is pending.
+are made again, nothing more is lost, and the loop runs until nothing is pending.
 """
 
 from collections.abc import Callable, Iterable
@@ -41,7 +41,7 @@ _wrong_events = ("bad-frame", "link-stopped", "peer-refused", "client-refused", 
 
 
 class Logs(msgspec.Struct):
-    """Each server's records and the items in them, and the rows that all of them give."""
+    """The records of each server's log, the items in them, and the trace rows that result from all logs."""
 
     records: dict[str, list[bytes]]
     items: dict[str, list[Item]]
@@ -77,9 +77,9 @@ class ServerWorld:
         self.operators = Operators(self)
         self.crashes = 0
         self.attended = 0.0
-        """The time at which regular work began, after a time without any."""
+        """The time at which regular work last began, after a time without it."""
         self.losing = False
-        """Whether a server lost its data: links with it stop."""
+        """Whether a server has lost its data; then links with it may stop."""
         self._resetting = False
         """Whether a domain is being reset: until all its members have been reset, they refuse each other."""
         self._failed: set[str] = set()
@@ -97,7 +97,7 @@ class ServerWorld:
             server.start()
 
     def prepare(self, seed: int) -> None:
-        """Make what this kind of world needs, before its servers start."""
+        """Prepare what this kind of world needs; called before its servers start."""
 
     # The loop.
 
@@ -112,7 +112,7 @@ class ServerWorld:
         kernel.at(kernel.now + seconds, _carry_out, (call, given))
 
     def at(self, time: float, call: Callable[..., None], *given: Any) -> None:
-        """Call something at a time; calls for the same time run in the sequence in which they were scheduled."""
+        """Call a function at this time; calls for the same time run in the sequence in which they were scheduled."""
         self._kernel.at(time, _carry_out, (call, given))
 
     def unless(self, stale: Callable[[], bool], time: float, call: Callable[[], None]) -> None:
@@ -121,8 +121,8 @@ class ServerWorld:
         self._kernel.at(time, _carry_out_unless, (stale, call))
 
     def run(self, seconds: float | None = None) -> None:
-        """Run the rest of the fault period, and then until nothing is pending. With seconds, run only for that time,
-        with its share of the faults, so that several runs may share one fault period."""
+        """Run the rest of the fault period, and then until nothing is pending. With ``seconds`` run only for that time,
+        with the faults that fall into it, so that several calls can share one fault period."""
         if self.calm:
             self._plan_faults()
         self._until(None if seconds is None else self.now + seconds)
@@ -179,7 +179,7 @@ class ServerWorld:
         self.calm = True
         self._cut.clear()
         for server in self.servers.values():
-            server.effects_left = 0
+            server.spare()
             server.commit_seconds = 0.001
             server.disk_full = False
             server.crowd(False)
@@ -194,7 +194,7 @@ class ServerWorld:
         return names[int(self.random.random() * len(names))]
 
     def _doom(self, name: str) -> None:
-        """Plan the crash of a server after some effects."""
+        """Plan the crash of a server after a number of effects that is drawn."""
         server, draw = self.servers[name], self.random.random
         if self.calm or server.effects_left:
             return
@@ -215,7 +215,7 @@ class ServerWorld:
             server.crash()
 
     def cut(self, one: str, other: str, seconds: float) -> None:
-        """Cut the connection between two servers for a while."""
+        """Cut the connection between two servers for this number of seconds."""
         pair = frozenset((one, other))
         if tuple(sorted(pair)) not in self._pairs:
             raise UsageError(f"{one} and {other} share no domain")
@@ -257,7 +257,7 @@ class ServerWorld:
             self.later(self.random.random() * 0.3, self.servers[name].crowd, False)
 
     def reset_domain(self, name: str) -> None:
-        """Reset a domain that is idle, as an operator: its order and its links start again at every member."""
+        """Reset an idle domain, as an operator does: its order and links start from the beginning at every member."""
         self._resetting = True
         self.operators.reset(name, [self.servers[server] for server in self.plan.topology.domains[name].servers])
 
@@ -266,7 +266,7 @@ class ServerWorld:
             strikes(self.clients[self._any(list(self.clients))])
 
     def _some_end(self) -> End | None:
-        """Return one end of some connection, the one that dialed; None: there is none, or the world is calm."""
+        """Draw a connection, and return the end that dialed; None if there is no connection, or the world is calm."""
         ends = [end for end in (*self._connections.values(), *(one.end for one in self.clients.values())) if end]
         return None if not ends or self.calm else ends[int(self.random.random() * len(ends))]
 
@@ -307,7 +307,7 @@ class ServerWorld:
     # Called by servers.
 
     def went(self, server: SimulatedServer) -> None:
-        """Schedule the restart of a server that is gone."""
+        """Count the end of a server, and schedule its restart."""
         self.crashes += 1
         self.later(0.002 + self.random.random() ** 2 * 0.3, self._come_back, server)
 
@@ -330,16 +330,17 @@ class ServerWorld:
             self.wrong(address, str(error))
 
     def may_refuse(self, address: str, to: tuple[str, ...], error: AntecedeError) -> bool:
-        """Whether a publish may be refused for good."""
+        """Return whether a publish may be refused for good."""
         return isinstance(error, UnknownAgentError) and to == (NOBODY,)
 
     def logged(self, server: SimulatedServer, event: str, fields: dict[str, Any]) -> None:
-        """Check a warning or an error that a server logged: some must not happen."""
+        """Check a warning or an error that a server logged: report those that must not happen."""
         if fields.get("code") in (SILENT, NO_HELLO):
             # The network itself checks whether the connection is silent.
             return
-        expected = ((self._resetting or self.losing) and event == "peer-refused") or (
-            self.losing and event == "link-stopped"
+        # A server whose data is older than its messages may also send stamps that contradict them.
+        expected = (self.losing and event in ("link-stopped", "bad-frame")) or (
+            (self._resetting or self.losing) and event == "peer-refused"
         )
         if event in _wrong_events and not expected:
             self.wrong(server.name, f"{event}: {fields}")
@@ -349,11 +350,11 @@ class ServerWorld:
         self.classes[kind] = agent
 
     def class_of(self, kind: str) -> type[Agent]:
-        """The class of an agent that was created at run time."""
+        """Return the class of an agent that was created at run time."""
         return self.classes[kind]
 
     def handed_out(self, due: React) -> None:
-        """Letters reach an agent or a client."""
+        """Record letters that an agent or a client gets; check that their ids are unique."""
         for letter in due.letters:
             if self.letters.setdefault(letter.id, letter) != letter and not self.losing:
                 self.wrong(due.agent, f"two letters have the id {letter.id}")
@@ -375,7 +376,7 @@ class ServerWorld:
     # The network.
 
     def dial(self, server: SimulatedServer, peer: str) -> None:
-        """A server dials a peer."""
+        """Let a server dial a peer."""
         server.later(self.delay(), self._dialed, server, peer)
 
     def _dialed(self, server: SimulatedServer, peer: str) -> None:
@@ -390,7 +391,7 @@ class ServerWorld:
         server.dialed(peer, mine)
 
     def copies(self) -> int:
-        """How many copies of a frame between servers arrive."""
+        """Draw how many copies of a frame between servers arrive."""
         if self.calm:
             return 1
         if self.random.random() < self.faults.loss:
@@ -410,7 +411,7 @@ class ServerWorld:
         if known is None:
             name, _, home = address.rpartition("@")
             if not name or home not in self.servers:
-                raise UsageError(f"client {address!r}: expected name@server, and a server of the topology")
+                raise UsageError(f"client {address!r}: expected name@server, with a server of the topology")
             known = self.clients[address] = SimulatedClient(self, name, self.servers[home])
         return known
 

@@ -55,17 +55,18 @@ def view_of(
     loaded = load(paths, keep=counted)
     sifted = sift(loaded.events, loaded.placed)
     if not sifted.events:
-        raise TraceError("nothing to export: no row of a trace could be read")
+        raise TraceError("nothing to export: the trace has no valid row, or none was selected")
     late = judge_large(sifted.trace, ("causal",), every_overtaker=True).causal
     return View(sifted.trace, late, counts(sifted, loaded.reasons), logical)
 
 
 def _too_large(form: str, most: int) -> str:
     larger = [name for name, bound in limits.export_events_max.items() if bound > most]
-    others = f", or another format ({', '.join(larger)})" if larger else ""
-    return f"more than {most:,} events, the most for {form}: export a part with --since, --until, --processes{others}"
+    others = f", or use a format for larger traces ({', '.join(larger)})" if larger else ""
+    return f"more than {most:,} events, the limit of {form}: export a part by --since, --until or --processes{others}"
 
 
 def export(paths: Sequence[str | PathLike[str]], form: str, **options: Any) -> str:
     """Return a trace as a text of one format."""
-    return "".join(FORMATS[form](view_of(paths, form, **options)))
+    view = view_of(paths, form, **options)
+    return "".join(FORMATS[form](view))

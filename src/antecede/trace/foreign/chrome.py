@@ -74,7 +74,9 @@ class Flows:
                 file.unreadable(None, f"event {number}: a flow event without id or time")
                 return
             if self.events == limits.foreign_events_max:
-                raise TraceError(f"{file.name}: more flow events than one import can hold")
+                raise TraceError(
+                    f"{file.name}: more flow events than one import can hold: import fewer or smaller files"
+                )
             self.events += 1
             self._found.append((at, event))
 

@@ -61,7 +61,7 @@ class CloudEvents:
                 self.duplicates += 1
                 continue
             if self.events == limits.foreign_events_max:
-                raise TraceError(f"{file.name}: more events than one import can hold")
+                raise TraceError(f"{file.name}: more events than one import can hold: import fewer or smaller files")
             self.events += 1
             kept = {"event": id_}
             for name, column in _kept.items():

@@ -1,7 +1,7 @@
 """``import``: from foreign files to one trace and a report.
 
-All files of one import make one trace. They may differ in format within one family: logs with vector clocks (each with
-its own pattern), spans (in any of their formats), or one of the others.
+All files of one import make one trace. All of them are logs with vector clocks (each with its own pattern), or all are
+spans (each in any format of spans), or all have the same other format.
 """
 
 import os
@@ -67,7 +67,7 @@ def convert(
     started = time.perf_counter()
     for option, text in (("--pattern", pattern), ("--delimiter", delimiter)):
         if text is not None and form not in ("auto", "shiviz", "govector"):
-            raise UsageError(f"{option} is for logs, not for --format {form}")
+            raise UsageError(f"{option} is for logs with vector clocks, not for --format {form}")
     given = None if pattern is None else preset(pattern) if pattern in PRESETS else Pattern("given", pattern)
     parted = None if delimiter is None else Delimiter(delimiter)
     if form != "auto" and form not in FORMATS:
@@ -136,12 +136,13 @@ def _format(file: ForeignFile, form: str, given: Pattern | None) -> str:
         if file.head[:4] == b"PAR1":
             names = ", ".join(parquet_columns(file)[:_columns_shown])
             raise TraceError(
-                f"{file.name}: Parquet, but neither a trace nor spans: it has the columns {names}; give --map"
+                f"{file.name}: Parquet, but neither a trace nor spans: it has the columns {names}; "
+                "for a log of sends and deliveries give --send, --deliver and --map"
             )
         raise TraceError(
             f"{file.name}: unknown format; known are {KNOWN}. Give --format, or --pattern for a log with clocks. For "
-            "any other log of sends and deliveries give --send, --deliver and --map; for lines of text --pattern "
-            "instead of --map"
+            "any other log of sends and deliveries give --send, --deliver and --map, or, if it has lines of text, "
+            "--pattern instead of --map"
         )
     return found
 
@@ -154,7 +155,7 @@ def _read(
     delimiter: Delimiter | None,
     instances: bool,
 ) -> str | None:
-    """Read one file; return the name of the pattern if there is one."""
+    """Read one file; return the name of the pattern that was used for a log, ``None`` for other formats."""
     if isinstance(collector, Editing | Flows | History | CloudEvents):
         collector.read(file)
     elif isinstance(collector, Spans):
@@ -167,7 +168,7 @@ def _read(
         chosen = chosen or choose(sample(file), GOVECTOR if form == "govector" else PRESETS)
         if chosen is None:
             expected = "give --pattern with groups event, host, clock"
-            raise TraceError(f"{file.name}: no built-in layout finds an event; {expected}")
+            raise TraceError(f"{file.name}: no built-in pattern finds an event; {expected}")
         collector.read(file, chosen, delimiter or (header.delimiter if header else None), header.lines if header else 0)
         return chosen.name
     return None

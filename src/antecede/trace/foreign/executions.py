@@ -2,8 +2,8 @@
 
 ShiViz keeps several executions in one log: a *delimiter*, a regular expression, matches the lines between them, and its
 group ``trace``, if it has one, names the next execution. Executions without a name are numbered from 1; those with the
-same name in several files are one. A log may contain its own pattern and delimiter: the expression in its first line,
-the delimiter in its second; either may be blank.
+same name in several files are one. A log may contain its own pattern and delimiter: the pattern in its first line, the
+delimiter in its second; either may be blank.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,8 +27,8 @@ class Delimiter:
         self._named = "trace" in self._compiled.groupindex
 
     def parted(self, lines: Iterable[Line]) -> Iterator[tuple[str | None, Iterator[Line]]]:
-        """Yield the lines of each execution, with its name if it has one; the executions must be read one after the
-        other."""
+        """Yield the lines of each execution, with its name if it has one. Read all lines of an execution before you
+        request the next."""
         place: tuple[int, str | None] = 0, None
 
         def execution(line: Line) -> tuple[int, str | None] | None:
@@ -121,7 +121,7 @@ class Logs:
         if name not in self._executions:
             names = list(self._executions)
             more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-            raise UsageError(f"--execution {name}: the logs have {', '.join(names[:8])}{more}")
+            raise UsageError(f"--execution {name}: the logs have only {', '.join(names[:8])}{more}")
         self._executions = {name: self._executions[name]}
         self.events = self._executions[name].events
 
@@ -131,7 +131,7 @@ class Logs:
 
 
 def _unused(name: str | None, used: set[str]) -> str:
-    """A name for the next execution of a file."""
+    """Return a name for the next execution of a file."""
     found = name or str(len(used) + 1)
     again = 2
     while found in used:

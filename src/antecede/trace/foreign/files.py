@@ -66,7 +66,7 @@ class ForeignFile:
         self._unreadable.add(self.name if line is None else f"{self.name}:{line}", reason)
 
     def lines(self, bound: int = limits.foreign_line_bytes_max) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines without their ends, numbered from 1; lines that are too long are recorded and left out."""
+        """Yield the lines without their ends, numbered from 1; lines longer than ``bound`` are counted and left out."""
         number = 0
         # Two more bytes than the bound: a line of exactly that length still shows its end.
         while line := self._stream.readline(bound + 2):
@@ -81,12 +81,13 @@ class ForeignFile:
                 yield number, text
 
     def document(self) -> bytes:
-        """The whole file."""
+        """Return the whole file."""
         bound = limits.foreign_document_bytes_max
         data = self._stream.read(bound + 1)
         if len(data) > bound:
             raise TraceError(
-                f"{self.name}: one JSON document of more than {bound} bytes: write a document per trace, each on a line"
+                f"{self.name}: one JSON document of more than {bound} bytes: write one document per trace, "
+                "each on one line"
             )
         return data
 
@@ -150,8 +151,8 @@ def opened(path: str, unreadable: Unreadable) -> Iterator[ForeignFile]:
 
 
 def files_of(paths: Sequence[str | os.PathLike[str]], to: str | os.PathLike[str] | None = None) -> list[str]:
-    """Return the files at the paths, each once. A directory gives the files that look like logs or spans; ``-`` is
-    kept.
+    """Return the files at the paths, each once. A directory stands for the files in it whose names end like those of
+    logs or spans; ``-`` is kept.
 
     The trace ``to``, which an earlier import may have written into a directory of sources, is not a source, nor are its
     metadata.
@@ -164,7 +165,7 @@ def files_of(paths: Sequence[str | os.PathLike[str]], to: str | os.PathLike[str]
         elif file == path:
             raise UsageError(f"{shown(path)} is a source and would be overwritten: give --to another name")
     if not found:
-        raise TraceError(f"{shown(os.fspath(paths[0]))}: no file here but the trace of an earlier import")
+        raise TraceError(f"{shown(os.fspath(paths[0]))}: no log here, only the trace of an earlier import")
     return list(found.values())
 
 

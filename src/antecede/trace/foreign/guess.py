@@ -25,12 +25,12 @@ FORMATS: Final = (
     "editing",
     "cloudevents",
 )
-"""The formats by name; ``govector`` is ``shiviz`` with the patterns of that library alone."""
+"""The formats by name; ``govector`` is ``shiviz`` with only the patterns of the library GoVector."""
 
 KNOWN: Final = (
     "logs with vector clocks (shiviz, govector); spans (zipkin, otlp, jaeger, or spans: CSV and Parquet); "
-    "flow events of Chrome and Perfetto (chrome); histories of Temporal (temporal); editing sessions (editing); "
-    "events with causes (cloudevents)"
+    "flow events of Chrome and Perfetto (chrome); histories of Temporal (temporal); recorded sessions in which several "
+    "people edit one text (editing); CloudEvents with causationid (cloudevents)"
 )
 """The formats, described for people."""
 

@@ -79,7 +79,7 @@ class Mapped:
         """The paths in the first records, for advice."""
 
     def read(self, file: ForeignFile, form: str, guard: Guard, most: int | None = None) -> None:
-        """Read the records of one file; with ``most``, only the first of them."""
+        """Read the records of one file; with ``most``, only this number of records."""
         with guard.on(file.name, 0):
             named = self.plan.in_name(file.name)
         for record in islice(records_of(file, form, self.plan, guard), most):
@@ -145,7 +145,7 @@ class Mapped:
             return f"--index: {_lacking('number', {'number': self.plan.index}, fields)}"
         if values["time"].of(fields) is None:
             return f"--index time: {_lacking('time', values, fields)}"
-        return f"--index time: {values['time'].text} is not a time; give --time FORM"
+        return f"--index time: the value of {values['time'].text} is not a time; give --time FORM"
 
     def _more(self, fields: dict[str, Any], found: str) -> tuple[dict[str, str] | None, dict[str, Any] | None]:
         """Return the values of the schema's other text columns, and those of columns with a name that the user
@@ -167,7 +167,7 @@ class Mapped:
     def _add(self, row: Row) -> None:
         if self.events == limits.foreign_events_max:
             raise TraceError(
-                f"{row.source}: one import holds at most {limits.foreign_events_max:,} events: cut the log"
+                f"{row.source}: one import holds at most {limits.foreign_events_max:,} events: import a part of the log"
             )
         self.events += 1
         self.lines.setdefault(row.process, []).append(row)
@@ -296,7 +296,9 @@ def _advice(mapped: Mapped, report: dict[str, Any], unreadable: Unreadable) -> s
             return f"{option} {text!r} matches no {mapped.plan.kind.text}{seen or f'; fields: {_fields(mapped)}'}"
     if not mapped.events:
         reason, count = skipped.counts.most_common(1)[0]
-        return f"no event: {count:,} records: {skipped.first[reason][0]}; fields: {_fields(mapped)}"
+        return (
+            f"no record gives an event; the first of {count:,}: {skipped.first[reason][0]}; fields: {_fields(mapped)}"
+        )
     for option, kind in (("--send", "sends"), ("--deliver", "deliveries")):
         if not report[kind]:
             place = next(iter(skipped.first.get("no_message", [])), "")

@@ -3,8 +3,8 @@
 A record is a JSON object, a row of a table, or a line of text split into named groups. The mapping gives, for each
 column of a trace, the place of its value in the record:
 
-* a **path** such as ``event.msg.id``: keys joined by dots, or the position in a list. A key that contains dots itself
-  is found, too.
+* a **path** such as ``event.msg.id``: keys joined by dots; in a list the position stands for the key. A key that
+  contains dots itself is found, too.
 * a **template** such as ``{topic}-{partition}-{offset}``: text with paths in braces, for ids made of several fields. If
   one of the fields is missing, the value is missing.
 
@@ -71,7 +71,7 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 def pairs_of(given: list[str]) -> dict[str, str]:
-    """Return ``NAME=PATH,NAME=PATH`` as a table; a comma inside a template does not end it."""
+    """Return ``NAME=PATH,NAME=PATH`` as a table; only a comma before the next ``NAME=`` ends a path."""
     pairs: dict[str, str] = {}
     for text in given:
         for pair in _next_name.split(text):
@@ -200,7 +200,10 @@ class Plan:
             plain = next((name[len(prefix) :] for prefix in _prefixes if name.startswith(prefix)), name)
             if plain in _never or "." in plain:
                 known = ", ".join((*_columns, *_texts))
-                raise UsageError(f"--map: {name} cannot be mapped: expected {known}, or another name")
+                raise UsageError(
+                    f"--map: {name} cannot be mapped: expected one of {known}, or a new name without a dot, for an "
+                    "extra column"
+                )
         for column in ("process", "message"):
             if any(column not in self.values[kind] for kind in _prefixes):
                 example = f", such as {column}={_such[column]}"
@@ -213,14 +216,17 @@ class Plan:
                 )
         if "kind" not in named and not self.patterns:
             raise UsageError(
-                f"the mapping lacks kind: {_misspelled('kind', named)}give --map kind=PATH, "
-                "the field that --send and --deliver look at"
+                f"the mapping lacks kind: {_misspelled('kind', named)}give --map kind=PATH "
+                "with the field that --send and --deliver look at"
             )
         if self.mapping.index == "time" and any("time" not in self.values[kind] for kind in _prefixes):
             raise UsageError("--index time needs the time of each record: give --map time=PATH")
         for option, text in (("--send", self.mapping.send), ("--deliver", self.mapping.deliver)):
             if text is None:
-                raise UsageError(f"the mapping lacks {option}: give a regular expression that such records match")
+                raise UsageError(
+                    f"the mapping lacks {option}: --send and --deliver are regular expressions for the two kinds of "
+                    "records"
+                )
 
     def paths(self) -> set[str]:
         """Return all paths of the mapping."""

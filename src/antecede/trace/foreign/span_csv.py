@@ -88,7 +88,7 @@ def _parquet(file: ForeignFile) -> _Table:
     names = list(dict.fromkeys(parquet_columns(file)))
     columns = columns_of(names)
     if columns is None:
-        raise TraceError(f"{file.name}: no columns of spans: {', '.join(names)}")
+        raise TraceError(f"{file.name}: not a table of spans: it has the columns {', '.join(names)}")
     rows = (
         (number, ["" if cell is None else str(cell) for cell in row.values()]) for number, row in parquet_rows(file)
     )
@@ -96,7 +96,7 @@ def _parquet(file: ForeignFile) -> _Table:
 
 
 def _read(get: dict[str, str], unit: int, columns: dict[str, tuple[int, int]]) -> tuple[Span, int]:
-    """Return a span, and the unit of its times if it is known by now."""
+    """Return a span, and the unit of its times, or 0 if it is still unknown."""
     begun, ended = get["start"], get.get("end", "")
     if begun.lstrip("-").isdigit():
         unit = unit or unit_of(int(begun))

@@ -1,8 +1,8 @@
 """Spans in JSON: Zipkin v2, OpenTelemetry's OTLP, and Jaeger.
 
-Each of them writes either one document or one document per line (as the OpenTelemetry collector's file exporter does);
-the latter is read line by line. Inside a document every span is decoded separately, so that a bad span affects only
-itself. Unknown keys are ignored.
+A file is either one document, or has one document per line (as from the OpenTelemetry collector's file exporter); the
+latter is read line by line. Inside a document every span is decoded separately, so that a bad span affects only itself.
+Unknown keys are ignored.
 
 ========= ============================================================ =================== =====================
 format    document                                                     service             time
@@ -13,8 +13,8 @@ otlp      ``resourceSpans`` → ``scopeSpans`` → ``spans``; as Tempo and ``ser
 jaeger    ``data`` → traces → ``spans``, or one trace                  ``processes``       microseconds
 ========= ============================================================ =================== =====================
 
-With ``instances`` the process of the trace is an instance (``service@instance``) if the record names it, by address,
-pod, instance id or host, because each instance has its own clock.
+With ``instances`` the process of the trace is an instance (``service@instance``) if the record names one, by address,
+pod, instance id or host: each instance has its own clock.
 """
 
 from collections.abc import Callable, Iterator
@@ -196,7 +196,7 @@ def _resource_spans(document: bytes | Raw, depth: int = 2) -> list[Raw]:
     if found is None and inner is not None and depth:
         return _resource_spans(inner, depth - 1)
     if found is None:
-        raise ValueError("no resourceSpans, as OTLP has them")
+        raise ValueError("not an OTLP document: it has no resourceSpans")
     return found
 
 

@@ -10,8 +10,9 @@ event.
   receiving half of a call. A span's further *links* (OpenTelemetry, Jaeger's *follows from*) count as causes, too. The
   message is delivered where the span starts.
 * Within a service, spans are ordered by the service's wall clock; at equal times a parent comes before its child.
-  Clocks of different services decide nothing; they are only *compared*: ``early_messages`` counts messages received
-  before they were sent by the clocks, ``early_children`` counts spans that begin before their parent, in any service.
+  Clocks of different services decide nothing; they are only *compared*: ``early_messages`` counts messages that, by the
+  clocks, were received before they were sent; ``early_children`` counts spans that begin before their parent, in any
+  service.
 
 :mod:`antecede.trace.foreign.span_sends` finds **where a message was sent**. A service is not a sequential process:
 threads and replicas share its name. Events that its clock does not order are marked ``assumed``, and prove nothing.
@@ -55,7 +56,7 @@ class Spans:
             self.duplicates += 1
             return
         if len(halves) == limits.foreign_halves_max:
-            raise TraceError(f"span {span.id[:40]!r} has more than {len(halves)} records of different services")
+            raise TraceError(f"span {span.id[:40]!r} has more than {len(halves)} different records")
         halves.append(span)
         self._spans.append(span)
         if len(self._spans) > limits.foreign_events_max:
@@ -107,7 +108,7 @@ class Spans:
                 yield linked
 
     def _caller(self, span: Span) -> Span | None:
-        """The other half of a span that both sides of a call recorded under one id."""
+        """Return the client's half of a span that both sides of a call recorded under one id."""
         if span.kind not in _receiving:
             return None
         halves = self._halves[span.trace, span.id]

@@ -1,16 +1,17 @@
 """Histories of Temporal (and of its predecessor Cadence): which workflow asked which worker to run which activity.
 
 A history is a document ``{"events": […]}``, or the list alone, as ``temporal workflow show --output json`` prints it.
-The workflow is a process, named by its id or the file, and so is every worker, named by its identity. Scheduling an
-activity is a send of the workflow; its start by a worker is the delivery. Its end (completed, failed, cancelled) is a
-message back. All other events are local events of the workflow; a timeout is one, since the server decides it.
+The workflow is a process, named by its id or, without one, by the file. So is every worker, named by its identity.
+Scheduling an activity is a send of the workflow; the start of the activity by a worker is the delivery. Its end
+(completed, failed, cancelled) is a message back. All other events are local events of the workflow; a timeout is one,
+since the server decides it.
 
 **Order.** The events of a workflow are in the order of its history. The events of a worker are in the order of the
 server's times, not of the history: the server writes the start of an activity into the history when the activity ends.
 Several histories make one trace and share the workers. Some positions are assumed:
 
-* the end of an activity at its worker, if the worker started or ended another one meanwhile: the server records when
-  the message came, not when it was sent;
+* the end of an activity at its worker, if the worker started or ended another activity meanwhile: the server records
+  when the message about the end came, not when it was sent;
 * the start of an activity that was tried again: only its last start is recorded;
 * events of a worker without a time, or with the same time.
 """
@@ -39,7 +40,8 @@ class _Run(msgspec.Struct, gc=False):
 
     workflow: str
     prefix: str
-    """The beginning of the ids of its messages; several runs of a workflow have the same event numbers."""
+    """The beginning of the ids of its messages: it differs between the runs of a workflow, whose event numbers are the
+    same."""
     last: int = 0
     """The latest time so far, at which an event without a time is put."""
     scheduled: dict[str, Moment] = {}
@@ -75,7 +77,7 @@ class History:
                 file.unreadable(None, f"event {number}: no eventType or eventId")
                 continue
             if self.events == limits.foreign_events_max:
-                raise TraceError(f"{file.name}: more events than one import can hold")
+                raise TraceError(f"{file.name}: more events than one import can hold: import fewer or smaller files")
             self.events += 1
             self._take(run, event, _camel(kind))
 

@@ -7,9 +7,10 @@ first send, else the local row. So everything that it received comes before the 
 comes at or after it, in agreement with the recorded vector clock of the moment.
 
 **Clocks.** ``verify`` compares recorded vectors with indices if the own entry is ``index`` + 1 on most rows, and
-otherwise by their order. Moments with several rows make the indices grow faster than the own entries. If this leaves
-*most* rows equal and some not, the vectors would be compared by the wrong rule. Every process then begins with one more
-local row, so that own entries and ``index`` + 1 differ on all the rows where they were equal.
+otherwise by their order. Moments with several rows make the indices grow faster than the own entries. If the two are
+then equal on most rows but not on all, or if a vector counts events that were not logged, the vectors would be compared
+by the wrong rule. Every process then begins with one more local row, so that own entries and ``index`` + 1 differ on
+all the rows where they were equal.
 """
 
 from collections import Counter
@@ -73,7 +74,7 @@ class Moment(msgspec.Struct, gc=False):
             self.takes = [message]
 
     def give(self, message: str, to: str) -> None:
-        """Add a message that is sent from here; if it was added before, it gets one more destination."""
+        """Add a message that is sent from here; if it was the last one added, it gets one more destination."""
         if not isinstance(self.gives, list):
             self.gives = [(message, (to,))]
         elif self.gives[-1][0] == message:
@@ -84,7 +85,7 @@ class Moment(msgspec.Struct, gc=False):
 
 def mark_ties(line: Sequence[Moment]) -> None:
     """Mark each moment with messages that has the same time as another such moment of its process: their order is not
-    recorded. The line is in the order of its times."""
+    recorded. ``line`` must be sorted by time."""
     for _, group in groupby((moment for moment in line if moment.tied), key=lambda moment: moment.time):
         tied = list(group)
         if len(tied) > 1:
@@ -153,7 +154,7 @@ class Woven:
             yield names[line], lines[line][position]
 
     def _sent(self) -> dict[str, tuple[int, int]]:
-        """The line and the position in which each message is sent."""
+        """Return the line and the position in which each message is sent."""
         return {
             message: (number, position)
             for number, line in enumerate(self.lines.values())
@@ -173,9 +174,13 @@ class Woven:
                     same = moment.clock.get(process) == main + 1
                     clocked += 1
                     equal += same
-                    exact = exact and same and rows == 1 and all(name in self.lines for name in moment.clock)
+                    exact = exact and same and rows == 1 and self._all_logged(moment.clock)
                 index += rows
         return 2 * equal > clocked and not exact
+
+    def _all_logged(self, clock: dict[str, int]) -> bool:
+        """Whether the log has all events that a clock counts, in a log with one row for each event."""
+        return all(name in self.lines and count <= len(self.lines[name]) for name, count in clock.items())
 
 
 def _rows(process: str, index: int, moment: Moment) -> Iterator[Event]:

@@ -1,0 +1,162 @@
+"""The survey before a change of the topology: what the servers have, and which topology is in force.
+
+All parts of the sequence of commands (:mod:`antecede.server.changing`) are generators, see :data:`Part`. A server that
+has missed changes learns them, and a server without a past joins the restored system that the others belong to.
+"""
+
+from collections.abc import Generator, Iterable
+from typing import TypeVar
+
+import msgspec
+
+from antecede.errors import AntecedeError, TopologyError
+from antecede.server.change_requests import Command, View, read_view
+from antecede.topology import TopologyFile, parse_topology
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """There is no command to give for a moment."""
+
+    seconds: float
+    reason: str = ""
+    """The event that the sequence waits for."""
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """The change that an operator wants."""
+
+    new: TopologyFile
+    servers: tuple[str, ...]
+    """The servers to ask at first; those of the topology in force are added."""
+    system: str
+    """The identity that a system gets if it has none."""
+    clock_ms: int
+    dry: bool = False
+    drop: bool = False
+    """Whether letters of removed agents and clients may be lost."""
+    attempt: str = ""
+    """A random name for this run."""
+    live: bool = True
+    """Whether the servers run; stopped ones send nothing, so that nothing has to wait."""
+    limit_seconds: float = 60.0
+    """How long letters may wait until everything in transit has arrived; if it takes longer, the change is
+    abandoned."""
+    resolve: str = ""
+    """The decision about a change whose coordinator is lost: ``commit`` or ``abandon``."""
+    basis: str = ""
+    """The epoch of the topology that must be in force; empty: any."""
+
+
+_Result = TypeVar("_Result")
+Part = Generator[list[Command] | Wait, list[dict[str, object] | None], _Result]
+"""A part of the sequence of commands, and its result."""
+
+
+class SilentServerError(TopologyError):
+    """The error that a server does not answer."""
+
+    def __init__(self, server: str) -> None:
+        super().__init__(f"server {server} does not answer")
+        self.server = server
+
+
+def all_of(commands: Iterable[Command]) -> Part[list[dict[str, object]]]:
+    """Give commands and return their answers; raise an error if a server does not answer."""
+    given = list(commands)
+    answers = yield given
+    for command, answer in zip(given, answers, strict=True):
+        if answer is None:
+            raise SilentServerError(command.server)
+    return [answer for answer in answers if answer is not None]
+
+
+def survey(wish: Wish, without: frozenset[str] = frozenset()) -> Part[tuple[dict[str, View], TopologyFile]]:
+    """Look at all servers of both topologies. Return what they have, and the topology in force."""
+    views = yield from _look(wish, [server for server in wish.servers if server not in without])
+    old = _in_force(views)
+    # Their addresses may be known only now.
+    asked = {server for server in wish.servers if wish.new.servers.get(server) == old.servers.get(server)}
+    missing = [server for server in old.servers if not (server in views or server in without or server in asked)]
+    if missing:
+        views |= yield from _look(wish, missing)
+        old = _in_force(views)
+    return views, old
+
+
+def _look(wish: Wish, servers: Iterable[str]) -> Part[dict[str, View]]:
+    text, drop = wish.new.text(), "drop" if wish.drop else ""
+    asked = list(servers)
+    answers = yield [Command(server, "change-look", (text, drop)) for server in asked]
+    views = [read_view(one, answer) for one, answer in zip(asked, answers, strict=True) if answer is not None]
+    return {view.server: view for view in views if not view.removed}
+
+
+def _in_force(views: dict[str, View]) -> TopologyFile:
+    """Return the topology in force. Servers that are to be added have the new topology; they are not part of the one in
+    force."""
+    if not views:
+        raise TopologyError(
+            "no server answers: start the servers, or name the file of the topology in force (--from OLD)"
+        )
+    newest = max(view.change for view in views.values())
+    current = [view for view in views.values() if view.change == newest]
+    files = {view.epoch: parse_topology(view.topology, "the topology in force") for view in current if view.topology}
+    # A server that is to be added has a topology whose other servers have another one.
+    agreed = [
+        file
+        for epoch, file in files.items()
+        if all(view.epoch == epoch for view in current if view.server in file.servers)
+    ]
+    if len(agreed) != 1:
+        files_of: dict[str, list[str]] = {}
+        for view in current:
+            files_of.setdefault(view.epoch, []).append(view.server)
+        shown = "; ".join(f"{epoch} at {', '.join(names)}" for epoch, names in files_of.items())
+        raise TopologyError(
+            f"the servers began with different topology files (change {newest}; epochs: {shown}), and no change can "
+            "start from there: begin again with one file for all, and with empty data directories"
+        )
+    return agreed[0]
+
+
+def behind_of(views: dict[str, View], old: TopologyFile) -> dict[str, View]:
+    """Return the servers of the topology in force that have missed changes."""
+    members = {name: view for name, view in views.items() if name in old.servers}
+    newest = max(view.change for view in members.values())
+    return {name: view for name, view in members.items() if view.change < newest}
+
+
+def teach(views: dict[str, View], old: TopologyFile, behind: dict[str, View]) -> Part[dict[str, str]]:
+    """Let servers learn the changes that they have missed. Return those that cannot, with the reason. Each learns from
+    the first server of its own topology (:func:`antecede.server.learning.believes`), so that a server that lies about
+    the topology in force deceives no other. If this first server was removed, or has itself lost its data, the server
+    with the newest change is believed."""
+    unable: dict[str, str] = {}
+    members = [views[name] for name in old.servers if name in views]
+    leader = max(members, key=lambda view: view.change)
+    for view in behind.values():
+        first = next(iter(parse_topology(view.topology, "the topology in force").servers))
+        teacher = leader if first == view.server or first not in old.servers else views.get(first)
+        if teacher is None or teacher.change <= view.change:
+            unable[view.server] = f"server {first}, from which it learns changes, has no newer change"
+            continue
+        try:
+            answers = yield [Command(teacher.server, "change-lesson")]
+            if answers[0] is not None:
+                yield [Command(view.server, "change-learn", (str(answers[0]["lesson"]),))]
+        except AntecedeError as error:
+            unable[view.server] = str(error)
+    return unable
+
+
+def join(views: dict[str, View]) -> Part[None]:
+    """Let servers without a past join the restored system that the others belong to (:mod:`antecede.backups.system`):
+    new servers, and those that began again with empty directories. Otherwise no other server would connect to them."""
+    restored = {view.restored: view.server for view in views.values() if view.restored}
+    if len(restored) > 1:
+        one, other = list(restored.values())[:2]
+        raise TopologyError(f"servers {one} and {other} belong to different systems: one was restored from a backup")
+    for system in restored:
+        yield from all_of(
+            Command(view.server, "change-join", (system,)) for view in views.values() if not view.restored
+        )
