@@ -99,7 +99,8 @@ class ServerCopy:
                 self._seal = decode_identity(file.read(), path).seal
 
     def _walk(self) -> None:
-        """Go on to the last whole group; cut the file behind the last record of the backup."""
+        """Read the groups that are complete in the copied file so far. If one contains the last record of the backup,
+        truncate the file after this group."""
         while True:
             found = read_group(self._files, self._file, self._walked, self._seal)
             if isinstance(found, str):

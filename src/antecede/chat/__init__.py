@@ -42,7 +42,7 @@ class Said(Notification):
 
 
 class Room(Agent):
-    """Keeps its members, and sends all of them every change."""
+    """Keeps its members, and sends every change to all of them."""
 
     members: tuple[str, ...] = ()
 

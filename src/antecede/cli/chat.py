@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
             help="Topology of running servers to chat on. Without it: play the simulated story.",
         ),
         name: str | None = typer.Option(None, metavar="NAME", help="Your name in the chat."),
-        server: str | None = typer.Option(None, metavar="NAME", help="Your server. Default: the first one."),
+        server: str | None = typer.Option(None, metavar="NAME", help="Your server. Default: the first one by name."),
         room: str = typer.Option("kitchen", metavar="NAME", help="The room to join."),
         order: str = typer.Option(
             "fifo,pruned",

@@ -51,11 +51,11 @@ def register(app: typer.Typer) -> None:
         all late deliveries; --first N explains the first N of them, sorted by index (the position among the events of
         the receiver).
 
-        With --order significant, message A is late if message B, which had to wait for A, was received first. An
-        instance is one execution of an operation. Each step of the chain shows why the second of two messages had to
-        wait for the first: an instance sent or received the first message, and then the same instance, or one that
-        conflicts with it, sent the second. A request is also late if two objects received it and a conflicting request
-        in different orders. Then the explanation names these two objects instead of a chain.
+        With --order significant, message A is late if the receiver got message B before A, although B should have
+        waited for A. An instance is one execution of an operation. Each step of the chain shows why the second of two
+        messages had to wait for the first: an instance sent or received the first message, and then the same instance,
+        or one that conflicts with it, sent the second. A request is also late if two objects received it and a
+        conflicting request in different orders. Then the explanation names these two objects instead of a chain.
 
         With --order total or synchronous, an explanation is a cycle of messages instead of a chain. Each step of the
         cycle shows a process that saw one message before the next one.

@@ -61,7 +61,7 @@ def register(app: typer.Typer) -> None:
             typer.Option(
                 "--map",
                 metavar="NAME=PATH,…",
-                help="Where in a record of the log the columns process, kind, message, to and time of the trace are.",
+                help="The place of each column of the trace (process, kind, message, to, time) in a record of the log.",
             ),
         ] = None,
         file_pattern: str | None = typer.Option(

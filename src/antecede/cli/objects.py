@@ -36,7 +36,9 @@ def register(app: typer.Typer) -> None:
         operation: str = typer.Argument(..., metavar="OPERATION", help="One of its operations."),
         arguments: list[str] = _arguments,
         client: str | None = CLIENT,
-        server: str | None = typer.Option(None, metavar="NAME", help="The server to call. Default: the first server."),
+        server: str | None = typer.Option(
+            None, metavar="NAME", help="The server to call. Default: the first one by name."
+        ),
         timeout: float = typer.Option(10.0, help="Seconds after which the server undoes a call that is not done."),
         keys: Keys = KEYS,
         as_json: bool = typer.Option(

@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
         verbose: bool = typer.Option(False, "--verbose", "-v", help="Print what happens, line by line."),
         as_json: bool = JSON,
     ) -> int:
-        """Play a scenario file: sends and arrivals as text, such as a figure of a paper, with the expected results.
+        """Play a scenario file: it lists sends, arrivals and expected results, for example those of a paper's figure.
 
         Exit 0: all expectations hold. 1: one fails. 2: the file cannot be played.
         """

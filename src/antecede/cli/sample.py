@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
         """Copy small sample files to the current folder: a trace, the chat of the tutorial, scenarios, logs and spans.
 
         There are logs and spans of every format that import reads. Without a name, list all samples, each with a
-        command to try. A file that is there already is kept if it is the same; if it differs, nothing is copied.
+        command to try. If a file of that name exists already and differs from the sample, no file at all is copied.
         """
         chosen = list(SAMPLES) if name == ["all"] else list(dict.fromkeys(name or ()))
         for one in chosen:

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
         fields: str = typer.Argument("{}", metavar="JSON", help="The fields of the notification."),
         client: str | None = CLIENT,
         server: str | None = typer.Option(
-            None, metavar="NAME", help="The server to connect to. Default: the first one."
+            None, metavar="NAME", help="The server to connect to. Default: the first one by name."
         ),
         ask: bool = typer.Option(False, "--ask", help="Wait for an answer and print it."),
         timeout: float = typer.Option(10.0, help="Seconds to wait for the server, and for an answer."),

@@ -24,7 +24,8 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Show health, links, queue depths, and what each held message waits for.
 
-        A message is held until all messages that it depends on are delivered. "waits for s2: message 7, the last one
+        Causal orders hold a message until all messages to this server that it depends on are delivered; other orders
+        may also wait for a control packet. "waits for s2: message 7, the last one
         delivered is 5" means: the held message depends on message 7 from s2, but the last message from s2 that was
         delivered here is message 5. Message 7, or one that must come before it, is in transit, or held itself.
 

@@ -31,7 +31,7 @@ class _Axes(NamedTuple):
         None, "--delay", metavar="SPEC", help="Transit time of a packet; may be repeated."
     )
     shapes: list[str] | None = typer.Option(
-        None, "--shape", help="Domains: flat, bus, daisy, tree or star; may be repeated."
+        None, "--shape", help="Domains: flat, bus, daisy (a chain), tree or star; may be repeated."
     )
     size: int | None = typer.Option(None, min=2, help="Servers per domain. Default: that of the shape.")
     seeds: int | None = typer.Option(None, help="Runs of each setting, with the seeds 1 … N.")

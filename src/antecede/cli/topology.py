@@ -104,7 +104,9 @@ def register(app: typer.Typer) -> None:
 
     @group.command("make")
     def make(
-        shape: str = typer.Argument(..., metavar="SHAPE", help="bus, daisy, tree, star or flat."),
+        shape: str = typer.Argument(
+            ..., metavar="SHAPE", help="bus, daisy (a chain of domains), tree, star or flat (one domain)."
+        ),
         servers: int = typer.Option(..., help="Number of servers."),
         size: int | None = typer.Option(
             None,
@@ -119,7 +121,7 @@ def register(app: typer.Typer) -> None:
         ),
         as_json: bool = JSON,
     ) -> None:
-        """Write a topology file: a bus, a daisy, a tree or a star of domains, or one flat domain."""
+        """Write a topology file: a bus, a daisy (a chain), a tree or a star of domains, or one flat domain."""
         topology = made(shape, servers, size, order, host, port, branches)
         refusals = check_topology(topology).refusals
         if refusals:

@@ -57,10 +57,10 @@ def add_to(group: typer.Typer) -> None:
     ) -> int:
         """Change the topology: add, remove and move agents, servers and domains. Only what you remove is lost.
 
-        States, letters, timers and questions stay with their agents. The first server of the topology and all servers
-        for which something changes must run; the others may be down, and learn the change when they connect. Start new
-        servers with NEW first (`antecede serve NEW --server NAME`); they wait until they are added. --dry-run shows
-        what pauses, and which servers are needed.
+        Agents keep their states, letters, timers and open questions. These servers must run: all servers for which
+        something changes, and the first server by name (s2 before s10) of the topology that is in force now. The others
+        may be down, and learn the change when they connect. Start new servers with NEW first (`antecede serve NEW
+        --server NAME`); they wait until they are added. --dry-run shows what pauses, and which servers are needed.
 
         One server, the coordinator, decides the change when all servers that take part are ready. If the command is
         killed, run it again: it finishes a change that was decided; otherwise the change begins again. If you do
@@ -146,9 +146,10 @@ def add_to(group: typer.Typer) -> None:
     ) -> None:
         """Decide how an unfinished change ends if its coordinator has lost its data.
 
-        The coordinator is the first server of the new topology that is also in the old one. Only its log says whether
-        the change was decided. If any other server has made the change, the change is finished on all servers, whatever
-        you decide. If the old data of the coordinator is found later, never start the coordinator with it.
+        The coordinator is the first server by name (s2 before s10) that is in both topologies, the old and the new one.
+        Only its log says whether the change was decided. If any other server has made the change, the change is
+        finished on all servers, whatever you decide. If the old data of the coordinator is found later, never start the
+        coordinator with it.
         """
         if decision not in ("abandon", "commit"):
             raise UsageError(f"--decision {decision}: expected abandon or commit")

@@ -162,7 +162,9 @@ def register(app: typer.Typer) -> None:
     @group.command("frames")
     def frames(
         frames: int = typer.Option(20_000, min=1, help="Number of forged frames."),
-        life: int = typer.Option(2_000, min=1, help="Forged frames per server."),
+        life: int = typer.Option(
+            2_000, min=1, help="Number of forged frames for one server; then a new server takes its place."
+        ),
         seed: int = typer.Option(0, min=0, help="The seed of the first server."),
         order: str | None = typer.Option(
             None, metavar="NAME[:option=value,…]", help="The order. Default: all in turn."
@@ -205,9 +207,10 @@ def register(app: typer.Typer) -> None:
         folder: str | None = _folder,
         as_json: bool = JSON,
     ) -> int:
-        """Overload two servers, with an absent subscriber, an isolated handler that blocks, and connecting strangers.
+        """Overload an agent, while a subscriber is absent, an isolated handler blocks, and unknown addresses connect.
 
-        Meanwhile clients measure the answer times of two more agents, one on each server, which are not overloaded.
+        At the same time, clients measure the answer times of two other agents, one on each of the two servers. These
+        agents are not overloaded.
 
         Exit 0: memory and the p99 of these answer times are within their bounds, and nothing accepted is lost. 1:
         otherwise.
@@ -239,7 +242,9 @@ def register(app: typer.Typer) -> None:
 
     @group.command("changes-simulated")
     def changes_simulated(
-        changes: int = typer.Option(1_000, min=1, help="Number of changes in total, some per schedule."),
+        changes: int = typer.Option(
+            1_000, min=1, help="Smallest number of changes in total. Each seed gives one schedule with several."
+        ),
         options: _Schedules = _schedules,
     ) -> int:
         """Change random topologies in a simulated world, with crashes of servers and kills of topology apply.

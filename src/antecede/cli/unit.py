@@ -42,8 +42,8 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Write systemd units: a template for all servers, and a target that starts those of this machine.
 
-        systemd learns when a server has recovered and listens, restarts it when it fails or is blocked, and gives it
-        time to stop. Exit code 0 if the units are written, 2 on an error.
+        A server reports to systemd when it has recovered and listens. systemd restarts a server that fails or is
+        blocked, and gives it time to stop. Exit code 0 if the units are written, 2 on an error.
         """
         file = usable_topology(topology)
         server, option = server or [], option or []

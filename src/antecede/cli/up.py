@@ -38,8 +38,8 @@ def register(app: typer.Typer) -> None:
         metrics_base_port: int | None = typer.Option(
             None,
             metavar="PORT",
-            help="Serve /metrics, /health, /live and /ready: the first server on this port, the others on the ports "
-            "after it.",
+            help="Serve /metrics, /health, /live and /ready: the first server by name (s2 before s10) on this port, "
+            "the others on the ports after it.",
         ),
         options: Serving = SERVING,
     ) -> int:

@@ -92,4 +92,4 @@ def _common_end(one: bytes, other: bytes, most: int) -> int:
 _places_max = 3
 _place_bytes = 8
 _sure_bytes = 32
-"""The number of equal bytes that must follow a place whose length stays the same."""
+"""After a replaced place whose length stays the same, this many bytes must be equal in the old and the new state."""

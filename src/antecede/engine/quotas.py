@@ -144,7 +144,7 @@ class Quotas:
         return found
 
     def unseen_held(self, held: _Held, since: dict[str, int]) -> list[str]:
-        """Return the mailboxes with a limit of time that hold letters for which ``seen`` was not called yet."""
+        """Return the mailboxes with a time limit that have held letters for which ``seen`` was not called yet."""
         timed = [agent for agent in held if self.of(agent).seconds]
         return [agent for agent in timed if any(f"{letter.id} {agent}" not in since for letter in held[agent])]
 

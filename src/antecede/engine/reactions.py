@@ -18,8 +18,8 @@ class React(msgspec.Struct, frozen=True, gc=False):
     agent: str
     letters: tuple[Letter, ...]
     handlers: tuple[str, ...]
-    """For each letter, the handler that its question named. Empty: chosen by the letter's type. ``STALE``: no question
-    waits for this answer."""
+    """For each letter, the handler to call: if the letter is an answer, its question may have named one. Empty: the
+    letter's type decides. ``STALE``: no question waits for this answer."""
     state: bytes | None
     """The agent's saved state; ``None`` if it has none yet."""
     durable: bool = False
@@ -37,7 +37,7 @@ class Reaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
     alarms: tuple[Alarm, ...] = ()
     births: tuple[Birth, ...] = ()
     dead: str = ""
-    """Unless empty: the reason why the agent could not react; the letter is set aside."""
+    """The reason why the letter is dead; empty: it is not dead."""
     expired: bool = False
     """Whether the letter is dead because of a quota. What follows from such a letter is not held."""
 

@@ -1,4 +1,4 @@
-"""Checks whether a server still works: its event loop turns, and inputs are stepped.
+"""Checks whether a server still works: its event loop runs, and it processes waiting inputs.
 
 The event loop records the time several times per second; any other thread may read that time. So other threads notice a
 handler that blocks the event loop. A full disk does not count, because a restart would not help: see ``health``.

@@ -218,7 +218,7 @@ class Roots:
             self._numbers.discard(_age(one))
 
     def put_back(self, roots: list[Root]) -> None:
-        """Let parts of a shared root that has ended wait again, in their order."""
+        """Put the parts of a shared root, which has ended, back into the queue of waiting roots, the oldest first."""
         for root in roots:
             self.add(root)
         for name in {self._operation(root) for root in roots}:

@@ -281,7 +281,8 @@ class Site(Order):
                 yield message, rivals
 
     def unended(self) -> list[str]:
-        """Return the names of everything that has not ended here: instances, roots, messages, vectors."""
+        """Return the names of everything that is left here: instances and roots that have not ended, held messages,
+        vectors."""
         vectors = [f"the vector of {instance}" for instance in self.order.vectors if instance != PLAIN.instance]
         return [
             *self.table.instances,

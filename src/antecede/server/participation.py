@@ -260,8 +260,9 @@ class Participant:
         return {"server": machine.name, "staged": stage.change}
 
     def ready(self, attempt: str) -> dict[str, Any]:
-        """Check that the change is staged here, and that nothing is in transit in the domains that it begins. Nothing
-        more can enter them. Return also the servers to which agents and clients leave from here."""
+        """Check that the change is staged here, and that nothing is in transit in the domains that are new or begin
+        again with it. (Nothing can enter these domains any more.) Also return the servers to which agents and clients
+        of this server move."""
         staged, machine = self._staged(attempt), self._machine
         begun = [name for name, since in staged.since.items() if since == staged.change]
         found = machine.channel.in_transit(begun)

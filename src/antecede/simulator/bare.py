@@ -15,7 +15,7 @@ from antecede.simulator.network import Network
 
 
 class BareWorld(World):
-    """Orders of one kind on reliable links."""
+    """One order per process, all of the same kind, on a network that loses nothing."""
 
     def __init__(
         self,

@@ -7,8 +7,9 @@ written only after group k is synced**, and a group that is followed by another 
 A failed write or sync is final. The kernel may have dropped the bytes and marked them as written, so neither another
 try nor continuing can be right: every later call raises, and opening the directory again shows what is durable.
 
-Durability by name: ``disk`` syncs every group. ``os`` hands groups to the kernel, which survives a kill but not a power
-cut (full segments, snapshots and a clean close are still synced). ``memory`` is :mod:`antecede.store.memory`.
+Durability by name: ``disk`` syncs every group. ``os`` hands groups to the kernel; they survive a kill of the process,
+but not a power cut (full segments, snapshots and a clean close are still synced). ``memory`` is
+:mod:`antecede.store.memory`.
 """
 
 import logging

@@ -7,8 +7,8 @@ reach from send(m). T_0 is the send itself. A message sent at r after T_(h−1)[
 T_h is the least of these, and of T_(h−1). The first h with T_h[q] < deliver(m) is the length of a shortest chain.
 
 **Only new sends are examined.** A process whose T became smaller offers the sends between its new T and its old one;
-the later ones were examined when the old T was new. So every send is examined once, and each step of a chain follows
-from a step with exactly one message less: walking back gives the counted number of messages.
+the later ones were examined when the old T was new. So every send is examined once. Each step of round h continues a
+step of round h − 1, so the way back from round h has exactly h messages.
 
 **Only the window is examined.** In any causal order of all events, a chain lies between send(m) and deliver(m). One
 such order is computed once for all explanations; the search along a process stops at the first event after deliver(m).

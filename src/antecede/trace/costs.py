@@ -212,8 +212,8 @@ def hop_figures(
 
 def drawn(messages: int) -> list[int]:
     """Return the ranks of the messages that are compared, ascending: all of them, or one from each of ``compared_max``
-    equal parts. Ranks number the sends, sorted by process name, then by index. The draw is always the same for the same
-    number of messages.
+    equal parts. The rank of a message is the position of its send among all sends, sorted by process name, then by
+    index. The draw is always the same for the same number of messages.
     """
     if messages <= compared_max:
         return list(range(messages))

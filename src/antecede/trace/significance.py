@@ -78,7 +78,7 @@ class Significance:
         self._carried: dict[str, int] = {}
 
     def carried(self, message: str) -> int:
-        """Return what a message carries, while it is in transit: after its send and before its last delivery."""
+        """Return what the sender of a message knew at its send; 0 before the send and after the last delivery."""
         return self._carried.get(message, 0)
 
     def take(self, process: int, position: int, event: Event) -> Brought | None:

@@ -1,17 +1,17 @@
 """The reason why a delivery is late by significant order: the shortest chain that should have waited for it.
 
 A chain is x0 = m, x1, … xk, each significantly before the next by one of the four direct steps of §3.2 (Enokido,
-Higaki, Takizawa): the sender of x(i+1) sent or received x(i) before, in one instance or in an instance that conflicts
-with the sending one and precedes it. xk was delivered at m's object before m, against the rule. The search goes forward
-from m, one message per round:
+Higaki, Takizawa): before the sender of x(i+1) sent it, this sender sent or received x(i), either in the same instance,
+or in an instance that conflicts with it and had ended before it began. xk was delivered at m's object before m, against
+the rule. The search goes forward from m, one message per round:
 
 * each instance that sent or received a message of the last round offers its later sends;
 * the end of such an instance offers the sends of instances of conflicting operations that began later. For each
-  operation of an object only the earliest end so far matters, and for each instance only the earliest moment, so a send
-  is offered only a few times.
+  operation of an object only the earliest end so far matters, and for each instance only its earliest event that the
+  search has reached. So a send is offered only a few times.
 
-Nothing after the late delivery, in any causal order of all events, can be on a chain. Of the shortest chains, the first
-in the order of sends, then of deliveries, is kept, so both engines give the same answer.
+Take any sequence of all events that agrees with happened-before: no event after the late delivery can be on a chain. Of
+the shortest chains, the one whose last message was delivered first is kept, so both engines give the same answer.
 
 Events are numbered in one sequence, process by process in the order of names, so that both engines search the same
 arrays.

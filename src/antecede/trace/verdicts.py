@@ -21,7 +21,7 @@ def known_orders(orders: Sequence[str]) -> tuple[str, ...]:
         if name not in known:
             raise UsageError(f"order {name!r} is not one of {', '.join(known)}")
     if isinstance(orders, str):
-        raise UsageError(f"orders: expected several names in a tuple or list, such as ({orders!r},), not a text")
+        raise UsageError(f"orders: expected a tuple or list of names, such as ({orders!r},), not a text")
     return tuple(dict.fromkeys(orders))
 
 

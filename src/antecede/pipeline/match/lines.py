@@ -108,8 +108,8 @@ class Lines:
         self.assumed: Longs = np.zeros(0, np.int64)
         """The flat positions of sends and deliveries whose place in the line was assumed by an import."""
         self.moved: Longs = np.zeros(0, np.int64)
-        """The original flat positions of the sends that were moved behind all lines
-        (:func:`antecede.pipeline.judge.orders.certain`)."""
+        """The original flat positions of the sends that were moved out of their lines. Each is now a line of its own,
+        after the lines of all processes (:func:`antecede.pipeline.judge.orders.certain`)."""
         self.begins: Longs | None = None
         """For each process, the index with which its line begins (``None``: all begin with 0); ``indices`` count from
         there."""

@@ -1,4 +1,4 @@
-"""The second half of measuring: sums by sender, quantiles of delays, and figures from the lines.
+"""The second half of measuring: sums by sender, quantiles of delays, and figures from the sequence of events.
 
 **Exact quantiles without collecting all values.** Each part sorts its delays and reports a sample of them, evenly
 spaced. If the sample has s of n values, a value's rank in the part is known to within n/s; so its rank among all values

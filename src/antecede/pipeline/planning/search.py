@@ -198,8 +198,9 @@ def _rank(one: Candidate) -> tuple[float, ...]:
 
 
 def front_of(found: Sequence[Candidate]) -> list[Candidate]:
-    """Return the feasible plans for which no other is at least as good in cost, hops and busiest router, the cheapest
-    first, at most ``limits.plan_front_max``."""
+    """Return the feasible plans that no other plan beats, the cheapest first, at most ``limits.plan_front_max``. A plan
+    is beaten if another one is at least as good in each of cost, hops and busiest router; of equal plans the first is
+    kept."""
     feasible = sorted((one for one in found if one.figures.feasible), key=_axes)
     front: list[Candidate] = []
     for one in feasible:

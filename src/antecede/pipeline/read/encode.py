@@ -100,8 +100,8 @@ read_places = decoder(Runs | Summary)
 
 
 class _Runs:
-    """Runs of indices, by lane. A lane is a process, a server's hops, or a process or server in rows that are not
-    events."""
+    """Runs of indices, by lane. A lane is a process or the hops of a server; rows that are not events have separate
+    lanes, also one for each process or server."""
 
     def __init__(self, names: Names) -> None:
         self._names = names

@@ -48,7 +48,7 @@ class Oversight:
         self._life = 0
         """The last life with a durable record."""
         self._before: tuple[float, int] | None = None
-        """The virtual time at which that life ended, and the server time then; None if the next start need not continue
+        """The virtual time and the server time at the end of the life ``_life``; None: the next start need not continue
         from there."""
         self._expected: dict[int, bytes] = {}
         self.stopped_at: int | None = None
