@@ -112,7 +112,7 @@ roots_rival_max: Final = 2
 """The same for roots that may share requests: one under way, and one on its way. The others wait to share the next one;
 nested ones, which cannot, would wound each other."""
 roots_running_max: Final = 1_024
-"""All operations of users that one object or server runs at the same time, with room for those that arrive meanwhile."""
+"""All operations of users that one object or server runs at the same time, with room for those that arrive then."""
 roots_running_bytes_max: Final = 16 * 1024 * 1024
 """The arguments of those operations, of which every replica has a copy; a single larger one runs alone."""
 shared_calls_max: Final = 256
