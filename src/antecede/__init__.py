@@ -1,8 +1,8 @@
 """Antecede: messages between processes. No message is delivered before the messages that caused it.
 
-This module exports what applications need: ``Agent``, ``Notification``, ``Context``, ``Topic``, ``ReplicatedObject``,
-``connect``. Names are imported when they are used, so that ``import antecede`` costs nothing. ``docs/architecture.md``
-lists the packages, lowest first; a package imports only from packages listed before it.
+This module exports what applications need, for example ``Agent``, ``Notification``, ``Context``, ``Topic``,
+``ReplicatedObject``, and ``connect``. Names are imported when they are used, so that ``import antecede`` costs nothing.
+``docs/architecture.md`` lists the packages, lowest first; a package imports only from packages listed before it.
 """
 
 from importlib import import_module

@@ -6,8 +6,8 @@ from antecede.errors import AntecedeError, UsageError
 
 
 def read_bytes(path: str | os.PathLike[str], bytes_max: int, error: type[AntecedeError] = UsageError) -> bytes:
-    """Return the content of a file. Raise ``error`` if it cannot be read or is longer than ``bytes_max``; reading stops
-    there, since a special file may never end."""
+    """Return the content of a file. Raise ``error`` if it cannot be read or is longer than ``bytes_max``. Reading stops
+    just after this length, since a special file may never end."""
     name = os.fsencode(path).decode("utf-8", "replace")
     try:
         with open(path, "rb") as file:

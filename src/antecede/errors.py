@@ -1,4 +1,4 @@
-"""Every error that the outside world can cause, by name.
+"""The classes of the errors that the outside world can cause.
 
 An error's text is one line for the person who has to act on it: what was wrong, where, and what was expected.
 The command line prints that line and exits with 2. Our own mistakes are assertions, not errors of this module.
@@ -110,7 +110,7 @@ class NoRouteError(UsageError):
 
 
 class NotAllowedError(UsageError):
-    """The access file of the servers does not allow this to the identity that tried it."""
+    """An identity tried something that the access file of the servers does not allow it to do."""
 
     code = "not-allowed"
 
@@ -207,7 +207,7 @@ class SparkError(AntecedeError):
 
 def again(error: AntecedeError, where: str = "") -> AntecedeError:
     """Return a copy of an error, with ``where`` before its text. (One object that is raised in several places would
-    gather the tracebacks of all.)"""
+    collect the tracebacks of all these places.)"""
     twin = copy(error)
     if where:
         twin.args = (f"{where}: {error}",)

@@ -30,7 +30,8 @@ class _Noting:
 
 
 def is_ctrl_c(error: BaseException) -> bool:
-    """Return whether an exception from an application's code may be Ctrl-C."""
+    """Return whether an exception from an application's code may be Ctrl-C, or is the :class:`Terminated` of
+    SIGTERM."""
     if isinstance(error, Terminated):
         return True
     # Python handles signals in the main thread only.

@@ -12,7 +12,7 @@ logged once per class. The label is computed when the notification is sent, beca
 class. It then travels in the context of the letter, behind the trace context: ``TRACE CONTEXT\\nLABEL``. Both parts may
 be empty; a context without a label is the trace context alone, as in letters of earlier versions.
 
-A class without ``label()`` costs nothing: callers keep such classes in a table and never come here.
+A class without ``label()`` costs nothing: callers keep such classes in a table and do not call this module.
 """
 
 import logging
@@ -64,7 +64,7 @@ def clean(text: str) -> str:
 
 
 def tail_in(context: str) -> str:
-    """Return the part of a context that has the label, with the separator before it."""
+    """Return the part of a context that has the label, with the separator before it; empty if there is no label."""
     at = context.find("\n")
     return context[at:] if at >= 0 else ""
 

@@ -19,13 +19,13 @@ fresh again. From this follows the owner's one duty: *make the link durable befo
 only causes resends.
 
 **Incarnations.** A data directory has a random 64-bit incarnation. Everything that is sent names the sender's
-incarnation, and the receiver's if it is known (0: not yet). ``hello`` is the first message on a new connection, made
-after the old one has been given up. If the peer's incarnation has changed, or a counter is smaller than before, one of
-the ends lost data. This is a :class:`LinkError`, raised before anything has changed, and only an operator's ``forget``
-starts the link again. An old copy of a data directory that is put back has a counter that is too small. But when its
-server has sent enough frames, under numbers that were used before, the counter is not smaller any more. Therefore every
-start is a *life* with its own number, and a hello says at which counter the life began: the peer compares that counter
-with the numbers that it has received.
+incarnation, and the receiver's if it is known (0: not yet). ``hello`` is the first message on a new connection. A new
+connection is made only when the old one has been given up. If the peer's incarnation has changed, or a counter is
+smaller than before, one of the ends lost data. This is a :class:`LinkError`, raised before anything has changed, and
+only an operator's ``forget`` starts the link again. An old copy of a data directory that is put back has a counter that
+is too small. But when its server has sent enough frames, under numbers that were used before, the counter is not
+smaller any more. Therefore every start is a *life* with its own number, and a hello contains the counter at which the
+life began. The peer compares this counter with the numbers that it has received.
 """
 
 from enum import Enum
@@ -144,7 +144,7 @@ class Link:
         return Frame(self.incarnation, self.peer, number, body)
 
     def deadline(self) -> float | None:
-        """The time at which ``tick`` has something to do; None while everything is acknowledged."""
+        """Return the time at which ``tick`` has something to do; None while everything is acknowledged."""
         timers = self.timers
         while timers and timers[0][1] not in self._bodies:
             heappop(timers)
@@ -268,8 +268,8 @@ class Link:
         self.base = self.sent
 
     def on_hello(self, hello: Hello, now: float) -> None:
-        """Process the peer's hello on a new connection: check that both ends remember the same past, then make
-        unaccepted frames due."""
+        """Process the peer's hello on a new connection: check that the two ends do not contradict each other, then make
+        the frames that the peer has not accepted due at once."""
         self._check_peer("hello", hello.source, hello.target)
         seen = max(self._accepted.largest, max(self._received, default=0))
         if hello.sent < seen:
@@ -334,7 +334,7 @@ class Link:
         return self._body_bytes + _frame_bytes * len(self._bodies)
 
     def bodies(self) -> list[bytes]:
-        """The bodies that the peer has not acknowledged, in sequence."""
+        """Return the bodies that the peer has not acknowledged, in sequence."""
         return list(self._bodies.values())
 
     @property
@@ -343,7 +343,8 @@ class Link:
         return len(self._received)
 
     def missing(self, count: int = 8) -> list[int]:
-        """Return the first ``count`` numbers that are missing below the largest one received."""
+        """Return the first ``count`` numbers that have not arrived, although a frame with a larger number has, and
+        waits to be accepted."""
         largest = max(self._received, default=0)
         found: list[int] = []
         number = self._accepted.upto + 1
@@ -354,7 +355,8 @@ class Link:
         return found
 
     def dump(self) -> tuple[int, int, int, dict[int, bytes], int, int]:
-        """Return the durable state: incarnations, last number, unacknowledged bodies, accepted numbers."""
+        """Return the durable state: the two incarnations, the last number given, the unacknowledged bodies, the
+        accepted numbers."""
         return self.incarnation, self.peer, self.sent, dict(self._bodies), self._accepted.upto, self._accepted.beyond
 
     def load(self, state: tuple[int, int, int, dict[int, bytes], int, int], now: float) -> None:

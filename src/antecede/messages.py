@@ -1,9 +1,10 @@
 """The basic types: what an application sends, what travels, and what a protocol step requests.
 
 Inside one order, a process is a small integer, its *member number*. A set of processes is a bit mask, so that union,
-difference and membership are one operation each, for any number of members. The packages above use names of processes.
+difference and membership are one operation each, for any number of members. Packages of higher layers use the names of
+processes.
 
-A protocol step turns one input into a list of **effects**, to be carried out in that order:
+A protocol step turns one input into a list of **effects**, to be carried out in the sequence of the list:
 
 =============  ========================================================================================
 ``Persist``    the rest of this list, and the state after the step, must be durable before the next
@@ -90,11 +91,12 @@ class Verdict(Enum):
 
 DELIVER: Final = Verdict.DELIVER
 HOLD: Final = Verdict.HOLD
-"""The usual verdicts as constants: finding a member of an enumeration takes as long as ten other instructions."""
+"""The usual verdicts as constants, because finding a member of an enumeration takes as long as ten other
+instructions."""
 
 
 class Persist(msgspec.Struct, frozen=True, gc=False):
-    """Make the step durable before going on."""
+    """Make the step durable before the next effect is carried out."""
 
 
 class Sent(msgspec.Struct, frozen=True, gc=False):

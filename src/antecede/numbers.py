@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 
 class Numbers:
-    """A set of numbers from 1 that grows nearly in sequence: all up to ``upto``, and a bit map of those beyond."""
+    """A set of numbers from 1 that grows nearly in sequence. It contains all numbers up to ``upto``; the bit map
+    ``beyond`` shows which larger numbers it contains."""
 
     __slots__ = ("beyond", "upto")
 
@@ -32,8 +33,8 @@ class Numbers:
             self._advance()
 
     def merge(self, upto: int, beyond: int) -> Sequence[int]:
-        """Add the set with this ``upto`` and ``beyond``; return all numbers that were not in this set before, and
-        perhaps some that were."""
+        """Add all numbers of another set, given by its ``upto`` and ``beyond``. Return the numbers that are new in this
+        set, and perhaps some that it had before."""
         if not beyond and not self.beyond:
             fresh, self.upto = range(self.upto + 1, upto + 1), max(self.upto, upto)
             return fresh

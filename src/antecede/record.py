@@ -210,7 +210,7 @@ class Recorder(AbstractContextManager["Recorder"]):
             self._index = max(self._kept, row.index + 1)
 
     def _pack(self) -> None:
-        """Write all rows as Parquet, and remove the lines."""
+        """Write all rows to the Parquet file, if there are any, and remove the JSON Lines file."""
         rows = [*events_in(str(self.path))] if self._kept else []
         rows += [event for event in events_in(str(self._lines)) if event.index >= self._kept]
         if rows:
@@ -242,7 +242,7 @@ class Recording(AbstractContextManager["Recording"]):
         return sum(recorder.events for recorder in self._recorders.values())
 
     def process(self, name: str) -> Recorder:
-        """Return the recorder of the process with this name."""
+        """Return the recorder of the process with this name; the first call opens its file."""
         with self._lock:
             recorder = self._recorders.get(name)
             if recorder is None:
@@ -315,7 +315,7 @@ def _line(row: dict[str, Any]) -> bytes:
 
 
 def _last_line(file: int, end: int) -> tuple[int, bytes]:
-    """Return the total length of a file's complete lines, and the last of these lines."""
+    """Return the total length of a file's complete lines, and the last of these lines; 0 and empty if there is none."""
     tail = b""
     start = end
     while start and tail.count(b"\n") < 2 and len(tail) <= 2 * limits.trace_line_bytes_max:
@@ -342,7 +342,8 @@ def _close_quietly(file: int) -> None:
 
 
 def _disown() -> None:
-    """In a forked child: close the parent's files, so that the parent's locks end with the parent."""
+    """Close the files of the parent's recorders in a forked child. Otherwise the child would keep the parent's file
+    locks after the parent has ended."""
     for recorder in list(_open):
         if not recorder._ended:
             recorder._ended = "this recorder belongs to the parent process: open another one after the fork"

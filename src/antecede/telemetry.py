@@ -1,13 +1,13 @@
-"""Spans of reactions, for applications that use OpenTelemetry. Only its API package is used, if an SDK is set up.
+"""Spans of reactions, for applications that use OpenTelemetry.
 
 Each try of a reaction is one span. It is linked to the span in which the letter was sent: another reaction's span, or a
 client's current span. So a chain of messages can be followed from span to span, through servers and crashes. The letter
 carries the span in which it was sent as a W3C trace context, a short text that nothing else reads. Messages from a
 handler are sent in the reaction's span, and spans that the handler opens are children of that span.
 
-The package ``opentelemetry-api`` (extra ``telemetry``) does nothing without an SDK. If it is missing, or if no SDK is
-set up when a server starts or a bus is entered, letters carry no context and there is no cost. Names of attributes
-follow OpenTelemetry's conventions for messaging.
+This module uses only the package ``opentelemetry-api`` (extra ``telemetry``), which does nothing without an SDK. If it
+is missing, or if no SDK is set up when a server starts or a bus is entered, letters carry no trace context and there is
+no cost. Names of attributes follow OpenTelemetry's conventions for messaging.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def spans(server: str = "") -> "Spans | None":
 
 
 class Spans:
-    """One span per try of a reaction; see :class:`antecede.engine.host.Watch`."""
+    """One span per try of a reaction; see :class:`antecede.engine.watching.Watch`."""
 
     def __init__(self, server: str) -> None:
         from opentelemetry import trace
@@ -115,7 +115,7 @@ def _text(span: "Span") -> str:
 
 
 def _links(text: str) -> "list[Link]":
-    """Return a link to the span in a trace context from the wire, if it names one."""
+    """Return a list with a link to the span that a received trace context names; empty if it names none."""
     if not text or len(text) > trace_context_chars_max:
         return []
     from opentelemetry.context import Context as Around

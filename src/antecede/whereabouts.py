@@ -20,7 +20,8 @@ _standard, _installed = (
 
 
 def place_of(error: BaseException) -> str:
-    """Return ``shop.py:31 in total``; empty if all frames are of this package or of Python's standard library."""
+    """Return the place that an exception came from, as ``shop.py:31 in price_of``. It is empty if all frames are of
+    this package, of Python's standard library, or of code without a file."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{Path(error.filename).name}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
@@ -41,14 +42,14 @@ def described(error: BaseException) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback of an exception. Of a very long one, return the beginning and the end."""
+    """Return the traceback of an exception; if it is very long, only its beginning and its end."""
     text, most = writable("".join(traceback.format_exception(error)).rstrip()), limits.log_traceback_chars_max
     return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
 
 
 def text_of(error: BaseException) -> str:
-    """Return the exception's own text in a form that can be written. It comes from the application, so it may contain
-    characters that UTF-8 cannot encode, and making it may raise another exception."""
+    """Return the exception's own text in a form that can be written. The text comes from the application: characters
+    that UTF-8 cannot encode are escaped, and if ``str`` raises another exception, a fixed text is returned."""
     try:
         # The text of a syntax error already names its place, sometimes on several lines.
         text = str(error.msg) if isinstance(error, SyntaxError) else str(error)

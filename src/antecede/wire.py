@@ -1,29 +1,30 @@
 """Bytes between processes: the messages between two servers, or between a client and a server.
 
 Each write is one **frame**: four bytes of length, one byte of version, then a list of *parts*. All parts that are ready
-at one moment for one connection share a frame. Parts are typed structs, and a reader decodes nothing else, so nothing
-from the wire can become a class, a deeply nested value or an unbounded list.
+at one moment for one connection share a frame. Parts are typed structs, and a reader decodes nothing else, so bytes
+from the wire cannot become an object of another class, a deeply nested value or an unbounded list.
 
 **Versions.** The first part on a connection has the newest and the oldest supported version. It is a hello, or, from an
 end with credentials, an :class:`Introduce`. (An operator without credentials begins with a :class:`Request`, which has
-no versions.) It is sent in a frame of the oldest version, so that every end with a common version can read it. Both
-ends then use the smaller of the two newest versions. The newest version supports all earlier ones; an end without a
-common version gets the reason and is disconnected. A later version may add fields at the end of a part. Readers of an
-earlier version skip these fields, and a field that is missing has its default.
+no versions.) It is sent in a frame of the oldest version, so that every end that shares a version with the sender can
+read it. Both ends then use the smaller of the two newest versions. The newest version supports all earlier ones; an end
+without a common version gets the reason and is disconnected. A later version may add fields at the end of a part.
+Readers of an earlier version skip these fields, and a field that is missing has its default.
 
 ====  ==================================================================================================
 1     the first
 2     letters and publishes carry the trace context that they were sent in
 3     a train of letters may contain a list of destinations once for many letters; ends with credentials prove their
       identity before the hello
-4, 5  replicated objects: several calls of one request; calls that are decided where they begin
-6     a server that has missed changes of the topology learns them from another one
+4, 5  replicated objects: several calls of one request; calls that the server where they begin has already decided
+6     a server that has missed changes of the topology learns them from another server; publishes name the letters that
+      the client had begun to handle
 ====  ==================================================================================================
 
-**Temporary clients.** A client whose name begins with :data:`TEMPORARY` is forgotten, with its mailbox, when it closes
-for good (a final :class:`Bye`), or after some time without a connection. The name alone decides this, not a field of
-the hello: names are already in the log and in every snapshot. So a server still knows after a restart which clients to
-forget, and no format had to change. An older server treats a temporary client like any other.
+**Temporary clients.** A client whose name begins with :data:`TEMPORARY` is forgotten, with its mailbox, when it sends a
+final :class:`Bye`, or after some time without a connection. The name alone decides this, not a field of the hello:
+names are already in the log and in every snapshot. So a server still knows after a restart which clients to forget, and
+no format had to change. An older server treats a temporary client like any other.
 
 **Bounds.** These raise :class:`WireError` and close the connection: a frame longer than its bound, a wrong length, more
 parts or list entries than allowed, and bytes that are not parts. In MessagePack the number of entries comes before the
@@ -48,7 +49,7 @@ LISTS: Final = 3
 """The first version in which a train may have lists of destinations."""
 DECIDED_CALLS: Final = 5
 """The first version whose servers compute several calls of one request (:mod:`antecede.objects.roots`), and apply calls
-that are decided where they begin (:mod:`antecede.objects.execution`)."""
+that the server where they begin has already decided (:mod:`antecede.objects.execution`)."""
 LESSONS: Final = 6
 """The first version whose servers learn changes of the topology (:mod:`antecede.server.learning`)."""
 
@@ -65,7 +66,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="pa
 
 
 class LinkHello(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The state of one end of the link of one domain."""
+    """The state of one end of a link between two servers in one domain."""
 
     domain: str
     source: int
@@ -77,8 +78,8 @@ class LinkHello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     life: int = 0
     base: int = 0
     digest: str = ""
-    """The digest of the domain's members and order, and of the change of the topology that began it. Older servers
-    don't send it."""
+    """The digest of the domain's members and order, and of the topology change with which the domain began. Older
+    servers do not send it."""
 
 
 class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
@@ -95,11 +96,11 @@ class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
     system: str = ""
     """The identity of the whole system; empty before the first change of its topology."""
     change: int = 0
-    """The number of the change that put the present topology in force."""
+    """The number of the topology change that put the present topology in force."""
     attempt: str = ""
     """The attempt at a change of the topology that the sender takes part in; empty: none."""
     asked: str = ""
-    """In an answer: the attempt of the hello that is answered."""
+    """In a hello that answers another hello: the ``attempt`` of that other hello."""
     known: bool = True
     """In an answer: whether the receiver of the answer shares a domain with its sender."""
     teaches: bool = False
@@ -143,7 +144,7 @@ class Welcome(Part, frozen=True, array_like=True, gc=False, tag=5):
     server: str
     address: str
     last: int
-    """The number of the client's last publish that is on disk."""
+    """The number of the client's last publish that the server has accepted."""
 
 
 class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
@@ -166,14 +167,15 @@ class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
 
 
 class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):
-    """Every publish up to this number is on disk."""
+    """Every publish up to this number is accepted: stored with the durability of the server, by default on its disk."""
 
     upto: int
 
 
 class Refused(Part, frozen=True, array_like=True, gc=False, tag=8):
     """``count`` publishes from ``number`` on were refused, and all after them are skipped. The next publish gets
-    ``number`` again. Unless ``retry`` is set, the client sends the skipped ones again, with new numbers."""
+    ``number`` again. With ``retry``, the skipped publishes fail as well. Otherwise the client sends them again, with
+    new numbers."""
 
     number: int
     count: int
@@ -181,7 +183,7 @@ class Refused(Part, frozen=True, array_like=True, gc=False, tag=8):
     retry: bool
     """Whether the refused publishes may be accepted later."""
     code: str = ""
-    """The reason in one word, for programs. Older servers don't send it."""
+    """The reason in one word, for programs. Older servers do not send it."""
 
 
 class Deliver(Part, frozen=True, array_like=True, gc=False, tag=9):
@@ -215,7 +217,7 @@ class Bye(Part, frozen=True, array_like=True, gc=False, tag=13):
 
     reason: str
     final: bool = False
-    """Whether it is closed for good: connecting again would be useless. A temporary client that sends this is
+    """Whether the end is permanent: connecting again would be useless. A temporary client that sends this is
     forgotten."""
     code: str = ""
     """The rule that the other end has broken, as one word for programs, or empty. Older versions do not send it."""
@@ -224,7 +226,7 @@ class Bye(Part, frozen=True, array_like=True, gc=False, tag=13):
 
 
 class Request(Part, frozen=True, array_like=True, gc=False, tag=14):
-    """An operator's question to a server (status, dead letters, …)."""
+    """An operator's command to a server (status, dead letters, …)."""
 
     token: str
     command: str
@@ -237,7 +239,7 @@ class Answer(Part, frozen=True, array_like=True, gc=False, tag=15):
     ok: bool
     document: bytes
     code: str = ""
-    """The kind of error, in one word for programs, or empty. Older servers don't send it."""
+    """The kind of error, in one word for programs, or empty. Older servers do not send it."""
 
 
 class Introduce(Part, frozen=True, array_like=True, gc=False, tag=17):
@@ -302,7 +304,7 @@ _decode_one: Final = msgspec.msgpack.Decoder(Annotated[list[AnyPart], Meta(max_l
 
 
 def frame(parts: Iterable[Part], version: int = VERSION) -> bytes:
-    """Return parts as one frame."""
+    """Return parts as one frame. Raise :class:`WireError` if it would be longer than a frame may be."""
     return _framed([_encode(part) for part in parts], version)
 
 
@@ -340,11 +342,11 @@ def _framed(pieces: list[bytes], version: int) -> bytes:
 
 
 class Unframer:
-    """Turns a stream of bytes back into parts, in whatever pieces it arrives.
+    """A reader that turns a stream of bytes back into parts. The stream may arrive in any pieces.
 
     At first the other end is unidentified: frames are short, have one part, and are read one at a time, since each
-    frame may change what the next may contain. After ``trust`` longer frames are read, and all complete ones in one
-    call.
+    frame may change what the next may contain. After ``trust`` longer frames are read, and one call reads all complete
+    frames.
     """
 
     __slots__ = ("_bytes_max", "_trusted", "pending")
@@ -419,8 +421,8 @@ def is_temporary(client: str) -> bool:
 
 
 def agree(newest: int, oldest: int, speaks: int = VERSION) -> int:
-    """Return the version to use with an end that supports ``oldest`` to ``newest``; ``speaks``: the newest version
-    that this end supports."""
+    """Return the version to use with an end that supports ``oldest`` to ``newest``. ``speaks``: the newest version that
+    this end supports. Raise :class:`WireError` if the two ends have no common version."""
     version = min(newest, speaks)
     if version < oldest or version < VERSION_OLDEST:
         raise WireError(

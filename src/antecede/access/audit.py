@@ -1,9 +1,9 @@
 """The audit log: who connected, who was refused, and who changed something with which command.
 
 The log has one JSON document per line, in a file that is bounded: see :mod:`antecede.live.audit`. Refusals come from
-strangers, who may try as often as they can. So of refusals only some per second are written; the next line says how
-many were left out. Other lines are written only for proven identities, and the limits of these identities bound their
-number.
+strangers, who may try as often as they can. So only a limited number of refusals per second is written; the next line
+says how many refusals were left out. Other lines are written only for proven identities, and the limits of these
+identities bound their number.
 """
 
 import json

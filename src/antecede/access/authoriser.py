@@ -66,7 +66,7 @@ ANONYMOUS: Final = Who("anonymous", "")
 
 
 class Authoriser:
-    """Decides for one server; the access file can be replaced while it runs."""
+    """Decides what each identity may do at one server; the access file can be replaced while the server runs."""
 
     def __init__(self, access: Access | None = None, token: str = "", clock: Callable[[], float] = lambda: 0.0) -> None:
         """``access``: the access file; None: the one-token mode. ``clock``: returns seconds since 1970."""
@@ -93,7 +93,7 @@ class Authoriser:
         return {} if self.access is None else self.access.servers
 
     def identity(self, role: str, name: str) -> Identity | None:
-        """Return the entry of the access file, if there is one."""
+        """Return the entry of an identity in the access file; None: there is no entry, or no access file."""
         return None if self.access is None else self.access.identities(role).get(name)
 
     # Who it is.

@@ -34,7 +34,7 @@ class Key(msgspec.Struct, frozen=True):
     public: str
     """``ed25519:`` and the 32 bytes of the key in base64."""
     expires: float | None = None
-    """The time from which the key is not valid any more, in seconds since 1970."""
+    """The time from which the key is not valid any more, in seconds since 1970; None: it does not expire."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class AddressLimits(msgspec.Struct, frozen=True):
     """The limits of one network address, which act before anybody has proved an identity; None: no limit."""
 
     connections: int | None = None
-    """The number of incoming connections at the same time, servers excluded once they are known."""
+    """The number of incoming connections at the same time. Servers that have proved their identity are not counted."""
     attempts: float | None = None
     """New connections per second."""
 

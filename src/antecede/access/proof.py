@@ -9,9 +9,9 @@
 
 Each end signs the same content: both nonces, the role and the name of the dialing end, the name of the server, the
 versions, and the binding of the TLS channel (empty without TLS). The content starts with the end that signs (dialing or
-answering). So a signature is worth nothing on another connection, in the other direction, for another name, or through
-a relay that ends TLS. The dialing end sends nothing about itself beyond its name before the server has proved to be the
-right one.
+answering). So a signature is not valid on another connection, in the other direction, for another name, or through a
+relay that ends TLS. Before the server has proved to be the right one, the dialing end sends nothing about itself except
+its role and its name.
 
 An identity is proved by a signature with one of its valid keys. If it lists certificates, and the connection
 shows a certificate, this must have one of the listed names, too. An identity with ``certificate_alone`` is proved by
@@ -21,8 +21,8 @@ can never be proved: this is how keys are revoked.
 During the rotation of a key its owner has two keys, and signs with both. So the identity is proved to everybody who
 knows one of them, and files with the new key or without the old one can reach the processes in any sequence.
 
-Refusals do not say whether the name or the key is wrong, so that names cannot be searched for. The log names what is
-wrong.
+Refusals do not say whether the name or the key is wrong, so that names cannot be searched for. The server logs the same
+reason, with the claimed name and the address of the other end.
 """
 
 from collections.abc import Callable, Mapping
@@ -82,8 +82,8 @@ class Keyring:
         self.renew = renew
 
     def proven_by(self, identity: Identity | None, signatures: bytes, content: bytes, channel: Channel) -> str:
-        """Return the key or the certificate that proves an identity; empty: nothing does. If two keys do, it is the
-        newest, which will be valid for longer."""
+        """Return the key or the certificate that proves an identity; empty: nothing does. If two keys prove it, return
+        the newer one, because it will be valid for longer."""
         if identity is None:
             return ""
         certificate = next((name for name in identity.certificates if name in channel.certified), "")

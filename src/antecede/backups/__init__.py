@@ -2,7 +2,7 @@
 (``checking``), and new systems made from it (``restoring``).
 
 A backup is a consistent cut of all servers (:mod:`antecede.server.backups`): files of each server, and a manifest with
-their lengths and checksums, which is written last. ``docs/guide/operations.md`` describes it.
+the lengths and checksums of these files. The manifest is written last. ``docs/guide/operations.md`` describes it.
 """
 
 from antecede.backups.checking import check_backup

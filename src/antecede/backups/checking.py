@@ -1,7 +1,9 @@
-"""Check a backup: the length and the checksum of every file, every group and snapshot, and whether it is one cut.
+"""Check a backup: the length and the checksum of every file, every group and snapshot, and whether the cut is
+consistent.
 
 For the last check, every server is recovered from its part, as a restore would do, and the links between them are
-compared (:func:`antecede.server.renewal.faults_of`). What recovers here and fits together can be restored.
+compared (:func:`antecede.server.renewal.faults_of`). If all servers recover here and their links fit together, the
+backup can be restored.
 """
 
 import os
@@ -97,8 +99,8 @@ def recovered_of(backup: Backup, server: str) -> tuple[Recovered, int]:
 def recovered_state(
     found: Recovered, server: str, plan: Plan, incarnation: int, epoch: str
 ) -> tuple[bytes, list[Item]]:
-    """Return the state at the end of what was recovered, as a snapshot, and the items that its log must continue
-    with: they are part of the state."""
+    """Return the state after the last recovered record, as a snapshot. Also return the items that the log must continue
+    with, because the state already contains them."""
     machine = AgentServer(server, plan, incarnation)
     snapshot = None if found.snapshot is None else found.snapshot.data()
     first = recover(machine, snapshot, (record for _, record in found.records()), epoch, 0.0)

@@ -19,7 +19,7 @@ from antecede.store.walk import read_group
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """A server's answer to a cut."""
+    """A server's answer to the request for a cut."""
 
     server: str
     incarnation: str
@@ -49,7 +49,7 @@ class ServerCopy:
         return sum(self._cut.files.values())
 
     def pages(self) -> Iterator[tuple[str, int]]:
-        """Yield the file and the offset to read next; ``take`` its bytes before going on."""
+        """Yield the file and the offset to read next; call ``take`` with its bytes before the next iteration."""
         files = self._cut.files
         segments = [segment_name(number) for number in numbered(list(files), "segment")]
         others = [name for name in files if name not in segments and name != OWN_IDENTITY]

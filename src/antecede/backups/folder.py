@@ -10,7 +10,7 @@
     BACKUP/s1/trace/…              the converted part of its trace, if it records
 
 A backup is made under the name ``BACKUP.partial``. The manifest is its last file, and the rename to its final name the
-last step, after everything in it is durable. So whatever is interrupted does not look complete. While it is made, the
+last step, after everything in it is durable. So an interrupted backup never looks complete. While it is made, the
 folder is locked and has a marker: only a folder with the marker is cleared, and only if no other command holds the
 lock. The marker is the last file that is removed.
 """
@@ -89,11 +89,11 @@ class Backup(msgspec.Struct, frozen=True):
     manifest: Manifest
 
     def folder(self, server: str) -> str:
-        """The folder of a server."""
+        """Return the folder of a server."""
         return os.path.join(self.path, server)
 
     def topology_text(self) -> str:
-        """The topology file of the system."""
+        """Return the text of the system's topology file."""
         path = os.path.join(self.path, TOPOLOGY)
         with named(path):
             return Path(path).read_text(encoding="utf-8")
@@ -216,7 +216,7 @@ class NewFolder:
                 Files().sync_directory(folder)
 
     def sync(self) -> None:
-        """Make all names in the folder durable. Those who write its files make their contents durable."""
+        """Make all names in the folder durable. The contents of the files must already be durable."""
         with named(self.partial):
             for folder, _, _ in os.walk(self.partial):
                 Files().sync_directory(folder)

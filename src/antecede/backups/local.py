@@ -1,6 +1,6 @@
 """Copy the data directory of a stopped server into a backup.
 
-While the directories of all servers are locked, none of them changes, and what they hold is the state of one moment.
+While the directories of all servers are locked, none of them changes. So together they contain the state of one moment.
 """
 
 import os
@@ -44,7 +44,8 @@ def locked(directory: str) -> Iterator[None]:
 
 
 def copied(directory: str, server: str, folder: str, tell: Callable[[int, int], None]) -> SavedServer:
-    """Copy one directory; ``tell``: reports bytes copied, and bytes at most."""
+    """Copy one directory; return the description of the copy. ``tell``: reports how many bytes are copied so far, and
+    how many will be copied at most."""
     with named(directory):
         judged = judged_in(directory)
         found = judged.recovered

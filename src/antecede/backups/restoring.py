@@ -83,20 +83,20 @@ def restore(
 
 
 def _refuse_damage(backup: Backup, server: str) -> None:
-    """Refuse a file that is missing or damaged: recovery itself does not read all of them."""
+    """Raise StoreError if a file is missing or damaged. Recovery does not read every file, so it might not notice."""
     for line in damaged(backup, server):
         raise StoreError(f"{line}: the backup is damaged")
 
 
 def new_incarnations(files: Files, servers: list[str]) -> Mapping[str, int]:
-    """Draw an incarnation for each server."""
+    """Return a new random incarnation for each server."""
     return {server: files.random_bits(64) or 1 for server in servers}
 
 
 def history(found: Recovered, after: int, former: int, begin: bytes, has_trace: bool) -> tuple[int, Iterator[bytes]]:
-    """Return the records of a restored log, and the number of the first. ``after``: the last record that is in the
-    converted trace; ``former``: the incarnation of the log; ``begin``: the first record of the restored server. Without
-    a trace to continue, the log begins with ``begin``."""
+    """Return the number of the first record of a restored log, and its records. ``after``: the last record that is in
+    the converted trace; ``former``: the incarnation of the log in the backup; ``begin``: the record that the restored
+    server adds. If there is no trace to continue, ``begin`` is the only record."""
     last = found.last
     if found.walk is None or found.first > after + 1 or not (has_trace or found.first == 1):
         return last + 1, iter([begin])

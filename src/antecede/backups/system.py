@@ -4,7 +4,7 @@ It becomes a part of the epoch in hellos. So a server of the old system and one 
 as they would with two different topologies: before either looks at its links. (Their incarnations differ as well; but
 that alone would stop the links, and an operator would have to reset the domain.)
 
-A server without a past that is added to a restored system, or starts again with an empty directory, gets the id from
+A server without data (it is added to a restored system, or starts again with an empty directory) gets the id from
 ``antecede topology apply`` (:mod:`antecede.server.changing`).
 """
 

@@ -4,7 +4,7 @@ Real servers have steady load: clients ask agents on other servers at fixed time
 Then separate processes run `antecede topology apply`, which adds one agent after the other. On a small machine the
 start of such a process takes CPU time from the servers, with or without a change. So the same command is run with
 `--dry-run` in between: it asks the same servers and changes nothing. If adding an agent pauses no other agent, round
-trips during changes take as long as during dry runs: the ratio is near 1. Its noise is found by drawing rounds again at
+trips during changes take as long as during dry runs: the ratio is near 1. Its noise is estimated by drawing rounds at
 random, many times (bootstrap): the reported interval contains 95 % of the drawn ratios.
 
 The windows are: before the first command, dry runs, changes, after the last command. A round trip belongs to the window
@@ -52,7 +52,7 @@ Step = Callable[[int, int], None]
 
 
 def bench_change(settings: Settings, directory: str | None, step: Step) -> dict[str, Any]:
-    """Measure round trips before, during and after changes."""
+    """Measure round trips before, during and after changes; return the report."""
     with tempfile.TemporaryDirectory(prefix="antecede-change-", dir=directory) as folder:
         return asyncio.run(_Measurement(settings, Path(folder), step).run())
 
@@ -102,7 +102,7 @@ class _Measurement:
         return self._report()
 
     async def _load(self, server: str, ready: asyncio.Barrier, stop: asyncio.Event) -> None:
-        """Be the client of one server: ask the agent of the next server at fixed times."""
+        """Run the client of one server, which asks the agent of the next server at fixed times."""
         names = list(self._base.servers)
         to = f"echo-{names[(names.index(server) + 1) % len(names)]}"
         pause = len(names) / self._settings.rate

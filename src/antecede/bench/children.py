@@ -76,7 +76,8 @@ class Child:
         self._errors.close()
 
     def hear(self, seconds: float) -> dict[str, Any]:
-        """Return the next line from the party; wait at most this long."""
+        """Return the next JSON document from the party. Raise :class:`SideError` if none comes within ``seconds``, or
+        if the party has ended."""
         out = self._process.stdout
         assert out is not None
         until = monotonic() + seconds
@@ -106,7 +107,7 @@ class Child:
         return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
 
     def last_words(self) -> str:
-        """Return the last line of its standard error."""
+        """Return the last line that the process has written to standard error."""
         lines = self.errors().strip().splitlines()
         return lines[-1] if lines else "without output"
 
@@ -130,7 +131,7 @@ def program(name: str) -> str | None:
 
 
 def await_listener(port: int, seconds: float = 10.0) -> None:
-    """Wait until a process listens at a port."""
+    """Wait until a process listens at a port. Raise :class:`SideError` if none does within ``seconds``."""
     until = monotonic() + seconds
     while True:
         with socket() as probe:

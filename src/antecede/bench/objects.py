@@ -40,7 +40,7 @@ class Settings(msgspec.Struct, frozen=True):
     calls: int = 1_000
     rounds: int = 1
     etcd: str | None = None
-    """The path of etcd's program; None: it is searched in PATH."""
+    """The path of etcd's program; None: it is searched beside this Python, and in PATH."""
 
     def cells(self, state: int) -> list[tuple[str, int]]:
         """Return (kind of calls, number under way) to measure with a state of this size: all for the smallest size,

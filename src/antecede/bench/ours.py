@@ -89,7 +89,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.receiver: int | None = None
-        """The receiver's process; without one nothing is measured."""
+        """The process id of the receiver; None: nothing is measured."""
         self._started = (0.0, 0.0)
 
     def start(self) -> None:

@@ -11,7 +11,7 @@ page that several processes share counts once.
 
 The paper prints its times as pictures, and our copy of it has no numbers. What can be compared is the *law*: the paper
 says that the times of the flat organisation grow with the square of the number of servers, and those of the bus
-linearly. ``fits`` in the report says how well each law fits each organisation, by least squares.
+linearly. ``fits`` in the report shows how well each law fits each organisation, by least squares.
 """
 
 import asyncio

@@ -68,7 +68,7 @@ class Table(ReplicatedObject):
 
 
 def topology_text(ports: list[int]) -> str:
-    """Three servers, one domain, and two tables on all of them."""
+    """Return the topology: three servers, one domain, and two tables on all servers."""
     addresses = {name: Address("127.0.0.1", port) for name, port in zip(SERVERS, ports, strict=True)}
     tables = tuple(ObjectHome(name, SERVERS, f"{__name__}:Table") for name in ("table", "other"))
     return TopologyFile(addresses, (DomainEntry("A", SERVERS, "objects"),), objects=tables).text()

@@ -20,7 +20,7 @@ _Then = Callable[[], None]
 
 
 class _Durable:
-    """Calls back when an item is on the disk; immediately if there is no disk."""
+    """A store that calls back when an item is on the disk; immediately if there is no disk."""
 
     def __init__(self, data: str | None) -> None:
         self._log = None if data is None else Log(data, self._written)

@@ -78,9 +78,9 @@ class Channel:
         self.lost: list[tuple[Letter, str]] = []
         """Letters in transit that cannot be forwarded, and why."""
         self.faults: list[tuple[str, str, str]] = []
-        """(domain, peer, reason) of trains that could not be read, and of letters that a peer brought although their
-        sender does not live behind that peer; both are dropped. If it is not known which peer is at fault, ``peer`` is
-        empty."""
+        """(domain, peer, reason) of trains that could not be read, and of letters that came from a peer although the
+        route from their sender does not lead through that peer; both are dropped. If it is not known which peer is at
+        fault, ``peer`` is empty."""
         self._checks_senders = False
         self._plans: dict[tuple[str, tuple[str, ...]], Way] = {}
         self._planned = 0
@@ -138,8 +138,8 @@ class Channel:
 
     def learn(self, topology: Topology, homes: dict[str, str], moved: dict[str, str], begun: Collection[str]) -> None:
         """Learn the servers and agents of a topology that will soon be in force. Other servers may use it earlier than
-        this one; this server forwards their letters already. Letters into a domain that begins with this topology
-        wait."""
+        this one; this server forwards their letters already. Letters that must enter a domain that begins with this
+        topology have to wait."""
         known = self._addresses
         self.hidden = frozenset(homes.keys() - known.homes.keys())
         self._addresses = known.extended(homes, moved, topology.servers)
@@ -152,8 +152,8 @@ class Channel:
         self._forget_plans()
 
     def pause(self, domains: Collection[str], agents: Collection[str]) -> None:
-        """From now on, let letters wait that would enter these domains from outside, or that are sent here to these
-        agents."""
+        """From now on, let a letter wait if it would enter one of these domains from outside, or if it is sent here to
+        one of these agents."""
         self.pausing = Pausing(domains, agents)
 
     @property
@@ -241,7 +241,7 @@ class Channel:
             self.consumers[domain].enqueue_many(members, letters)
 
     def hold_for(self, agents: set[str], pasts: dict[str, Past]) -> None:
-        """From now on, put the past of each letter for these agents into ``pasts``, by letter and agent."""
+        """From now on, put the :class:`Past` of each letter for these agents into ``pasts``, by letter and agent."""
         self._holding, self._pasts = agents, pasts
         for consumer in self._consumers:
             consumer.tells_past = bool(agents)
@@ -316,7 +316,8 @@ class Channel:
             self.consumers[domain].enqueue(members, letter)
 
     def _returned(self, letter: Letter) -> None:
-        """Record that an own letter is back through a total order, and send the letters that waited only for it."""
+        """Record that one of our own letters has come back through a total order; send the letters that waited only for
+        it."""
         self.returns.back(letter.id)
         self._free()
 
@@ -377,7 +378,8 @@ class Channel:
             consumer.share_lists()
 
     def flush(self, now: float) -> None:
-        """Stamp everything that this step sends, including letters that follow from packets of an order to itself."""
+        """Stamp everything that this step sends. Repeat this while packets of an order to this server itself cause new
+        letters."""
         busy = True
         while busy:
             busy = False
@@ -414,7 +416,7 @@ class Channel:
             consumer.outgoing = []
 
     def deadline(self) -> float | None:
-        """The time at which a link must resend something."""
+        """Return the time at which a link must resend something; None: no link has to."""
         return self.links.deadline()
 
     def in_transit(self, domains: Collection[str]) -> str:

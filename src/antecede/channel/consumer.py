@@ -7,10 +7,10 @@ deliveries to the Channel, which decides whether a letter is for an agent of thi
 were computed again for a resend, it would differ from the first: the receiver would wait for ever, or deliver in a
 wrong order.)
 
-**Accepting.** A frame's number is accepted in the step that accepts its packet. The packets that a step accepts, in
-their sequence, are what the step's record must contain. A packet that is only held is neither on disk nor acknowledged,
-so the peer sends it again. A packet that the order takes for a repeat changes only its link; the record says this, and
-replay follows the record.
+**Accepting.** A frame's number is accepted in the step that accepts its packet. The step's record must contain the
+packets that the step accepts, in their sequence. A packet that is only held is neither on disk nor acknowledged, so the
+peer sends it again. A packet that the order takes for a repeat changes only the state of the link. The record marks
+such a packet, and replay relies on the mark.
 """
 
 from collections import deque
@@ -258,8 +258,8 @@ class MessageConsumer:
         self.taken.append(Taken(self.domain, peer, link.peer, number, body, held, repeat))
 
     def perform(self, effects: Effects, now: float) -> None:
-        """Carry out the effects of an order. ``Persist`` needs nothing here, because the gate holds everything that
-        leaves until the step is durable. ``Sent`` needs nothing either."""
+        """Carry out the effects of an order. ``Persist`` needs nothing here, because the gate lets nothing leave before
+        the step is durable. ``Sent`` needs nothing either."""
         for effect in effects:
             if effect is PERSIST:
                 continue
@@ -307,7 +307,7 @@ class MessageConsumer:
         return None if counts is None else Past(self.domain, packet.source, counts)
 
     def _take_own(self, now: float) -> None:
-        """Receive the packets that the order sent to this member itself, and those that follow from them."""
+        """Receive the packets that the order sent to this member itself, and the further packets that these cause."""
         self._taking_own = True
         try:
             while self._loop:
@@ -376,8 +376,8 @@ class MessageConsumer:
         ]
 
     def leaving(self) -> dict[str, Any]:
-        """Return the messages sent here that the order still holds back: the number of copies, and what the first waits
-        for."""
+        """Return how many copies of messages that were sent here have not left yet, because of the order, and what the
+        first of these waits for."""
         copies = len(self.order.unposted())
         return {"copies": copies, "waits_for": self._named(self.order.explain_unposted()) if copies else []}
 
@@ -401,7 +401,8 @@ class MessageConsumer:
         return SavedConsumer(self.sent, self.order.snapshot(), self.own.snapshot(), links, self.generation, lives)
 
     def load(self, saved: SavedConsumer, now: float) -> None:
-        """Load the state from ``dump`` into a new consumer. Packets of this member to itself that waited wait again."""
+        """Load the state from ``dump`` into a new consumer. Packets from this member to itself that were waiting are
+        received again."""
         self.sent, self.generation = saved.sent, saved.generation
         self.order.restore(saved.order)
         for peer, link in saved.links.items():

@@ -51,7 +51,7 @@ class Links:
         self.resend_at = 0.0
 
     def deadline(self) -> float | None:
-        """Return the time at which a link must send something again."""
+        """Return the time at which a link must send something again; None: no link has to."""
         first: float | None = None
         for _, _, link in self.ends:
             due = link.deadline() if link.timers else None

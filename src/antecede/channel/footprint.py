@@ -1,8 +1,8 @@
-"""The memory of letters that are held: in a mailbox, as dead letters, in a timer.
+"""The memory of letters that a server keeps: in a mailbox, as dead letters, in a timer.
 
-The memory of a letter, with its envelope, is counted only once, however many places hold it: a multicast is one object
-in many mailboxes. The same holds for a list of destinations that several letters share. Adding and removing a letter
-takes constant time, except for the first letter with a new list.
+The memory of a letter, with its envelope, is counted only once, however many places contain it: a multicast is one
+object in many mailboxes. A list of destinations that several letters share is counted only once, too. Adding and
+removing a letter takes constant time, except for the first letter with a new list.
 
 The figures are those of CPython on 64 bits. A test compares them with the memory that letters really take.
 """
@@ -13,21 +13,21 @@ from antecede.channel.letters import Letter
 
 
 class Footprint:
-    """Counts the letters that are held, and their bytes."""
+    """Counts the letters that are kept, and their bytes."""
 
     __slots__ = ("_lists", "_multicasts", "bytes", "entries")
 
     def __init__(self) -> None:
         self.entries = 0
-        """Letters, counted once per place that holds them."""
+        """The number of letters, counted once per place that contains them."""
         self.bytes = 0
         self._multicasts: dict[int, int] = {}
-        """For each letter with several destinations, by identity, how often it is held."""
+        """For each letter with several destinations, by identity, how many places contain it."""
         self._lists: dict[int, int] = {}
         """For each list of several destinations, by identity, how many of the letters in ``_multicasts`` carry it."""
 
     def add(self, letter: Letter) -> None:
-        """Count a letter that one more place holds."""
+        """Count a letter that one more place contains."""
         self.entries += 1
         if len(letter.to) > 1:
             held = self._multicasts.get(id(letter), 0)
@@ -42,7 +42,7 @@ class Footprint:
         self.bytes += _entry_bytes + _envelope_bytes + len(letter.body)
 
     def remove(self, letter: Letter) -> None:
-        """Remove a letter from the count, for one place that no longer holds it."""
+        """Remove a letter from the count, for one place that no longer contains it."""
         self.entries -= 1
         if len(letter.to) > 1:
             held = self._multicasts.pop(id(letter)) - 1

@@ -10,8 +10,9 @@ An address is the name of an agent of the topology file, or ``name@server`` for 
 agent created. Nothing here knows routes, orders or agents' code.
 
 A multicast names all its destinations in every letter. In memory each list of destinations exists once
-(:class:`Destinations`), however many letters carry it: without that, a topic with many subscribers needs memory for
-subscribers times letters. A train contains each list once, too, if several letters have it (:func:`couple`).
+(:class:`Destinations`), however many letters carry it: otherwise the memory of a topic would grow with the number of
+its subscribers times the number of its letters. A train contains each list once, too, if several letters have it
+(:func:`couple`).
 """
 
 from collections.abc import Callable
@@ -55,13 +56,13 @@ body_of: Callable[[Letter], bytes] = attrgetter("body")
 
 
 class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The messages from which the train of a letter follows, as its stamp shows."""
+    """The messages on which the train of a letter depends, as the stamp of the train shows."""
 
     domain: str
     source: int
     """The member that sent the train."""
     counts: tuple[int, ...]
-    """For each member the number of its newest message that the train follows from; for the source, the number of the
+    """For each member the number of its newest message on which the train depends; for the source, the number of the
     train itself."""
 
 

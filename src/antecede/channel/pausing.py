@@ -1,13 +1,14 @@
 """Letters that wait at this server while the topology changes.
 
-During a change, letters that were stamped in the region of the change travel on until they are in their mailboxes.
-Letters that would *enter* the region wait: at the server of their sender, or at the router through which they come from
-outside. They wait unstamped, in the sequence in which they would have been stamped, and are stamped in that sequence
-after the change. This keeps causal order: in a forest, if a waiting letter follows from another one and both are on
-their way to the same server, they wait at the same place (``docs/guide/change.md`` has the argument).
+The *region* of a change is the set of domains that pause. During a change, letters that were already stamped in the
+region continue until they are in their mailboxes. Letters that would *enter* the region wait: at the server of their
+sender, or at the router through which they come from outside. They wait unstamped, in the sequence in which they would
+have been stamped, and are stamped in that sequence after the change. This keeps causal order: in a forest, if a waiting
+letter follows from another one and both are on their way to the same server, they wait at the same place
+(``docs/guide/change.md`` has the argument).
 
-A letter waits only on its way to destinations behind the region; its other destinations get it at once. Letters to an
-agent that moves wait as well, if they are sent on the server that the agent leaves.
+A letter waits only for the destinations that it reaches through the region; its other destinations get it at once.
+Letters to an agent that moves wait as well, if they are sent on the server that the agent leaves.
 """
 
 from collections.abc import Callable, Iterable
@@ -47,9 +48,9 @@ class Pausing:
         came_by: str,
         domain_of: Callable[[str], str],
     ) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]:
-        """Let a letter wait for some of its destinations; return those that get it at once. ``came_by``: the domain
-        that brought the letter; empty: it was sent here. ``domain_of``: returns the next domain on the way to an
-        address."""
+        """Let a letter wait for some of its destinations; return the parts of ``local`` and ``onward`` that get it at
+        once. ``came_by``: the domain that brought the letter; empty: it was sent here. ``domain_of``: returns the next
+        domain on the way to an address."""
         if came_by in self.domains:
             return local, onward
         closed = {domain for domain, _ in onward if domain in self.domains}

@@ -1,6 +1,6 @@
 """Own letters in transit through a total order back to this server, and the letters that must wait for them.
 
-A letter for agents on this server and on servers behind a domain with a total order goes through that
+A letter for agents on this server and on servers that it reaches through a domain with a total order goes through that
 order to this server too. Further domains get the letter only when it is back, as if another member had sent it. Until
 then nothing outside of that domain may depend on it: a later letter that stays on this server, or an answer through
 another domain, could arrive before it. Therefore
@@ -38,7 +38,7 @@ class Returns:
 
     def __init__(self) -> None:
         self.left = 0
-        """The number of own letters that ever left to come back."""
+        """The number of own letters that have left so far to come back through a total order."""
         self.domain = ""
         """The domain through which the letters that are away come back."""
         self.away: dict[str, tuple[int, Letter]] = {}

@@ -1,6 +1,7 @@
-"""Senders: a member of a domain may bring only letters whose senders live behind it.
+"""Senders: a member of a domain may bring only letters whose senders are behind it.
 
-In a forest there is one way from a server to another, so a letter that does not come by this way is forged.
+A sender is *behind* a member if it lives on the member's server, or if its letters come through that server. In a
+forest there is one way from a server to another, so a letter that does not come by this way is forged.
 """
 
 from antecede.channel.addresses import Addresses

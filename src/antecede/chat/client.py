@@ -1,7 +1,8 @@
 """A chat in the terminal: a client in a room; each line of input is sent to all members.
 
-The room is left when the input ends (Ctrl-D). If the server has not accepted all lines by then, the chat waits a little
-longer, and again as long as the server accepts some of them; a second Ctrl-D, or Ctrl-C, ends the chat immediately.
+When the input ends (Ctrl-D), the client leaves the room. If the server has not accepted all lines by then, the chat
+waits a little longer, and again as long as the server accepts some of them; a second Ctrl-D, or Ctrl-C, ends the chat
+immediately.
 """
 
 import asyncio
@@ -127,7 +128,8 @@ class Chat:
             self._show(f"(not sent: {error})")
 
     async def _finish(self, talking: "asyncio.Task[None]", typed: Typed) -> None:
-        """After the end of the input, wait until all lines are accepted; give up when the server accepts no more."""
+        """After the end of the input, wait until all lines are accepted. Raise ClosedError when the server accepts no
+        more, or after a second Ctrl-D."""
         again = asyncio.create_task(typed.ended_again.wait())
         leaving, seconds = {talking, again}, limits.chat_leave_seconds
         await asyncio.wait(leaving, timeout=seconds / 10, return_when=asyncio.FIRST_COMPLETED)

@@ -91,8 +91,8 @@ def main() -> int:
 
 
 def _raise_dropped_interrupts_again() -> None:
-    """Python prints and drops an exception that a signal handler raises inside a destructor or a callback. Send such a
-    Ctrl-C or SIGTERM again a moment later."""
+    """From now on, send a Ctrl-C or SIGTERM a second time if Python drops it. Python only prints an exception that a
+    signal handler raises inside a destructor or a callback."""
     before = sys.unraisablehook
 
     def dropped(unraisable: "sys.UnraisableHookArgs") -> None:
@@ -249,7 +249,7 @@ def _rank(name: str) -> int:
 
 
 _completing = "_ANTECEDE_COMPLETE"
-"""The variable in which a shell says that it asks for completions."""
+"""The environment variable that a shell sets when it asks for completions."""
 _again_seconds = 0.05
 """The time after which a dropped signal is sent again."""
 
@@ -261,7 +261,8 @@ _usual = {"antecede client": "list", "antecede dead": "list", "antecede topology
 
 
 def _misused(error: TyperException) -> int:
-    """Report a usage error and name the help command. A group of commands called alone has just printed its help."""
+    """Report a usage error and name the help command; return the exit code. It is 0 for a group of commands that was
+    called alone: the group has just printed its help."""
     reason = error.format_message().strip()
     if not reason:
         return 0

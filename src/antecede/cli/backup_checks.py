@@ -27,7 +27,8 @@ def check_made(made: "Backup", topology: str) -> "Checked":
 
 
 def topology_of(source: "Backup", given: str | None) -> "tuple[TopologyFile, str]":
-    """Return the topology of a restored system, and its file."""
+    """Return the topology of a restored system, and the path of its file: the given one, or that of the backup. Raise
+    :class:`TopologyError` if the two differ in more than addresses."""
     from antecede.backups.folder import TOPOLOGY
     from antecede.cli.organisation import usable_topology
     from antecede.errors import TopologyError
@@ -44,7 +45,7 @@ def topology_of(source: "Backup", given: str | None) -> "tuple[TopologyFile, str
 
 
 def verdict(checked: "Checked | None") -> dict[str, Any]:
-    """Return the keys of a report that say what a check found."""
+    """Return the part of a report that shows what a check found; all values are None without a check."""
     if checked is None:
         return {"sound": None, "damage": None, "faults": None}
     return {"sound": checked.sound, "damage": checked.damage, "faults": checked.faults}

@@ -262,7 +262,7 @@ class _Issue:
         return self._folder / FOLDERS[role] / name
 
     def _issued(self, role: str, name: str, uri: str, authority: Any, days: float, keys: tuple[Any, ...]) -> Any:
-        """Write a new key and its certificate; return the identity, with the previous keys."""
+        """Write a new key and its certificate; return the identity with the previous keys and the new one."""
         from msgspec.structs import replace
 
         from antecede.access.model import SERVER, Identity, Key
@@ -281,7 +281,8 @@ class _Issue:
         return replace(issued, **dict.fromkeys(_actions.get(role, ()), ("*",)))
 
     def _finish(self, issued: list[tuple[str, str]], revoked: dict[str, Any] | None = None) -> None:
-        """Write the access file, and the servers to trust into all folders of clients and operators."""
+        """Write the keys of the servers into all folders of clients and operators, then write the access file, and
+        print the result."""
         from antecede.access.model import CLIENT, OPERATOR
         from antecede.live.issuing import FOLDERS, write_servers
 

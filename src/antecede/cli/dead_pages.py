@@ -45,7 +45,7 @@ class Filters(NamedTuple):
 
 
 class Servers:
-    """The servers that are asked. Those that do not answer are named, once; the work goes on with the others."""
+    """The servers that are asked. A server that does not answer is named once, and the work goes on with the others."""
 
     def __init__(self, where: str, keys: Keys) -> None:
         self.access = Access(where, "operator", *keys)
@@ -58,7 +58,7 @@ class Servers:
         self.answered = 0
 
     def ask(self, name: str, command: str, *arguments: str) -> Any:
-        """Send one request; return None if the server does not answer."""
+        """Send one request; return None if the server does not answer or refuses the connection."""
         try:
             return self.demand(name, command, *arguments)
         except (ClosedError, RefusedError) as error:
@@ -66,13 +66,13 @@ class Servers:
             return None
 
     def demand(self, name: str, command: str, *arguments: str) -> Any:
-        """Send one request; raise an error if the server does not answer."""
+        """Send one request; raise an error if the server does not answer or refuses the connection."""
         document = ask_server(self.addresses[name], self.access, command, *arguments)
         self.answered += 1
         return document
 
     def lost(self, name: str, error: AntecedeError) -> None:
-        """Record that a server does not answer."""
+        """Record that a server does not answer. If there are several servers, print this the first time."""
         if name not in self.down and len(self.addresses) > 1:
             print(f"antecede: server {name}: {error}", file=sys.stderr, flush=True)
         self.down[name] = str(error)
@@ -88,7 +88,7 @@ class Servers:
             yield page
 
     def ask_patiently(self, name: str, command: str, *arguments: str) -> Any:
-        """Send a request; while the server is overloaded, try again for a while."""
+        """Send a request; while the server is overloaded, try again. Raise :class:`OverloadError` after a minute."""
         until = time.monotonic() + _patience_seconds
         while True:
             try:
@@ -172,7 +172,8 @@ def one_letter(where: str, keys: Keys, command: str, letter: str) -> Any:
 
 
 def many(where: str, keys: Keys, action: str, filters: Filters) -> dict[str, Any]:
-    """Replay or bury all dead letters that fit, on all servers that answer. Letters that die meanwhile are left."""
+    """Replay or bury all dead letters that fit, on all servers that answer. Letters that die meanwhile are not
+    included."""
     servers = Servers(where, keys)
     done = f"{action}ed" if action == "replay" else "buried"
     document: dict[str, Any] = {done: 0, "skipped": 0, "servers": {}}

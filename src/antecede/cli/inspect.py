@@ -66,7 +66,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _check_is_no_folder_of_them(path: str) -> None:
-    """Refuse a folder of data directories, which ``antecede up --data`` makes and which looks like a data directory."""
+    """Refuse the folder that ``antecede up --data`` makes: it contains data directories, but it is not one itself."""
     within = sorted(glob(f"{escape(path)}/*/identity"))
     if within and not os.path.exists(f"{path}/identity"):
         names = ", ".join(os.path.dirname(one) for one in within[:3])
@@ -74,7 +74,7 @@ def _check_is_no_folder_of_them(path: str) -> None:
 
 
 class _Listed:
-    """The groups and records to be shown, in the order of the log."""
+    """The groups and records to be shown, in the sequence of the log."""
 
     def __init__(self, groups: bool, records: bool, after: int, first: int, decode: Decode) -> None:
         self.groups: list[dict[str, Any]] = []

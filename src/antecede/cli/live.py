@@ -42,8 +42,8 @@ def check_folder(data: str | None) -> None:
 
 
 def check_identities(topology: str, options: "Serving") -> None:
-    """Refuse to start if a system has credentials but no access file: the server would not check who connects. A user
-    who gives a token or --insecure wants this."""
+    """Refuse to start if a system has credentials but no access file: the server would not check who connects. Do not
+    refuse if the user gives a token file or --insecure."""
     beside = Path(topology).parent
     if options.access is not None or options.credentials is not None or (beside / "access.toml").exists():
         return
@@ -89,7 +89,7 @@ def _is_loopback(host: str) -> bool:
 def tls_contexts(
     certificate: str | None, key: str | None, authority: str | None
 ) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
-    """Return the TLS contexts to listen and to dial with."""
+    """Return the TLS contexts to listen and to dial with; None if no option for TLS is given."""
     if certificate is None and key is None and authority is None:
         return None
     if certificate is None or key is None:
@@ -128,7 +128,7 @@ def server_security(
 
 
 def client_tls(authority: str | None) -> ssl.SSLContext | None:
-    """Return the TLS context to reach servers with."""
+    """Return the TLS context to reach servers with; None without an authority."""
     if authority is None:
         return None
     try:
@@ -218,7 +218,8 @@ class Access:
 
 def find_credentials(given: str | None, where: str, role: str, name: str = "") -> "Credentials | None":
     """Return the credentials of this role: those in the given folder, the only ones of this role below it, or the only
-    ones beside the topology. None: there are no credentials beside the topology."""
+    ones beside the topology. None: there are no credentials beside the topology. Raise :class:`UsageError` if there are
+    several to choose from, or none in the given folder."""
     from antecede.live.keys import Credentials
 
     if given is not None and (Path(given) / "credential.toml").exists():

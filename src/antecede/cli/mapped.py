@@ -75,7 +75,8 @@ def _remarks(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _lost(report: dict[str, Any]) -> Iterator[str]:
-    """Warn of deliveries that verify will set aside, because their two ends do not fit."""
+    """Yield warnings about deliveries that verify will set aside: they have no send, or their send does not name their
+    process."""
     if report["orphans"] and report["matched"]:
         said = "delivery has no send|deliveries have no send"
         yield f"  {counted(report['orphans'], said)}: not checked by verify; is a file missing? The first:"

@@ -154,7 +154,8 @@ def _usual_order(known: TopologyFile | None) -> str:
 
 
 def _described(metadata: "Sequence[Metadata]") -> TopologyFile | None:
-    """Return the topology in a trace's metadata, in the canonical form that ``simulate --topology`` writes."""
+    """Return the topology in a trace's metadata, in the canonical form that ``simulate --topology`` writes; None if
+    there is none or it cannot be read. Raise :class:`UsageError` if it has replicated objects."""
     said = next((one.topology for one in metadata if isinstance(one.topology, dict)), None)
     if said is None:
         return None
@@ -185,7 +186,7 @@ def _read(
     master: str | None,
     settings: dict[str, str],
 ) -> "tuple[Traffic, TopologyFile | None]":
-    """Return the traffic, and the topology in the trace's metadata."""
+    """Return the traffic, and the topology in the trace's metadata, if there is one."""
     from antecede.pipeline.planning import traffic as traffics
 
     homes = traffics.read_homes(_text(servers), servers) if servers is not None else None
@@ -214,7 +215,8 @@ def _read(
 
 
 def _home(known: TopologyFile | None, homes: dict[str, str] | None) -> Callable[[str], str]:
-    """Return a function from a process to its server: by the file, by the topology, or the process itself."""
+    """Return a function that returns the server of a process: by the table of ``--servers``, by the topology, or the
+    process itself."""
 
     def by_file(process: str) -> str:
         if homes is None or process not in homes:

@@ -1,8 +1,8 @@
 """Progress of long work on a terminal: the work, how much is done, percent and time left. Elsewhere nothing is shown.
 
-Work that knows its steps reports them (:func:`bar`). Work that must not stop to report only counts its steps, and its
-counter is read now and then (:func:`watched`). Work in several phases says what it does, and may give a counter of the
-present phase (:func:`status`). Work in many short pieces shows a line after each (:func:`line`).
+Work that knows its steps reports them (:func:`bar`). Other work must not stop for a report: it counts its steps, and
+the counter is read at intervals (:func:`watched`). Work in several phases sets a text for each phase, and may give a
+counter of the present phase (:func:`status`). Work in many short pieces shows a line after each (:func:`line`).
 """
 
 import sys
@@ -43,7 +43,7 @@ def bar(text: str) -> Iterator[tuple[Say, Tell]]:
 
 @contextmanager
 def watched(text: str, total: int, done: Callable[[], int]) -> Iterator[None]:
-    """Show a progress bar while work goes on; ``done`` is its counter."""
+    """Show a progress bar while work goes on; ``done`` returns the number of its steps so far."""
     if not sys.stderr.isatty():
         yield
         return

@@ -80,7 +80,7 @@ def _declaring(metadata: Sequence[Metadata]) -> Declared:
     """Return the common guarantee of the orders in the metadata: the weakest, since a message may cross several
     domains.
 
-    Orders that are not installed here guarantee nothing.
+    Orders that are not installed here guarantee nothing. If the metadata names no order, the default is returned.
     """
     named = declared_orders(metadata)
     if not named:

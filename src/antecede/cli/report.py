@@ -84,7 +84,7 @@ def register(app: typer.Typer) -> None:
 def _answers(
     engine: str, paths: list[str], orders: tuple[str, ...], first: int, master: str | None, settings: dict[str, str]
 ) -> dict[str, Any]:
-    """Return what the engine answers to each question."""
+    """Return the answers of the engine: the verdict, the figures, the explanations and the messages per second."""
     with ExitStack() as stack:
         say = stack.enter_context(status("judging the trace"))
         scratch = stack.enter_context(TemporaryDirectory(prefix="antecede-report-"))
@@ -121,7 +121,8 @@ def _answers(
 
 
 def _by_second(tables: str | None) -> list[tuple[int, int]]:
-    """Return the messages sent in each second, from the tables of ``measure``; these tables need pyarrow."""
+    """Return the number of messages sent in each second, from the tables of ``measure``; empty without pyarrow, which
+    these tables need."""
     if tables is None:
         return []
     rows = import_module("pyarrow.parquet").read_table(f"{tables}/rates.parquet", columns=["second", "messages"])

@@ -248,7 +248,7 @@ def _on_servers(steps: "Steps", files: list[TopologyFile | None], access: "Acces
 
 
 class _Told:
-    """Progress on a terminal: one line per step, not repeated."""
+    """Progress on a terminal: one line per step. A line that equals the previous one is not printed again."""
 
     def __init__(self) -> None:
         self._last = ""

@@ -74,7 +74,7 @@ def register(app: typer.Typer) -> None:
 
 def _ready(path: str, file: TopologyFile, folder: str) -> bool:
     """Return whether the kept data has this topology. If not, print what differs, and on a terminal offer to make the
-    change."""
+    change; after that, return whether it was made."""
     from antecede.live.directories import differing
     from antecede.server.organisation import explain
 
@@ -182,8 +182,8 @@ async def _wait_for_an_end(
     printing: "dict[str, asyncio.Task[None]]",
     console: "_Console",
 ) -> None:
-    """Wait until the user stops the servers, or one ends. One that a change of the topology has removed does not
-    count, unless it is the last."""
+    """Wait until the user stops the servers, or a server ends. A server that a change of the topology has removed does
+    not count, unless it is the last one."""
     while True:
         left = [task for task in ending.values() if not task.done()]
         done, _ = await asyncio.wait([watching, *left], return_when=asyncio.FIRST_COMPLETED)
@@ -250,8 +250,8 @@ class _Console:
         print_line(line)
 
     async def follow(self, server: str, process: asyncio.subprocess.Process) -> None:
-        """Print the log of a server until it ends. If nothing can be printed any more, it is read all the same:
-        otherwise the server would soon wait for its output."""
+        """Print the log of a server until the server ends. The log is read even if nothing can be printed any more:
+        otherwise the server would soon block when it writes."""
         assert process.stderr is not None
         async for text in _lines(process.stderr):
             self.last[server] = text
@@ -270,7 +270,7 @@ class _Console:
 
 
 async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
-    """Yield the lines of a stream, a very long one in pieces: handlers print whatever they like."""
+    """Yield the lines of a stream, a very long line in pieces: a handler may print lines of any length."""
     rest = b""
     while piece := await stream.read(_line_bytes_max):
         *lines, rest = (rest + piece).split(b"\n")
@@ -286,7 +286,8 @@ _line_bytes_max = 65_536
 
 
 def _event(server: str, line: str) -> tuple[str, str]:
-    """Return the event that a line of a server's log reports, and the peer that it names first."""
+    """Return the event that a line of a server's log reports, and the peer that it names first; both are empty for any
+    other line."""
     if line.startswith("{"):
         with contextlib.suppress(ValueError):
             document = json.loads(line)

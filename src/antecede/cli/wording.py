@@ -103,8 +103,8 @@ def nothing_valid(report: Mapping[str, Any], paths: list[str], sought: str = "de
 
 
 def exit_code(report: Mapping[str, Any], found: object, what: str, paths: list[str], sought: str = "delivery") -> int:
-    """Return 0 if something was found in a trace. Otherwise print that nothing could be ``what``, such as measured,
-    and return 2."""
+    """Return 0 if something was found in a trace. Otherwise print an error, and return 2. The error begins with
+    "nothing could be" and ``what``, for example "measured"."""
     if found:
         return 0
     print_error(f"nothing could be {what}: {nothing_valid(report, paths, sought)}")
@@ -112,8 +112,8 @@ def exit_code(report: Mapping[str, Any], found: object, what: str, paths: list[s
 
 
 def _strayed(report: Mapping[str, Any]) -> str:
-    """Return a text with the number of deliveries that were set aside, and the destinations of their sends that have no
-    row."""
+    """Return a text with the number of deliveries that were set aside, and the first processes that sends name but that
+    have no row. Empty if no delivery was set aside."""
     from antecede.trace.quarantine import DELIVERIES
 
     aside = [f"{report['quarantined'][reason]:,} {reason}" for reason in DELIVERIES if reason in report["quarantined"]]
@@ -130,7 +130,8 @@ def silent_names(report: Mapping[str, Any]) -> str:
 
 
 def _instead(path: str) -> str | None:
-    """Return a message about a file that is not a trace: what it is, and what to do with it."""
+    """Return a message about a file that is not a trace: what it is, and what to do with it. None if this is not
+    known."""
     from antecede.trace.foreign import recognised
     from antecede.trace.sources import shown
 

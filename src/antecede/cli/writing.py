@@ -8,7 +8,7 @@ from antecede.errors import UsageError
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a file."""
+    """Write a text to a file. Raise :class:`UsageError` if the file cannot be written."""
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
@@ -16,7 +16,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_whole(path: str | Path, pieces: Iterable[str]) -> None:
-    """Write a file that appears as a whole or not at all."""
+    """Write a file that appears as a whole or not at all. Raise :class:`UsageError` if it cannot be written."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

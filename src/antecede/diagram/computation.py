@@ -85,7 +85,7 @@ class Diagram:
         self.points: list[Point] = []
         """The points, in the global sequence."""
         self.flights: list[Flight] = []
-        """The flights, by arrival; those that never arrive come last."""
+        """The flights in the sequence of their arrivals; flights that never arrive come last."""
         self._sends: dict[str, tuple[Point, Event]] = {}
         self._arrived: dict[tuple[str, int], Flight] = {}
         self._dropped: set[tuple[str, int]] = set()
@@ -154,7 +154,7 @@ class Diagram:
                     self.flights.append(Flight(start.label, start, lane, None))
 
     def targets(self, point: Point) -> list[str]:
-        """Return the names of a send's destinations, as far as they are known."""
+        """Return the names of a send's destinations, as far as they are known; empty for other points."""
         found = self._sends.get(point.message)
         if found is None or found[0] is not point:
             return []
@@ -193,11 +193,13 @@ def from_events(
     caption: str = "",
     names: Callable[[str], str] | None = None,
 ) -> Diagram:
-    """Return a diagram of a trace's rows, given in any order. ``names`` returns the label of a message, given its id.
+    """Return a diagram of a trace's rows, which may be given in any sequence. ``names`` returns the label of a message,
+    given its id.
 
     The global sequence respects each process's ``index`` and puts a message's arrival and delivery after its send;
-    otherwise it keeps the given sequence. Processes come in the order of their first row, then those that only occur as
-    destinations. Rows of routers (``hop``) are left out.
+    otherwise it keeps the given sequence. By default, processes come in the sequence of their first rows, then
+    processes that only occur as destinations. Rows of routers (``hop``) are left out. Raise :class:`DiagramError` if no
+    such sequence exists, or if there is too much to draw.
     """
     given = [row for row in rows if row.kind in KINDS]
     _check(len(given), "events", limits.diagram_events_max)

@@ -187,7 +187,7 @@ class Place(msgspec.Struct):
 
 
 class Labels:
-    """Finds places for labels, one after another."""
+    """The search for the places of labels, one after another."""
 
     _bucket = 120.0
 
@@ -201,8 +201,8 @@ class Labels:
             self._things.setdefault(bucket, []).append((cost, thing))
 
     def place(self, text: str, places: list[Place], own: Segment | None = None) -> Place:
-        """Return the place where a label costs least, and reserve it; of equal ones, the first. Covering ``own``, its
-        own arrow, costs nothing."""
+        """Return the place where a label costs least, and reserve it; if several places cost the same, the first of
+        them. Covering ``own``, its own arrow, costs nothing."""
         best, least = places[0], float("inf")
         for rank, place in enumerate(places):
             cost = rank * 0.03 + self._covered(label_boxes(text, place), own)

@@ -10,8 +10,8 @@ A question that becomes a dead letter is answered with the reason (:func:`died`)
 could not forward it.
 
 A reaction that fails is tried again with growing pauses, while its mailbox waits. After the last try the letter is
-*dead*: it is set aside with the reason, counts as delivered, and waits for an operator. A client is an agent whose
-reactions run in another process.
+*dead*: it is kept with the reason, counts as delivered, and waits for an operator. A client is an agent whose reactions
+run in another process.
 """
 
 from collections import deque
@@ -232,7 +232,7 @@ class Engine:
                 self.footprint.add(one)
 
     def due(self) -> list[React]:
-        """Hand out letters to all agents that have some and are not reacting."""
+        """Hand out letters to all agents that have some and are neither reacting nor frozen; return the batches."""
         ready, self.ready = self.ready, {}
         if self.frozen is not None:
             self.ready = {agent: None for agent in ready if self.is_frozen(agent)}
@@ -364,8 +364,8 @@ class Engine:
                 self.quotas.emptied(agent)
 
     def _expire_held(self, agent: str, reactions: tuple[Reaction, ...]) -> list[Letter]:
-        """Set held letters aside, because their mailbox is above its quota. If the agent is reacting, its reaction
-        continues."""
+        """Turn held letters into dead letters, because their mailbox is above its quota. If the agent is reacting, its
+        reaction continues."""
         letters = []
         for reaction in reactions:
             letter = self.following.expire(agent)

@@ -54,7 +54,7 @@ def addresses_in(engine: Engine) -> list[str]:
 
 
 def holds(engine: Engine, address: str) -> bool:
-    """Return whether letters are held for an agent because they follow from a dead one."""
+    """Return whether an agent has a dead letter because of which later letters are held, or has held letters."""
     return bool(engine.following.blocks.get(address) or engine.following.held.get(address))
 
 

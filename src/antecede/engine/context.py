@@ -104,7 +104,7 @@ class Context(msgspec.Struct, eq=False):
         return f"{self.agent}:{self.letter.id}"
 
     def send(self, to: str, notification: Notification) -> None:
-        """Send to one agent."""
+        """Send a notification to one agent."""
         self._put(_outbound((to,), notification))
 
     def multicast(self, to: Iterable[str], notification: Notification) -> None:
@@ -133,7 +133,7 @@ class Context(msgspec.Struct, eq=False):
         self._put(Outbound((f"{object_}()",), writable(operation), body, writable(reply), milliseconds))
 
     def forward(self, to: Iterable[str], letter: Letter) -> None:
-        """Forward a received letter of any type to others."""
+        """Forward a received letter of any type to these agents or clients."""
         targets = tuple(sorted(set(to)))
         if targets:
             self._put(Outbound(targets, letter.type, letter.body, context=tail_in(letter.context)))

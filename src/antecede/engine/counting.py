@@ -30,7 +30,7 @@ class Counting:
 
     def __init__(self) -> None:
         self.footprint = Footprint()
-        """All counted letters; also held letters and timers, which others add."""
+        """All counted letters; also held letters and timers, which other parts of the server add."""
         self.changed: set[str] = set()
         """Agents whose mailboxes may have letters that are not counted, or a run with removed letters."""
         self.runs: dict[str, list[_Run]] = {}

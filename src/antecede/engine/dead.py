@@ -4,7 +4,7 @@ Dead letters are kept in the sequence in which they died, and each has a number 
 operator may be about all of them, or about those that fit a :class:`Choice`, and there may be very many. So they are
 read in pages (:func:`page_of`). There are limits for the letters on a page, for their bytes, and for the letters that
 are examined. A page says up to which number letters were examined, and the next page begins after that number. Pages
-stay right when letters before or behind them come and go.
+stay correct when dead letters before or after them are added or removed.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,8 +1,9 @@
 """Causal dead-lettering: letters that follow from a dead letter wait until an operator has decided about it.
 
-If a letter dies at an agent with ``dead_follow = "hold"``, letters to this agent that causally follow from it are held:
-those that wait already, and those that come later. An operator buries the dead letter, or sends it again; then the held
-letters are handed out, after the letter that was sent again. Letters that do not follow from it are handled meanwhile.
+If a letter dies at an agent with ``dead_follow = "hold"``, letters to this agent that follow from it (that is, depend
+on it) are held: those that wait already, and those that come later. An operator buries the dead letter, or sends it
+again; then the held letters are handed out, after the letter that was sent again. Letters that do not follow from it
+are handled meanwhile.
 
 **Stamps decide** whether a letter follows from another. A letter that came through a domain has the past of its train
 (:class:`Past`): for each member the newest of its messages that the train follows from. Routes are unique in a forest,
@@ -11,8 +12,9 @@ domain. Stamps know servers, not agents: a letter that may follow is held, too. 
 cannot decide: it was sent on this server, it came through another domain than the dead letter, or the order has no such
 stamps. A letter that may follow from a *held* letter is held as well, so order is kept.
 
-A letter of the agent itself does not follow, because the agent did not react to the dead letter. Timers are not
-messages and are never held. Neither is a letter that an operator sent again, because the operator has decided. It
+A letter from the agent itself does not follow, because the agent did not react to the dead letter. It is held only if
+another letter from the agent itself is dead or held, or if it is a multicast and the stamps cannot decide. Timers are
+not messages and are never held. Neither is a letter that an operator sent again, because the operator has decided. It
 names its first sender, but the client that publishes it is ``dead-letters``, which receives nothing. So the letter
 follows only from letters that were sent again earlier; if one of these were held, the next one would overtake it.
 """
@@ -25,7 +27,7 @@ from antecede.channel.letters import Letter, Past
 
 
 class _Barrier(msgspec.Struct):
-    """The dead and held letters of one agent, as far as later letters are compared with them."""
+    """The properties of an agent's dead and held letters with which later letters are compared."""
 
     least: dict[tuple[str, int], int]
     """For each domain and member: the number of the first message that carried one of the letters."""

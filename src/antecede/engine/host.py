@@ -1,16 +1,16 @@
 """Runs reactions: finds the handler, calls it, collects its requests, encodes the agent's new state.
 
-A host keeps agents in memory between reactions, in the state that was committed or is about to be. The letters of one
-batch are handled one after the other. The first that fails ends the batch: the reactions before it are kept, the agent
-returns to its state before the failed reaction, and the driver decides when to try again. Any exception of a handler is
-a failure, ``SystemExit`` and ``CancelledError`` included, except Ctrl-C.
+A host keeps agents in memory between reactions, in the state that is committed or will be committed next. The letters
+of one batch are handled one after the other. The first that fails ends the batch: the reactions before it are kept, the
+agent returns to its state before the failed reaction, and the driver decides when to try again. Any exception of a
+handler is a failure, ``SystemExit`` and ``CancelledError`` included, except Ctrl-C.
 
 A state that cannot be read again (:mod:`antecede.engine.state`) is a failure, too. Only the last state of a batch is
 checked, because it is the one that is committed. If the check fails, the batch runs again with a check after each
 reaction, and ends at the reaction that made the unreadable state.
 
-A letter that an agent cannot understand is *dead* after the first try, since another one would not help: no handler
-accepts its notification, or its bytes do not fit the notification's fields.
+If no handler accepts the notification of a letter, or its bytes do not fit the notification's fields, the letter is
+*dead* after the first try, since another try would not help.
 """
 
 from collections.abc import Callable
@@ -55,7 +55,7 @@ class Outcome(msgspec.Struct):
         return isinstance(self.failure, TooEarly)
 
     def merge(self) -> None:
-        """Put the reactions to ``plain`` letters before the others."""
+        """Put the reactions to ``plain`` letters before the other reactions."""
         if self.plain:
             self.reactions[:0] = map(Reaction, self.plain)
             self.plain = []
@@ -115,8 +115,8 @@ class Host:
         self._timed = (clock, durations)
 
     def share_time(self, clock: Callable[[], float], seconds: float) -> None:
-        """From now on, end a batch of plain handlers after this time, so that other agents have their turn; the rest of
-        the batch is handed out again."""
+        """From now on, end a batch of plain handlers after this time, so that other agents do not wait long; the rest
+        of the batch is handed out again."""
         self._shared = (clock, seconds)
 
     def time_run(self, marks: list[float]) -> None:
@@ -389,4 +389,4 @@ _shown_max = 8
 
 
 def _nothing(notification: Any, context: Context) -> None:
-    """Stands for the handler where none was looked up."""
+    """Do nothing: this is the placeholder for a handler that was not looked up."""

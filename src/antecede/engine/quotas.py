@@ -6,9 +6,9 @@ a quota **expire from the head** of the mailbox: they are dead, with the reason.
 dead with a reason. Letters leave a mailbox in its sequence, even dead ones: otherwise a letter could be handled after
 one that follows from it.
 
-**Letters that were handed out do not expire.** While an agent reacts, or a client has letters in its hands, nothing
-expires from the mailbox. If the mailbox is above its quota meanwhile, it is *crowded*, and no further letters are
-handed out.
+**Letters that were handed out do not expire.** While an agent reacts, or while a client handles letters of its mailbox,
+nothing expires from the mailbox. If the mailbox is above its quota meanwhile, it is *crowded*, and no further letters
+are handed out.
 
 **Letters that are held** behind a dead letter (:mod:`antecede.engine.following`) count towards the quota of their
 mailbox. Of the held letters and those in the mailbox, the oldest expire first.
@@ -58,7 +58,7 @@ class Quotas:
         self.settings = settings
         self.is_agent = is_agent
         self.handed: dict[str, int] = {}
-        """For each client that may have letters in its hands, how many, as its session reports it. A letter counts
+        """For each client that has got letters of its mailbox: their number, as its session reports it. A letter counts
         until the step that removes it from the mailbox."""
         self.crowded: set[str] = set()
         """Mailboxes above their quota from which nothing can expire, because their first letters were handed out."""

@@ -1,4 +1,4 @@
-"""Reactions, as the engine hands them out and takes their outcomes: a batch of letters, and what each has led to."""
+"""The batches of letters that the engine hands out for reactions, and the outcome of each letter."""
 
 from collections.abc import Callable
 
@@ -30,7 +30,7 @@ STALE = "-"
 
 
 class Reaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The outcome of one letter: a committed transaction once its record is durable."""
+    """The outcome of one letter. It is committed when its record is durable."""
 
     letter: str
     outbound: tuple[Outbound, ...] = ()
@@ -39,7 +39,7 @@ class Reaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
     dead: str = ""
     """The reason why the letter is dead; empty: it is not dead."""
     expired: bool = False
-    """Whether the letter is dead because of a quota. What follows from such a letter is not held."""
+    """Whether the letter is dead because of a quota. Letters that follow from such a letter are not held."""
 
 
 def died(letter: Letter, reason: str, check: Callable[[tuple[str, ...]], object], expired: bool = False) -> Reaction:

@@ -5,13 +5,13 @@ An exception of a handler is counted in memory (:mod:`antecede.server.retries`).
 handler call in progress is named in shared memory (:mod:`antecede.server.progress`), and after an unclean end the first
 record of the next life counts one try for each of these letters, and for no other.
 
-Such a letter is a **suspect**: it is handed out alone, so that the rest of its batch does not suffer, and only one
-suspect runs at a time, so that the next unclean end names the guilty one.
+Such a letter is a **suspect**: it is handed out alone, so that other letters are not affected, and only one suspect
+runs at a time, so that the next unclean end shows which letter is the cause.
 
 A handler may run before the record that has its letter is durable. If the process then ends, the letter comes again:
 from a peer under its old id, from a client of this server under a new one. So an agent that was named is **careful** in
 the next life: its letters are handed out one at a time, and handled only when they are durable. It stays careful as
-long as each life ends during a call: otherwise two agents could end the process in turn.
+long as each life ends during a call: otherwise two agents could end the process alternately.
 """
 
 from collections import deque
@@ -34,7 +34,7 @@ class Tries:
         self.careful: set[str] = set()
         """The agents that are careful in this life."""
         self._before: set[str] = set()
-        """The careful agents of the last life, while a new one begins."""
+        """The careful agents of the last life, while a new life begins."""
         self.letters: dict[str, dict[str, None]] = {}
         """For each agent the suspects, which run alone."""
 

@@ -1,8 +1,8 @@
-"""Every bound of the project in one table; the unit is the last part of each name.
+"""Every bound of the project in one table; the unit is part of each name.
 
 A bound exists so that nothing from outside (a stamp, a frame, a trace, a scenario) can make us use memory or time
-without end. Each has a test at the bound. The bounds of the log of a server are in :mod:`antecede.limits.log`, and are
-read from here like the others.
+without end. Each has a test at the bound. A text below several bounds explains them one after the other. The bounds of
+the log of a server are in :mod:`antecede.limits.log`, and are read from here like the others.
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ counter_jump_max: Final = 2**32
 """How far one stamp may move a counter beyond the known value: four thousand million unseen messages."""
 
 link_window_frames_max: Final = 65_536
-"""Frames beyond the first missing one that a link remembers, received or not yet acknowledged."""
+"""How many frames a link admits beyond the last one that was accepted, or acknowledged, without a gap."""
 link_resend_first_seconds: Final = 0.2
 """How long a link waits before it resends a frame for the first time; each wait after that is twice as long."""
 link_resend_seconds_max: Final = 10.0
@@ -49,14 +49,15 @@ change_command_seconds_max: Final = 60.0
 change_look_seconds_max: Final = 15.0
 removed_seconds: Final = 10.0
 """One topology file. Servers of one topology, and its domains. Servers of a drawn topology: more cannot be read.
-Changes of the topology that a server remembers: one per day for years. The number of a change: one per second for a
-century. A wall clock whose nanoseconds fit into 64 bits: the year 2262. The random name of a system or an attempt, or
-an epoch: 16 hexadecimal digits today. The name of a server, a domain or an agent. A topology with its history, as JSON.
-A page of what agents take along; what they take along to one server, which keeps it in memory: four times the letters
-that its mailboxes may hold. How long a server waits for the next command of a change before it resumes: commands come
-every tenth of a second, unless a server imports something large. The time between two questions about a decision. How
-long one command may take. How long a command may take that only looks, or gives a change up: a server that needs longer
-hangs. How long a removed server stays, so that its clients learn the new address."""
+Changes of the topology that a server remembers: one per day for years. The largest number of a change: one per second
+for a century. The latest wall clock whose nanoseconds fit into 64 bits: the year 2262. The random name of a system or
+an attempt, or an epoch: 16 hexadecimal digits today. The name of a server, a domain or an agent. A topology with its
+history, as JSON. One page of the data that moves with agents and clients. All such data for one server, which keeps it
+in memory: four times the letters that its mailboxes may hold. How long a server waits for the next command before it
+abandons an undecided change: commands come every tenth of a second, unless a server imports something large. The time
+between two questions to the coordinator about its decision. How long one command may take, and one that only reads, or
+abandons a change: a server that needs longer hangs. How long a removed server keeps running, so that its clients learn
+the new address."""
 
 simulated_delay_seconds_max: Final = 1_000_000
 """One gap or delay of a simulated run: eleven days. Longer draws are cut to it."""
@@ -77,8 +78,8 @@ conflicts_bytes_max: Final = 1024 * 1024
 conflict_pairs_max: Final = 65_536
 """One file with a table of conflicting operations, and its pairs."""
 kin_instances_max: Final = 4_096
-"""Instances of one object that have an ancestor or descendant there whose operation conflicts with theirs. Each is
-compared with all others, so their number counts twice: 16 million pairs are some 100 MB."""
+"""Operation instances of one object that have, at the same object, an ancestor or descendant with a conflicting
+operation. Each is compared with all others: 16 million pairs take some 100 MB."""
 raw_text_bytes_max: Final = 4 * 1024
 """The part of a quarantined row's own text that is kept."""
 
@@ -101,30 +102,30 @@ foreign_events_max: Final = 2_000_000
 foreign_halves_max: Final = 64
 """Records of one span by different services: two if both sides of a call share its id, more if it was retried."""
 foreign_clock_entries_max: Final = 20_000_000
-"""Entries of all vector clocks of one import, also of those that an import of an editing session makes."""
+"""Entries of all vector clocks of one import, including the clocks that an import of an editing session computes."""
 
 label_chars_max: Final = 400
-"""The name of an operation, or of an instance: a path with one number for each level of nesting."""
+"""The name of an operation; or the name of an instance, which is a path with one number for each level of nesting."""
 
 roots_conflicting_max: Final = 8
 """Conflicting operations of users that one object or server runs at the same time: more would only block each other."""
 roots_rival_max: Final = 2
-"""The same for roots that may share requests: one under way, and one on its way. The others wait to share the next one;
-nested ones, which cannot, would wound each other."""
+"""The same limit by the rules of admission from version 3 on: one request in progress, and one that follows it. Further
+operations wait, so that they can share the next request; if they ran, they would only wound each other."""
 roots_running_max: Final = 1_024
-"""All operations of users that one object or server runs at the same time, with room for those that arrive then."""
+"""All operations of users, conflicting or not, that one object or server runs at the same time."""
 roots_running_bytes_max: Final = 16 * 1024 * 1024
-"""The arguments of those operations, of which every replica has a copy; a single larger one runs alone."""
+"""The arguments of these operations, of which every replica has a copy; an operation with more runs alone."""
 shared_calls_max: Final = 256
-"""Calls that share one request: a replica computes them in one step, and other work must have its turn."""
+"""Calls that share one request: a replica computes them in one step, and other work must not wait for long."""
 shared_nested_max: Final = 8
-"""Calls that share one request although they make calls: all of them are computed again after each answer."""
+"""Calls that share one request although they call other objects: all of them are computed again after each answer."""
 shared_calls_bytes_max: Final = 256 * 1024
-"""The arguments of calls that share one request; a single larger one travels alone."""
+"""The arguments of calls that share one request; a call with larger arguments travels alone."""
 nesting_depth_max: Final = 32
 """Levels of nested calls between objects; a deeper call fails."""
 ended_instances_max: Final = 4_096
-"""Failed and aborted operation instances that an object remembers, for callers that are slower than others."""
+"""Failed and aborted operation instances that an object remembers, so that no slower caller starts them again."""
 calls_open_max: Final = 20_000
 """Calls of objects at one server that wait to begin, or have begun and not ended; above this, further calls from
 clients are refused."""
@@ -140,17 +141,17 @@ reason_chars_max: Final = 2_000
 """The reason of a failed operation, as its callers receive it."""
 
 train_letters_max: Final = 1_024
-"""Letters that share one message of a domain's order. Like the next two, part of the log format: a replay needs it."""
+"""Letters that share one message of a domain's order. This bound and the next two are part of the log format."""
 train_copies_max: Final = 262_144
 """Destinations of all letters of one train together; one list of destinations in a train may serve many letters."""
 train_bytes_max: Final = 1024 * 1024
 """Bytes of one train; a single larger letter travels alone."""
 
 letter_bytes_max: Final = 8 * 1024 * 1024
-"""One notification; with all that one step does it must fit into a record of the log."""
+"""One notification: together with the other results of its step it must fit into a record of the log."""
 
 shared_addresses_max: Final = 262_144
-"""Addresses in the lists of destinations that a server remembers; beyond it they are forgotten, and cost time again."""
+"""Addresses in the lists of destinations that a server remembers; above this, it forgets all lists and starts again."""
 
 message_id_chars_max: Final = 200
 """The id of one message."""
@@ -158,8 +159,8 @@ message_id_chars_max: Final = 200
 reactions_together_max: Final = 256
 reactions_together_seconds: Final = 0.003
 """Letters that one agent receives together; their reactions are committed together. The time after which other agents
-and connections have their turn, if handlers are slow: 256 handlers of a millisecond would stop a server for a quarter
-of a second. With less time, an overloaded server spends more of it on what it refuses."""
+and connections are served, if handlers are slow: 256 handlers of a millisecond would stop a server for a quarter of a
+second. With less time, an overloaded server would spend more of it on publishes that it refuses."""
 
 timer_seconds_max: Final = 100 * 366 * 86_400
 timers_together_max: Final = 1_024
@@ -179,11 +180,11 @@ frame_bytes_wanted: Final = 1024 * 1024
 
 hello_bytes_max: Final = 16 * 1024
 """The longest frame before the hello was accepted. A hello has a token, three names and, for servers, less than 160
-bytes per shared domain; a request of an operator has two short arguments."""
+bytes per shared domain; an operator's first request has only short arguments."""
 token_bytes_max: Final = 4 * 1024
 """One token: a quarter of the longest hello."""
 token_chars_min: Final = 32
-"""One token for servers that other machines reach: it cannot be guessed if it is random."""
+"""The shortest token for servers that other machines can reach: it cannot be guessed if it is random."""
 
 proof_bytes_max: Final = 128
 """One nonce (32 bytes), or the signatures with one or two keys (64 bytes each), in a proof of identity."""
@@ -196,7 +197,7 @@ patterns_max: Final = 1_000
 pattern_chars_max: Final = 400
 """One name or pattern of an access file."""
 permissions_cached_max: Final = 8_192
-"""Addresses in the decisions about permissions that a session remembers; beyond it they are made again."""
+"""Addresses in the decisions about permissions that a session remembers; above this, it forgets all decisions."""
 addresses_watched_max: Final = 10_000
 """Network addresses whose attempts to connect are counted: about 3 MB. The one that was silent longest is forgotten."""
 audit_bytes_max: Final = 16 * 1024 * 1024
@@ -213,12 +214,12 @@ strangers_max: Final = 512
 one. Correct programs send their hello at once. So even if thousands reconnect together, few are without one at any
 time."""
 strangers_address_max: Final = 256
-"""The limit of these connections from one address: half of all, so that one host cannot use up all places."""
+"""Connections without a hello yet from one address: half of all, so that one host cannot use up all places."""
 
 unfinished_bytes_max: Final = 256 * 1024 * 1024
 unfinished_address_bytes_max: Final = 128 * 1024 * 1024
-"""Bytes of incomplete frames from clients and from connections without a hello, and the part of them from one address:
-25 frames of full length, and half of that. Above it the connection whose frame began first is closed."""
+"""Bytes of incomplete frames from clients and from connections without a hello: 25 frames of full length. The same from
+one address: half of that. Above a limit, the connection whose frame began first is closed."""
 
 descriptors_wanted: Final = 16_384
 """Open files that a server process requests from the operating system: its incoming connections, those to its peers (at
@@ -246,19 +247,19 @@ deferred_frames_max: Final = 8_192
 """Frames that wait for a connection that is full; further ones are dropped and resent later by their link."""
 
 peer_resend_seconds: Final = 5.0
-"""How long a frame to a connected peer may stay unacknowledged: a connection loses nothing, so this can be long."""
+"""How long a frame to a connected peer may stay unacknowledged before it is sent again: a connection loses nothing."""
 
 reaction_tries_max: Final = 5
 reaction_pause_seconds: Final = 0.1
-"""Tries of a reaction before its letter is dead; the pause before the second, each after that is twice as long."""
+"""Tries of a reaction before its letter is dead; the pause before the second try. Each later pause is twice as long."""
 tried_letters_max: Final = 1_000
 calls_named_max: Final = 65_536
-"""Letters whose tries ended the process and that have not come again; the oldest is forgotten. Handler calls in
-progress that are named for the next life, with 1 KiB each; only ``async`` handlers can be that many."""
+"""Letters during whose handling the process ended, until they are handled or dead; the oldest is forgotten. Handler
+calls in progress that are recorded for the next life, 1 KiB each; only ``async`` handlers can reach this number."""
 reaction_slow_seconds: Final = 5.0
 reaction_seconds_max: Final = 300.0
 reaction_seconds_limit: Final = 86_400.0
-"""A handler that has the event loop for this long is logged with its stack. The default limit of one reaction, ten
+"""A handler that blocks the event loop for this time is logged with its stack. The default limit of one reaction, ten
 times ``live_seconds_max``, after which its process ends; and the most that a topology may allow."""
 agent_state_bytes_max: Final = 32 * 1024 * 1024
 """The state of one agent, which each reaction may write as a whole; a reaction that exceeds this fails."""
@@ -290,28 +291,28 @@ mailbox_letters_max: Final = 50_000
 mailbox_bytes_max: Final = 64 * 1024 * 1024
 mailbox_clients_share_max: Final = 0.5
 """Letters in the mailbox of one client, by default, and the bytes of their notifications: a quarter of what all
-mailboxes may hold. The share of all that clients' mailboxes may hold together, so that absent clients alone never fill
-a server. Above these, the oldest letters expire."""
+mailboxes may hold. The share of the limit for all mailboxes that clients' mailboxes may fill together, so that absent
+clients alone never fill a server. Above these limits, the oldest letters expire."""
 client_return_seconds: Final = 60.0
-"""Letters that were handed to a client expire only if the client reports none for this time: longer than a broken
-connection takes to be noticed and made again."""
+"""Letters that were handed to a client expire only if the client has reported no letter as handled for this time. It is
+longer than a broken connection takes to be noticed and made again."""
 
 dead_letters_max: Final = 200_000
 dead_letter_bytes_max: Final = 256 * 1024 * 1024
-"""Dead letters that a server keeps, and their memory: as much as it keeps in mailboxes. Above it the oldest go."""
+"""Dead letters that a server keeps, and their memory: as much as in mailboxes. Above this, the oldest are deleted."""
 dead_page_letters_max: Final = 1_000
 dead_page_examined_max: Final = 20_000
 dead_page_bytes_max: Final = 1024 * 1024
-"""Dead letters that one request lists or sends again, those that it looks at to find them, and their bytes: a step of
-some milliseconds, and a record and an answer that fit easily."""
+"""Dead letters that one request lists or sends again; the dead letters that it examines to find them; and the bytes of
+the found ones. So the step takes some milliseconds, and the record and the answer are short enough."""
 drop_letters_max: Final = 10_000
 """Letters that one request deletes: a record of about 1 MiB, and a step of about 20 ms."""
 dead_shown_bytes_max: Final = 4 * 1024 * 1024
 """The fields of one dead letter, as JSON, that are shown: half of the longest notification."""
 
 backlog_unwatched_bytes_max: Final = 4 * 1024 * 1024
-"""Bytes written to the log before a server checks its high-water marks again, however little time has passed. This is
-the size of one step, and small enough that the marks are exceeded by a few percent at most."""
+"""Bytes written to the log after which a server checks its high-water marks again, even if little time has passed. This
+is the size of one step, and small enough that the marks are exceeded by a few percent at most."""
 
 temporary_client_seconds_max: Final = 600.0
 """How long a temporary client may be disconnected before its server forgets it. It reconnects within half of this time
@@ -321,7 +322,7 @@ break at different times."""
 publish_window_max: Final = 65_536
 publish_batch_max, publish_many_max = 1_024, 16_384
 """Publishes of one client that are not accepted yet; those that share one part of a frame; and those of one
-``send_many``, a quarter of the window: after ``ready``, which waits until half of it is free, they always fit."""
+``send_many``, a quarter of the window. After ``ready``, which waits until half of it is free, they always fit."""
 
 publish_to_max: Final = 4_096
 """Destinations of one publish of a client: the number of servers that a topology may have. For more, use topics."""
@@ -337,17 +338,17 @@ type_chars_max: Final = 400
 """The type of one notification: the name of a class, or of an operation (``label_chars_max``)."""
 
 session_parts_max: Final = 2_048
-"""Parts of one client that are handled in one turn of the event loop. Even if each is a refused publish, for which
+"""Parts of one client that are handled in one iteration of the event loop. Even if each is a refused publish, for which
 similar names are searched, other connections wait less than 100 ms."""
 
 done_letters_max: Final = 1_024
-"""Letters in one ``Done`` of a client. It has at most ``reactions_together_max`` letters at a time."""
+"""Letters in one ``Done`` of a client. A client has at most ``reactions_together_max`` letters at a time."""
 
 request_arguments_max: Final = 8
-"""Arguments of one request of an operator; no command has more than two."""
+"""Arguments of one request of an operator; no command has more than seven."""
 
 deliver_bytes_wanted: Final = 1024 * 1024
-"""Letters that are pushed to a client together; a single larger letter is sent alone."""
+"""Bytes of letters that are pushed to a client together; a single larger letter is sent alone."""
 
 trace_context_chars_max: Final = 128
 """The context of one publish: a W3C trace context has 55 characters today, and the label follows it."""
@@ -373,10 +374,10 @@ mailboxes, the rest for a snapshot. Then it ends at once; its log has everything
 
 trace_retry_seconds: Final = 1.0
 trace_retry_seconds_max: Final = 60.0
-"""The first and the longest pause before a server repeats a failed conversion of its log; each is twice as long."""
+"""The first pause before a server repeats a failed conversion of its log, and the longest; the pauses double."""
 
 trace_segments_behind_max: Final = 8
-"""Closed segments that wait for conversion before the server logs it."""
+"""Closed segments of the log that wait for conversion before the server logs a warning."""
 
 contested_runs_max: Final = 1_000_000
 """Index ranges claimed by several rows of a trace that are reported to the driver of a Spark job."""
@@ -394,7 +395,7 @@ chunk_events_wanted: Final = 2_000_000
 cut_entries_max: Final = 1_000_000
 cut_rounds_max: Final = 40
 """The number of cuts through a trace, multiplied by its processes: this is the input of each task in a round of
-cutting. Rounds of lowering cuts; cuts that are still not consistent after them are dropped."""
+cutting. Rounds in which cuts are moved back; cuts that are still not consistent after these rounds are dropped."""
 
 crash_reports_max: Final = 20
 crash_report_bytes_max: Final = 256 * 1024
@@ -413,8 +414,8 @@ mapping_bytes_max: Final = 64 * 1024
 
 pattern_line_chars_max: Final = 64 * 1024
 pattern_seconds_max: Final = 2.0
-"""One line for a user's regular expression to search (quadratic time is still only some seconds), and how long that may
-take. A good search takes microseconds; one that backtracks takes years."""
+"""One line that a user's regular expression searches (quadratic time is still only some seconds), and how long one
+search may take. A good search takes microseconds; one that backtracks takes years."""
 
 export_events_max: Final = {"perfetto": 1_000_000, "otlp": 1_000_000, "shiviz": 50_000, "dot": 2_000, "mermaid": 400}
 """Events of one exported trace. Perfetto and collectors take files of some 500 MB; ShiViz keeps all events in a web

@@ -16,9 +16,9 @@ server encodes its state itself, which stalls it. A build takes about as long as
 
 witness_after_seconds: Final = 0.1
 witness_seconds: Final = 1.0
-"""How long a server writes nothing before a group without records vouches for the last one, and the shortest time
-between two of these: one sync per second is not noticeable under any load.
-The first is shorter than the time in which people notice that a server is idle, and kill it."""
+"""How long a server writes nothing before it writes a group without records, which proves that the last records were
+durable; and the shortest time between two such groups: one sync per second is not noticeable under any load. The first
+time is shorter than people need to notice that a server is idle, and to kill it."""
 
 log_lines_per_second: Final = 10
 """Lines of a server's log messages about one kind of event: an operator can read no more, and a busy server causes
@@ -26,9 +26,10 @@ fewer."""
 log_text_chars_max: Final = 400
 """One text in such a line; a text may come from another process."""
 log_traceback_chars_max: Final = 20_000
-"""One traceback in the log: its begin and its end, because the text of an exception may be as long as it likes."""
+"""One traceback in the log messages. Of a longer one, the beginning and the end are kept, because the text of an
+exception may have any length."""
 log_report_seconds: Final = 10.0
-"""The time between two lines that count what was left out."""
+"""The time between two lines that report how many lines were left out."""
 
 store_group_bytes_max: Final = 16 * 1024 * 1024
 """One commit group of a log: its records with their lengths. This also limits one record."""
@@ -49,13 +50,13 @@ store_snapshot_part_bytes_wanted: Final = 64 * 1024 * 1024
 limit of a part and gives few parts."""
 store_commit_here_bytes_max: Final = 64 * 1024
 store_quick_sync_seconds: Final = 0.001
-"""Bytes that a log's owner commits in its own thread, and the longest sync for which it may wait; more, and longer
-ones, are left to the commit thread."""
+"""Bytes that a log's owner commits in its own thread; more bytes are left to the commit thread. So is everything while
+most syncs take longer than the second bound."""
 store_retry_seconds: Final = 0.1
 """How long a log with a full disk waits before a refused append makes it check again."""
 
 backup_hold_seconds_max: Final = 5.0
 backup_idle_seconds_max: Final = 120.0
 backup_page_bytes: Final = 1024 * 1024
-"""How long a server waits for the cut of a backup, and then for its operator, who may be slow but must not fill the
-disk. The bytes of one request: the event loop is busy for a few milliseconds with it."""
+"""How long a server waits for the cut of a backup; and then for the operator's next command, because a forgotten backup
+would fill the disk. The bytes that one request reads: this keeps the event loop busy for a few milliseconds."""

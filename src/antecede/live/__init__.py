@@ -1,13 +1,14 @@
 """The live server and the bus: thin adapters (asyncio) around the classes of :mod:`antecede.server`.
 
-They own sockets, the log's commit thread, clocks and tasks, and no rule of the protocol. *Persist, then send, then
-acknowledge* is the driver's gate (:mod:`antecede.server.gate`). The driver also decides what happens when the disk is
-full, or when too much waits. This package carries out its decisions.
+They own sockets, the log's commit thread, clocks and tasks. They contain no rule of the protocol. The driver's gate
+(:mod:`antecede.server.gate`) ensures *persist, then send, then acknowledge*. The driver also decides what happens when
+the disk is full, or when too much waits. This package carries out its decisions.
 
 ``server`` and ``process`` run one server; ``tcp`` carries frames; ``client`` is the bus for programs that are not
 agents. Another transport must offer the same as ``tcp``: a :class:`~antecede.server.connections.Connection` that calls
-a :class:`~antecede.server.connections.Receiver`. The code above assumes only this: parts arrive whole, in sequence and
-at most once, until the connection ends; data written to a connection that ended may or may not have arrived.
+a :class:`~antecede.server.connections.Receiver`. The code that uses a connection assumes only this: until the
+connection ends, the parts that are sent arrive whole, in sequence and at most once. After it has ended, the last parts
+may or may not have arrived.
 
 **The data directory** names its server in its first record, and its log contains the topology in force. A server
 refuses the directory of another server, and a topology file that was never in force and changes something for this

@@ -4,8 +4,7 @@
   writes the new snapshot under a temporary name with its process number. The server checks it and gives it its final
   name. The process ends when the server that started it is gone.
 * **Import the classes of a planned change.** A dry run must not change the server. If the server imported a module for
-  it, the server would use this version of the module from then on, even if its file is changed before the change is
-  made.
+  it, the server would keep this version of the module, even if the module's file is edited before the real change.
 
 The process runs with low priority. Its standard output is not read, because a module of the application may print
 something when it is imported.
@@ -32,7 +31,7 @@ from antecede.topology import TopologyFile, parse_topology
 
 
 class Request(msgspec.Struct, frozen=True):
-    """The input of the process that imports the classes."""
+    """The input of the process."""
 
     server: str
     topology: str
@@ -79,7 +78,7 @@ async def _give_up(process: asyncio.subprocess.Process, draft: str) -> None:
 
 
 def is_imported(topology: TopologyFile, server: str) -> bool:
-    """Return whether this process has all modules that a server needs for a topology."""
+    """Return whether this process has imported all modules that a server needs for its agents in a topology."""
     modules = {agent.kind.partition(":")[0] for agent in topology.agents if agent.server == server}
     return modules | ({topology.module} if topology.module is not None else set()) <= sys.modules.keys()
 

@@ -57,8 +57,8 @@ def run_by(topology: TopologyFile, server: str, given: Classes | None = None) ->
 
 
 def readable(topology: TopologyFile, server: str, came: list[Belongings], given: Classes | None = None) -> None:
-    """Import the classes of the agents that a server will have, and read the states of those that come to it; raise an
-    error if that fails. ``given``: classes to use instead of importing them."""
+    """Import the classes of the agents that a server will have, and try to read the states of the agents that move to
+    it (``came``); raise an error if that fails. ``given``: classes to use instead of importing them."""
     if server not in topology.servers:
         return
     kinds = agents_of(topology, server, given)
@@ -103,7 +103,7 @@ def agents_of(topology: TopologyFile, server: str, given: Classes | None = None)
 
 def _host(topology: TopologyFile, orders: dict[str, OrderSpec], given: Mapping[str, type[Object]] | None) -> None:
     """Let the servers of the objects' domain host the objects. All servers of the domain need the classes: even a
-    server that only calls must know the conflicts."""
+    server that only calls an object must know which of its operations conflict."""
     domain = next(one for one in topology.domains if set(topology.objects[0].servers) <= set(one.servers))
     kinds = dict(given or {})
     if topology.module is not None and not all(one.name in kinds for one in topology.objects):

@@ -1,4 +1,4 @@
-"""The file of the audit log: two files of bounded size, of which the current one is appended to.
+"""The audit log on disk: two files of bounded size. New lines are appended to the current one.
 
 A file that cannot be written does not stop the server: the server logs the error once, and tries again with the next
 line.

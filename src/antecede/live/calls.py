@@ -36,7 +36,8 @@ class CallsFile:
             return ENDED_WELL
 
     def begin(self, life: int) -> Progress:
-        """Name the calls of this life from now on. The calls of the last life must already be in the log."""
+        """Begin an empty file, and return the object that names the calls of this life in it. The calls of the last
+        life must already be in the log."""
         memory: Memory | None = None
         if self._path is not None:
             with suppress(OSError):

@@ -20,7 +20,8 @@ def raise_limit() -> None:
 
 
 def connections_possible(dialed: int) -> int:
-    """Return how many incoming connections leave enough descriptors for the log, and for ``dialed`` outgoing ones."""
+    """Return how many incoming connections leave enough descriptors for the log, and for ``dialed`` outgoing
+    connections; raise UsageError if there are too few."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return limits.connections_max

@@ -1,9 +1,9 @@
 """Change the topology of stopped servers, in their data directories.
 
-Each directory is opened as a server would open it, and its machine is brought to the end of its log. The machines
-answer the commands of a change (:mod:`antecede.server.changing`) directly, and exchange what is in transit in memory
-(:mod:`antecede.server.draining`). Every record is durable before anything depends on it. So the command may be killed
-at any point: run it again, and the change is continued or begun again.
+Each directory is opened as a server would open it, and the server's state machine replays the log to its end. The
+machines answer the commands of a change (:mod:`antecede.server.changing`) directly. They exchange in memory the
+messages that are in transit (:mod:`antecede.server.draining`). Every record is durable before anything depends on it.
+So it is safe to kill the command at any point: if it runs again, it continues the change or begins it again.
 """
 
 import os
@@ -62,7 +62,7 @@ class _Stopped:
         self.append(first)
         self.participant = Participant(self.machine, self.feed, self._prepare, self._indices)
         self.restored = system_in(directory)
-        """The id of the restored system that the directory belongs to."""
+        """The id of the restored system that the directory belongs to; empty: none."""
         self.participant.restored = lambda: self.restored
         self.participant.belong = self._belong
 
@@ -100,8 +100,9 @@ class _Stopped:
 
 
 def differing(folder: str, new: TopologyFile) -> TopologyFile | None:
-    """Return the topology in force in the data directories of a folder, if it is known and differs from ``new``;
-    nothing is changed. A change that was begun and not finished counts, too."""
+    """Return the topology in force in the first data directory of a folder whose topology differs from ``new``; None:
+    there is no such directory. If a change was decided but not finished, the directories can have different topologies.
+    Nothing is changed."""
     for name in _names_in(folder):
         directory = f"{folder}/{name}"
         found = judged_in(directory).recovered
@@ -123,8 +124,8 @@ def differing(folder: str, new: TopologyFile) -> TopologyFile | None:
 
 
 def histories(folder: str, old: TopologyFile | None = None) -> dict[str, tuple[dict[str, object], list[Epoch]]]:
-    """Return, for each data directory in a folder, the server's part in changes and its topologies so far. Nothing is
-    changed."""
+    """Return, for each data directory in a folder, the state of the change in progress (``Organisation.state``) and the
+    topologies so far. Nothing is changed."""
     organisations = {one.name: one.machine.organisation for one in _all_in(folder, old)}
     return {name: (organisation.state(), organisation.history) for name, organisation in organisations.items()}
 
@@ -267,7 +268,8 @@ def _continued(name: str, directory: str, files: list[TopologyFile]) -> _Stopped
 
 
 def _known(directory: str, epoch: str, files: Sequence[TopologyFile]) -> TopologyFile:
-    """Return the topology of a log that does not contain it."""
+    """Return the topology in force for a log that does not contain one: from ``files``, or as the trace has recorded
+    it."""
     recorded = recorded_topology(directory)
     for file in (*files, *([] if recorded is None else [recorded])):
         if not epoch or file.epoch == epoch:

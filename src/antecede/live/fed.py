@@ -1,4 +1,4 @@
-"""The connections of a live server, and their receiver, which hands what arrives to the server's core."""
+"""The connections of a live server, and their receivers, which pass the input to the server's core."""
 
 import asyncio
 from time import monotonic
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Fed:
-    """Hands what a connection brings to the core, and takes a turn if the core asks for one."""
+    """The receiver of one connection. It passes the input to the core, and takes a turn if the core requests one."""
 
     __slots__ = ("_receiver", "_runtime")
 
@@ -52,9 +52,9 @@ class Connections:
         return Fed(self._runtime, self._runtime.core.peering.dialed(peer, connection))
 
     async def close(self, reason: str) -> None:
-        """Close the connections that are still open: of ends without a hello, and of operators. Wait until clients and
-        servers have read why this server ends and have closed as well, but not long. If the process ended before,
-        unread input would reset connections, and the reason would be lost."""
+        """Close the connections that are still open: those of operators, and those on which no hello has come. Then
+        wait, but not long, until clients and servers have read why this server ends and have closed their ends. If the
+        process ended earlier, unread input would reset connections, and the reason would be lost."""
         for connection in list(self._open):
             connection.close(reason, code=STOPPING)
         until = monotonic() + LINGER_SECONDS

@@ -1,8 +1,8 @@
-"""Hard links that keep the files of a server as they were at the cut of a backup, although the log goes on.
+"""Hard links that keep the files of a server as they were at the cut of a backup, while the server continues to write.
 
 A file that is deleted or replaced under its name stays readable under its link. The segment that is being written
-grows, but what was durable at the cut does not change. The links are in a folder of the data directory, which is
-removed at the end of the backup, or at the next start.
+grows, but what was durable at the cut does not change. The links are in a folder inside the data directory. This folder
+is removed at the end of the backup, or at the next start.
 """
 
 import os

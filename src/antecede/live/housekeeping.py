@@ -90,4 +90,5 @@ class Housekeeping:
 
 
 _prune_seconds = 60.0
-"""The time between two looks for files of the trace that are too old or too many."""
+"""The time between two checks whether files of the trace must be deleted, because they are too old or take too much
+space."""

@@ -1,8 +1,8 @@
 """Isolated agents: each has a worker process that runs its handlers (:mod:`antecede.live.worker`).
 
 A worker starts with the first letter. One that exceeds the limit of a reaction is killed; one that ends by itself is
-replaced at the next try. In both cases the letter whose handler was called last has a failed try, and the rest of the
-batch runs again (:mod:`antecede.server.retries`). All other agents, and the server, go on.
+replaced at the next try. In both cases the letter whose handler was called last has a failed try, and the other letters
+of the batch are handled again (:mod:`antecede.server.retries`). All other agents, and the server, continue.
 """
 
 import asyncio
@@ -40,8 +40,8 @@ sys.path[:] = json.loads(sys.argv[1])
 from antecede.live.worker import main
 main(int(sys.argv[2]))
 """
-"""The program that starts a worker. It gives way to the server from the beginning, because its imports take much time.
-Where Linux divides the time among sessions, the priority is a setting of the session."""
+"""The program that starts a worker. It lowers its own priority first, because its imports take much time that the
+server may need. If Linux divides CPU time among sessions (autogroup), the priority must be set for the session, too."""
 
 
 class WorkerError(AgentError):
@@ -69,12 +69,12 @@ class Isolated:
         self._loaded = False
         """Whether the worker has loaded the agent with its saved state."""
         self._news = b""
-        """A topology that the worker must learn before its next batch."""
+        """The message with a new topology that the worker must get before its next batch; empty: none."""
 
     def renewed(self, other: "Isolated") -> "Isolated":
-        """Return the isolated agent to use after a change of the topology. If its class is the same, this is the
-        present one, with the settings of ``other``; its worker learns the topology before its next batch. Otherwise it
-        is ``other``."""
+        """Return the isolated agent to use after a change of the topology. If its class is the same, this is ``self``,
+        with the settings of ``other``; its worker gets the new topology before its next batch. Otherwise it is
+        ``other``, and the worker of ``self`` is killed."""
         if other._setup.kind != self._setup.kind:
             self.close()
             return other
@@ -201,8 +201,8 @@ class Isolated:
 
 
 def isolated_agents(topology: TopologyFile, host: Host, log: Log) -> dict[str, Isolated]:
-    """Return the isolated agents among those of a host. Their classes must be those of the topology, because a worker
-    process imports them."""
+    """Return the isolated agents of a host, by name. Their classes must be those that the topology names, because a
+    worker process imports them."""
     text = topology.text()
     found = {}
     for agent in topology.agents:

@@ -82,7 +82,8 @@ class Authority:
 
     @staticmethod
     def is_in(folder: Path) -> bool:
-        """Return whether there is an authority; an empty folder is not one."""
+        """Return whether this path exists and is not an empty folder; ``read`` checks whether the authority can be
+        used."""
         return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
 
     @classmethod
@@ -162,9 +163,10 @@ def write_folder(
     authority: bytes | None,
     valid: Collection[str] = (),
 ) -> None:
-    """Write the credentials of one identity. ``valid``: its public keys in the access file. If the key in the folder is
-    one of them, it is kept beside the new one; otherwise it is the key of a rotation that was interrupted. The folder
-    has a key at any time, and after a power cut the new one or a valid one."""
+    """Write the credentials of one identity. ``valid``: the public keys of this identity in the access file. If the
+    present key of the folder is one of these, it is kept as the previous key. Otherwise a rotation was interrupted, and
+    the present key is replaced. A folder that had a valid key has this key or the new one at any time, also after a
+    power cut."""
     folder.mkdir(parents=True, exist_ok=True)
     os.chmod(folder, 0o700)
     if _has_one_of(folder, valid):

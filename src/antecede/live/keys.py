@@ -113,7 +113,8 @@ class Credentials:
         return role, name
 
     def _earlier(self) -> tuple[PrivateKey, ...]:
-        """Return the key before the last rotation, if it is there; whether it is still valid is known to others."""
+        """Return the key that was used before the last rotation, if the folder has it. Only other ends know whether it
+        is still valid."""
         with suppress(AccessError):
             if (self.folder / PREVIOUS_KEY).exists() and (key := read_key(self.folder / PREVIOUS_KEY)) is not None:
                 return (key,)
@@ -146,14 +147,15 @@ class Credentials:
         return [*(() if self.signer is None else (self.signer,)), *self._previous]
 
     def sign(self, content: bytes) -> bytes:
-        """Return our signatures of this content, one after the other; empty without an Ed25519 key."""
+        """Return the signatures of this content with all our keys, one after the other; empty without an Ed25519
+        key."""
         return b"".join(key.sign(content) for key in self._keys())
 
     # TLS.
 
     def dialing(self) -> ssl.SSLContext | None:
-        """Return the TLS context to dial with. The server proves its name after the handshake, so the host does not
-        matter."""
+        """Return the TLS context to dial with; None: without TLS. The host name is not checked, because the server
+        proves its name after the handshake."""
         return self._context(ssl.PROTOCOL_TLS_CLIENT)
 
     def contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
@@ -209,8 +211,9 @@ class Credentials:
             self._servers = newer._servers
 
     def renew(self, code: str) -> bool:
-        """Read the folder again after a refusal with this code; return whether another try makes sense. If the key of
-        an open connection was revoked, it does with two keys: the connection was proved by one of them."""
+        """Read the folder again after a refusal with this code; return whether another try makes sense. It does if the
+        folder has changed. It also does if the key of an open connection was revoked and this identity has two keys:
+        only one of them was used for the connection."""
         before = self._marks()
         self.read_again()
         return self._marks() != before or (code == REVOKED and bool(self._previous))
@@ -222,7 +225,7 @@ class Credentials:
 def tls_fault(
     error: OSError, authority: str | Path | None, certificate: str | Path | None = None, key: str | Path | None = None
 ) -> str:
-    """Return which of these files cannot be used for TLS, and why: the error itself names none."""
+    """Return which of these files cannot be used for TLS, and why. The error itself does not name the file."""
     for path in (certificate, key, authority):
         try:
             if path is not None:

@@ -16,7 +16,7 @@ logger = logging.getLogger("antecede.server")
 
 
 class ServerLog:
-    """The log of one server."""
+    """Writes the log messages of one server."""
 
     def __init__(self, server: str) -> None:
         self._server = server
@@ -69,13 +69,13 @@ def _raised(record: logging.LogRecord) -> BaseException | None:
 
 
 def _plain(value: Any) -> str:
-    """Return a value on one line; input from outside cannot end the line."""
+    """Return a value as text on one line. So a value from outside cannot begin a new line."""
     text = str(value)
     return json.dumps(text, ensure_ascii=False) if " " in text or not text.isprintable() or not text else text
 
 
 def write_logs(style: str = "text") -> None:
-    """Write the log of the whole package to standard error."""
+    """Write the log messages of the whole package to standard error; ``style``: ``text`` or ``json``."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if style == "json" else _Line())
     root = logging.getLogger("antecede")

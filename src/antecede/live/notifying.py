@@ -52,7 +52,8 @@ class ServiceManager:
 
 
 def _watchdog_seconds(environment: Mapping[str, str]) -> float:
-    """Return how often the manager expects a sign of life; 0: it expects none, or expects it from another process."""
+    """Return within how many seconds the manager expects the next sign of life; 0: it expects none from this
+    process."""
     for_process = environment.get("WATCHDOG_PID", "")
     if for_process and for_process != str(os.getpid()):
         return 0.0

@@ -1,9 +1,9 @@
 """A server as a separate process: its event loop, its signals, its exit code.
 
 SIGTERM and SIGINT stop it gracefully: it accepts nothing more from outside, work in progress ends, a snapshot is
-written, and the exit code is 0. A second signal ends it at once; its log is then as good as after any kill. After a
-failed disk or a failed step the exit code is 2. If SIGINT was ignored when the process started, it stays ignored:
-shells start background processes in this way, and Ctrl-C is then meant for other processes.
+written, and the exit code is 0. A second signal ends it at once, with exit code 130; its log is then in the same state
+as after a kill. After a failed disk or a failed step the exit code is 2. If SIGINT was ignored when the process
+started, it stays ignored: shells start background processes in this way, and Ctrl-C is then meant for other processes.
 
 With an access file, SIGHUP makes a server read it again. Without one, SIGHUP is logged and ignored, unless it comes
 because the terminal of the process was closed: then it stops the server.
@@ -36,7 +36,8 @@ from antecede.topology import Address, TopologyFile
 
 
 def run(main: Coroutine[Any, Any, int]) -> int:
-    """Run to the end, on uvloop if it is installed (unless ``ANTECEDE_LOOP=asyncio``)."""
+    """Run a coroutine to its end, on uvloop if it is installed (unless ``ANTECEDE_LOOP=asyncio``); return its
+    result."""
     factory = None
     if os.environ.get("ANTECEDE_LOOP") != "asyncio":
         with suppress(ImportError):
@@ -64,8 +65,8 @@ def stopping_signals() -> list[signal.Signals]:
 
 
 def terminal_watch() -> Callable[[], bool]:
-    """Return a function that returns whether the terminal of this process was closed since this call. A process that
-    was started to ignore SIGHUP survives its terminal."""
+    """Return a function that returns whether the terminal of this process was closed since this call. If the process
+    was started to ignore SIGHUP, the function always returns False."""
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     terminals = [] if ignored else [number for number in range(3) if os.isatty(number)]
     return lambda: not all(map(os.isatty, terminals))
@@ -97,7 +98,8 @@ async def serve(
     until_stdin_closes: bool = False,
     **options: Any,
 ) -> int:
-    """Run a server until a signal stops it; its metrics page, if any, runs to the very end."""
+    """Run a server until a signal stops it or a change of the topology removes it; return 0. Raise the error if the
+    disk or a step fails. The metrics page, if any, is served until the server has stopped."""
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
 

@@ -35,7 +35,7 @@ class Recorder:
         self._store = store
         self._log = log
         self.trouble = ""
-        """The reason why the last conversion failed."""
+        """The reason why the last conversion failed; empty: it succeeded."""
         self.converted = 0
         """All records up to this number are in the converted trace."""
         self._closed: deque[int] = deque()

@@ -1,9 +1,9 @@
 """How long a server keeps what it no longer needs: the converted trace, and segments of the log.
 
-There may be a limit of age, a limit of size, or both; files beyond a limit are deleted, the oldest first. Never deleted
-are the newest file of the trace, from which the trace continues, and what the store needs for recovery: the store
-itself decides about segments (:mod:`antecede.store.retention`), and here they are only released later. The log is
-bounded anyway, so kept segments take at most half of that bound.
+There may be a limit of age, a limit of size, or both. Files beyond a limit are deleted, the oldest first. The newest
+file of the trace is never deleted, because the trace continues from it. Segments of the log are not deleted here. They
+are only released, and the store deletes them when recovery does not need them (:mod:`antecede.store.retention`). The
+size of the log is bounded, so the segments that are kept here take at most half of that bound.
 """
 
 import os
@@ -20,8 +20,9 @@ from antecede.store.format import numbered, segment_name
 
 
 class Keep(msgspec.Struct, frozen=True):
-    """Limits; None: no limit. Limits for the trace shorten it: without one, all of it is kept. Limits for the log set
-    how much is kept beyond what is needed: without one, nothing."""
+    """The limits of age (in seconds) and size (in bytes); None: no limit. Without a limit for the trace, all of it is
+    kept. Without a limit for the log, only the segments that are needed are kept; a limit says how many more are
+    kept."""
 
     trace_seconds: float | None = None
     trace_bytes: int | None = None
@@ -43,7 +44,8 @@ KEEP_NEEDED = Keep()
 
 
 def superfluous(files: Sequence[os.stat_result], now: float, seconds: float | None, size: int | None) -> int:
-    """Return how many of these files, the oldest first, are beyond a limit. Newer files than a kept one are kept."""
+    """Return how many of these files are beyond a limit. The files are given oldest first. All files that are older
+    than a file beyond a limit count, too."""
     total = 0
     for place in range(len(files) - 1, -1, -1):
         total += files[place].st_size

@@ -40,7 +40,8 @@ class ServerSecurity:
         return access
 
     def reload(self, core: "ServerCore") -> None:
-        """Read the access file and the own key again: use both new ones, or keep both previous ones."""
+        """Read the access file and this server's credentials again. If one of them cannot be used, continue with the
+        previous ones."""
         try:
             newer = Credentials(self.credentials.folder)
             newer.expect(SERVER, self.credentials.name)

@@ -86,7 +86,7 @@ class ServerRuntime:
         self.log = ServerLog(server)
         self.keep = keep
         self._born = False
-        """Whether the server has started; errors of the disk before that are reported by the start itself."""
+        """Whether the constructor has finished; before that, the driver is not notified of durable records."""
         self.topology = topology
         self.data = data or ""
         self.host = host

@@ -135,7 +135,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
     # Called by the owner.
 
     def join(self, connections: "set[TcpConnection]") -> None:
-        """Be one of the connections of a server until both directions have ended."""
+        """Add this connection to the connections of a server; it is removed when both directions have ended."""
         self._among = connections
         connections.add(self)
 
@@ -342,8 +342,9 @@ async def listen(
     tell: Callable[[str], None] = lambda reason: None,
     failed: Callable[[str, str], None] = lambda remote, reason: None,
 ) -> Listener:
-    """Listen; every new connection is passed to ``opened``. ``tell`` is called with the reason whenever none can be
-    accepted for a while, ``failed`` with address and reason when a TLS handshake fails."""
+    """Listen; raise UsageError if that is not possible. Every new connection is passed to ``opened``. ``tell`` is
+    called with the reason whenever no connection can be accepted for a while, ``failed`` with address and reason when a
+    TLS handshake fails."""
     loop = asyncio.get_running_loop()
     sockets: list[socket.socket] = []
     try:
@@ -385,7 +386,7 @@ def tls_identity(connected: ssl.SSLObject | None) -> tuple[bytes, tuple[str, ...
     """Return the binding of a TLS connection, and the names in the other end's certificate, if it was checked.
 
     The binding is the ``Finished`` message of the client (``tls-unique``). In TLS 1.3 it depends on the keys of this
-    connection alone, as an exported key would, which Python does not offer.
+    connection alone, like an exported key. (Python does not offer exported keys.)
     """
     if connected is None:
         return b"", ()
@@ -413,8 +414,10 @@ def peer_text(peer: object) -> str:
 _of_thread = threading.local()
 _read_bytes = 256 * 1024
 LINGER_SECONDS = 1.0
-"""How long a connection that this end has closed waits until the other end has read why, and closes as well."""
+"""How long a connection stays open, at most, after this end has closed it, so that the other end can read the
+reason."""
 _backlog = 256
 _accepted_together = 64
-"""The most connections accepted in one turn of the event loop: existing connections need their turn, too."""
+"""The most connections that are accepted in one iteration of the event loop, so that existing connections do not wait
+long."""
 _reason_chars = 1_000

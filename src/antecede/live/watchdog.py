@@ -1,8 +1,9 @@
 """The watchdog thread of a server process: an adapter around :class:`antecede.server.watchdog.Watchdog`.
 
-A handler that calls C code without releasing the interpreter stops this thread as well. So while the thread works, it
-postpones an alarm of ``faulthandler``, whose own thread needs no interpreter: if the alarm is not postponed for some
-seconds longer than the largest limit of any agent, it writes the stacks of all threads and ends the process.
+A handler that calls C code without releasing the interpreter lock stops this thread as well. So the thread sets an
+alarm of ``faulthandler``, and postpones it again and again. The alarm has its own thread, which does not need the
+interpreter lock. If the alarm is not postponed for some seconds longer than the largest limit of any agent, it writes
+the stacks of all threads and ends the process.
 """
 
 import faulthandler
@@ -69,7 +70,8 @@ class WatchdogThread:
             return
 
     def _report(self, kind: str, slow: Slow, names: dict[str, str], reason: str) -> None:
-        """Log what runs, and end the process if it has run too long. ``kind``: a reaction or an operation."""
+        """Log that a handler or an operation is slow, and end the process if it has run too long. ``kind``:
+        ``reaction`` or ``operation``."""
         frame = sys._current_frames().get(self._watched)
         what = f"a handler of {slow.name}" if kind == "reaction" else f"operation {slow.part} of {slow.name}"
         raised = TooLong(f"{what} runs for {slow.seconds:.0f} s").with_traceback(_traceback(frame))

@@ -4,12 +4,12 @@ The server sends batches of letters, and the worker sends the outcome of each ba
 the letter, so that the server knows which call was in progress if the worker ends. The worker keeps the agent in
 memory between batches; the server has the saved state.
 
-The worker ends when its server does, however the server ends: a thread notices that the server's end of the connection
-is gone, and Linux kills the worker as well, in case a handler holds the interpreter. If memory runs out, the kernel
-should kill the worker first.
+The worker ends when its server does, however the server ends. A thread of the worker notices that the connection to the
+server is closed. Linux kills the worker as well, because a handler that holds the interpreter lock stops that thread.
+If memory runs out, the kernel should kill the worker first.
 
-A handler may start processes. They have no connection to the server. A forked copy of the worker ends where its handler
-returns, and all these processes end with the worker, unless they have begun a new session.
+A handler may start processes. They have no connection to the server. A forked copy of the worker ends when its handler
+returns. All these processes end with the worker, unless they have begun a new session.
 """
 
 import asyncio
@@ -34,7 +34,8 @@ from antecede.whereabouts import described, traceback_of
 
 
 class _Line:
-    """The connection to the server. It belongs to one process: a forked copy of the worker ends here."""
+    """The connection to the server. Only one process may use it: a forked copy of the worker ends when it tries to
+    send."""
 
     def __init__(self, descriptor: int) -> None:
         self._connection = socket.socket(fileno=descriptor)

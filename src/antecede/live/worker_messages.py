@@ -12,7 +12,7 @@ from antecede.engine import React, Reaction
 
 
 class Setup(msgspec.Struct, frozen=True, tag=True):
-    """The first message to a worker."""
+    """The first message to a worker; it is sent again when the topology has changed."""
 
     server: str
     agent: str
@@ -27,7 +27,7 @@ class Batch(msgspec.Struct, frozen=True, tag=True):
 
     due: React
     load: bool
-    """Whether the agent must be loaded from the state first; if not, there is none here."""
+    """Whether the worker must first load the agent from ``due.state``; if not, ``due.state`` is None."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -48,10 +48,10 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     reactions: list[Reaction]
     state: bytes | None
     failure: str = ""
-    """The described exception of the first failed reaction."""
+    """The description of the exception of the reaction that failed; empty: none failed."""
     traceback: str = ""
     too_early: bool = False
-    """Whether that reaction needs a durable letter."""
+    """Whether the batch ended at a reaction that needs a durable letter; then ``failure`` is empty."""
 
 
 ToWorker = Setup | Batch

@@ -1,13 +1,14 @@
 """Calls of replicated objects at one server: from the caller's letter to the answer in the caller's mailbox.
 
 A call is a letter whose address ends in ``()``: ``account()``. Its type is the operation; its body has the time limit
-and the arguments. The letter does not travel. The site of this server (:mod:`antecede.objects.replicas`) begins a root
-for it, in the same step, and the root's messages are messages of the domain's order. When the root has ended, the
-caller gets a letter with a :class:`~antecede.engine.agents.Returned`, which does not travel either.
+and the arguments. The letter does not leave this server. The site of this server (:mod:`antecede.objects.replicas`)
+begins a root for it, in the same step, and the root's messages are messages of the domain's order. When the root has
+ended, the caller gets a letter with a :class:`~antecede.engine.agents.Returned`, which does not leave this server
+either.
 
-**Exactly once** follows from the records: a call begins with the publish, or the reaction, of one record; everything
-after that is the machine's answer to the packets of later records; its deadline is an item of a record, too. A crash
-loses none of it, and a repeated publish is recognised by its number.
+**Exactly once** follows from the records of the log. The publish or the reaction that begins a call is in one record.
+Everything after that follows from the packets in later records, and the end of the call's time is an item of a record,
+too. So a crash loses nothing of a call. A repeated publish is recognised by its number.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,7 +27,7 @@ from antecede.objects.replicas import RULES, Called, Replicas, Row
 from antecede.objects.values import is_deep
 
 Body = tuple[int, list[Any]]
-"""How many milliseconds a call may take, and its arguments."""
+"""The time limit of a call in milliseconds, and its arguments."""
 
 _decode = msgspec.msgpack.Decoder(Body).decode
 _timeout_ms_max = limits.call_seconds_max * 1000
@@ -38,7 +39,7 @@ def is_call(to: tuple[str, ...]) -> bool:
 
 
 def unfit(body: bytes) -> str:
-    """Return why this is not a valid body of a call; empty: it is valid."""
+    """Return the reason why these bytes are not a valid body of a call, or an empty text if they are valid."""
     try:
         timeout_ms, arguments = _decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -62,11 +63,11 @@ class Calls:
     def __init__(self, channel: Channel, prefix: str) -> None:
         self._channel = channel
         self.domain = ""
-        """The domain that has objects."""
+        """The domain that has objects; empty if there is none."""
         self._prefix = prefix
         self.site: Replicas | None = None
         self.sure: set[str] = set()
-        """The ids of this step's letters whose answers will be given again if a crash loses them."""
+        """The ids of this step's answers that will be given again if a crash loses them."""
         self.newest = RULES
         """The newest version of the rules that all servers of the domain understand."""
         for name, consumer in channel.consumers.items():
@@ -138,8 +139,8 @@ class Calls:
         self._channel.consumers[self.domain].perform(effects, now)
 
     def answers(self, life: int) -> list[Letter]:
-        """Return letters to the callers whose calls have ended since this was last called. ``life``: how often the
-        server has started."""
+        """Return letters with the answers of calls that have ended since this was last called, if their callers wait
+        for one. ``life``: how often the server has started."""
         if self.site is None or not self.site.ended:
             return []
         ended, self.site.ended = self.site.ended, []
@@ -183,8 +184,8 @@ class Calls:
         return Letter(id_, called.object, (called.caller,), name_of(Returned), body, answers=called.ask)
 
     def record(self) -> tuple[dict[str, list[list[str]]] | None, list[Row]]:
-        """Return the data on objects for a step's record: the table of conflicts, if the log does not have it, and the
-        actions of the objects."""
+        """Return the data on objects for a step's record: the table of conflicts (None if the log has it), and the rows
+        of the step. A step without rows needs neither."""
         site = self.site
         if site is None or not site.rows:
             return None, []
@@ -199,7 +200,8 @@ class Calls:
             self.site.logged = conflicts
 
     def compare(self, kept: list[Row]) -> None:
-        """In a recovery, raise if operations that were computed again did not do the same as before (``kept``)."""
+        """In a recovery, raise if the operations that were computed again did not give the rows in the log
+        (``kept``)."""
         done: list[Row] = []
         if self.site is not None:
             done, self.site.rows = self.site.rows, []

@@ -1,4 +1,4 @@
-"""A dictionary of the live state of an object, of which each entry is a cell (:mod:`antecede.objects.state`)."""
+"""A dictionary in the live state of an object: each of its entries is a cell (:mod:`antecede.objects.state`)."""
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, Final

@@ -10,15 +10,15 @@ object whether that instance commits.
 each replica gets the answer. An instance that failed or was aborted stays so, since it must not be computed again for a
 slower replica, perhaps with another outcome.
 
-**Blind operations** conflict with nothing and return nothing. Their order does not matter, no conflict can undo them,
-and the answer is the same everywhere. So if the class allows it (``confirm=False``) and the home of such a call has a
-replica, the home computes, decides and answers the call in the same step. The request says so (``final``); each replica
-applies the call immediately, without a response or a commit. This is not possible for a nested call of a blind
-operation, which commits or aborts with its root. But if caller and called object have replicas on the same servers,
-each replica of the caller calls only the replica beside it (``Members.near``).
+**Blind operations** conflict with nothing, call nothing and return nothing. Their order does not matter, no conflict
+can undo them, and the answer is the same everywhere. So if the class allows it (``confirm=False``) and the home of such
+a call has a replica, the home computes, decides and answers the call in the same step. The request is marked as
+``final``; each replica applies the call immediately, without a response or a commit. This is not possible for a nested
+call of a blind operation, which commits or aborts with its root. But if caller and called object have replicas on the
+same servers, each replica of the caller calls only the replica on its own server (``Members.near``).
 
-This module calls only the state, the table and the outbox. Roots and locks are the task of the site, which learns from
-``reports`` which instances have ended.
+This module calls only the state, the table, the members and the outbox. Roots and locks are the task of the site, which
+learns from ``reports`` which instances have ended.
 """
 
 from collections.abc import Iterable
@@ -42,14 +42,14 @@ _aborted_elsewhere: Answer = (False, "aborted by another caller")
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """Reports that an instance has computed its answer, or has failed."""
+    """The report that an instance has computed its answer, or has failed."""
 
     instance: Instance
     answer: Answer
 
 
 class Removed(msgspec.Struct, frozen=True):
-    """Reports that an instance is no longer in the table: it committed or was aborted."""
+    """The report that an instance is no longer in the table: it committed or was aborted."""
 
     instance: Instance
 
@@ -65,20 +65,20 @@ class Execution:
         self.table = table
         self.outbox = outbox
         self.reports: list[Finished | Removed] = []
-        """The reports of ended instances, in sequence; the site empties it after each call."""
+        """The reports on instances, in sequence; the site empties the list after each call."""
         self.undone: dict[str, str] = {}
-        """The latest instances that failed or were aborted here, each with the reason."""
+        """The latest instances that failed here or were aborted by a caller, each with the reason."""
         self.unconfirmed: frozenset[str] = frozenset()
         """The blind operations of the objects here whose answers do not wait for all replicas."""
         self.decides = False
-        """Whether ``unconfirmed`` calls of roots of this home are decided here, and nested calls of blind operations go
-        to the replicas nearby."""
+        """Whether ``unconfirmed`` calls of roots of this home are decided here, and nested calls of blind operations
+        may go only to the replica on the caller's server."""
 
     # Start and continuation.
 
     def requested(self, message: Message, label: Label) -> None:
-        """Process a request: queue a new instance, or add the request to the instance that is here, or answer that the
-        instance was undone."""
+        """Process a request: apply it immediately if it is ``final``; otherwise queue a new instance, or add the
+        request to the instance that is here, or answer that the instance was undone. Ignore an invalid request."""
         request = _read(_requests, message)
         if request is None or not 0 <= request.number[1] < self.outbox.order.members:
             self.ignore(message)
@@ -171,7 +171,8 @@ class Execution:
             return
 
     def _next_call(self, one: Instance) -> Call | None:
-        """Compute an instance from the answers that it has. Return its next call; if it has ended, report that."""
+        """Compute an instance from the answers that it has. Return its next call; if it has ended, report this and
+        return None."""
         if one.operation in self.intentions.kind._stateless:
             outcome = run(self.intentions.live, one.operation, one.arguments, one.answers)
         else:
@@ -254,8 +255,8 @@ class Execution:
         self._settle(one.root)
 
     def _settle(self, root: str) -> None:
-        """Apply the effects of a root here, once the end of each of its instances is known: an instance that is still
-        to be aborted may lie between two that commit."""
+        """Apply the effects of a root here, once it is known that each of its instances here commits. Before that, an
+        instance may still be aborted that was computed between two others."""
         begun = self.table.begun(root)
         if begun and all(one.decided for one in begun):
             self.intentions.apply(self._with_effects(begun))

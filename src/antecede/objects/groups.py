@@ -34,7 +34,7 @@ class SiteSpec(OrderSpec, frozen=True):
 
 
 def group(objects: dict[str, type[Object]], *, clocks: str = "eager", site: type[Site] = Site) -> SiteSpec:
-    """Return the specification of a group of objects, which are given by name."""
+    """Return the specification of a group of objects. ``objects``: the class of each object, by the object's name."""
     for name in objects:
         if not name or "/" in name or "~" in name:
             raise ObjectError(f"object {name!r}: expected a name without / and ~")

@@ -3,9 +3,9 @@
 A member of the order is a server, and a server may hold replicas of several objects. So the objects of a server become
 *one* object: its operations are ``account.deposit``, ``ledger.append`` …, its state is the states of all of them, and
 operations of different objects do not conflict. The rules stay the same: significance depends on instances and on
-conflicting operations (§3.2), and both are the same as if every object were a member. The server's objects share one
-vector, so a message may wait for another one that has arrived and has a smaller event number, but never for one that
-has not arrived yet.
+conflicting operations (§3.2), and both are the same as if every object were a member. But the objects of a server share
+one entry in each vector. So a message may also wait for messages that do not significantly precede it, but only for
+messages with smaller event numbers.
 
 Each object has its own live state (:mod:`antecede.objects.state`). In snapshots this state is bytes that do not depend
 on the order of insertions: two replicas are equal iff their bytes are, even if compatible operations reached them in

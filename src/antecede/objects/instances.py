@@ -91,7 +91,8 @@ class Made(msgspec.Struct, array_like=True):
     operation: str
     to: int
     undone: bool = False
-    """Whether it failed; all called members then got an abort."""
+    """Whether the called members get no commit or abort any more: they got an abort, or the call could not be sent, or
+    it was decided where it began."""
 
 
 class Instance(msgspec.Struct):
@@ -104,8 +105,8 @@ class Instance(msgspec.Struct):
     number: Number
     parent: str
     place: int
-    """While it is queued, its number among all instances that were handed over here; then its number among all that
-    have begun here."""
+    """While it is queued, its number among all instances that were queued here; then its number among all instances
+    that have begun here."""
     state: str = QUEUED
     pending: list[Message] = []
     """Requests that were handed over and not delivered, because the instance has not begun."""
@@ -116,7 +117,7 @@ class Instance(msgspec.Struct):
     """The answers so far to the call that it waits for, by member."""
     answer: Answer | None = None
     decided: bool = False
-    """Whether its root has committed."""
+    """Whether the commit of its root has reached this instance."""
     shared: bool = False
     """Whether it computes several calls, one after the other."""
 
@@ -143,7 +144,7 @@ class Root(msgspec.Struct):
     parts: list["Root"] = []
     """The roots that share this one: it makes the calls of all of them."""
     alone: bool = False
-    """Whether it must not share a root with others, because a shared root has failed."""
+    """Whether it must not share a root with others, because a root that it shared has failed."""
 
     @property
     def attempt(self) -> str:

@@ -1,4 +1,4 @@
-"""The members of a group for callers: which members get a call, and how their answers become one (§2, §3.3)."""
+"""The members of a group: which of them get a call, and how their answers are combined into one (§2, §3.3)."""
 
 from antecede.errors import ObjectError
 from antecede.objects.instances import Answer, Made
@@ -12,20 +12,21 @@ class Members:
         self.names = names
 
     def destination(self, call: Call) -> tuple[int, str]:
-        """Return the members that a call is for, as bits, and the name of the operation there. Raise an error if the
-        call has no target, or an unknown one."""
+        """Return the members that a call is for, as a bit mask, and the name of the operation there. Raise an error if
+        the call has no target, or an unknown one."""
         unknown = [name for name in call.targets if name not in self.names]
         if unknown or not call.targets:
             raise ObjectError(f"no object {unknown[0]!r}" if unknown else "a call without a target")
         return sum(1 << self.names.index(name) for name in set(call.targets)), call.operation
 
     def near(self, caller: str, operation: str, to: int) -> int:
-        """Return those of the called members that an instance must call itself; the other replicas of its object call
-        the rest. ``caller``: the operation of the instance."""
+        """Return the part of the called members to which this instance sends the call (here all of them); other
+        replicas of its object call the rest. ``caller``: the operation of the instance."""
         return to
 
     def united(self, made: Made, replies: dict[int, Answer]) -> Answer:
-        """Return the answer to a call, given the answers of all members that were called."""
+        """Return one answer to a call, from the answers of all members that were called: a failure if there is one, the
+        only answer, or all results by the names of their objects."""
         failed = next((answer for answer in replies.values() if not answer[0]), None)
         if failed is not None or len(replies) == 1:
             return failed or next(iter(replies.values()))

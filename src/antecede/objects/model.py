@@ -44,7 +44,8 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 class Call(msgspec.Struct, frozen=True):
     """A nested call: an operation yields it and receives the answer (for several objects: a dictionary by name).
-    Several called objects count as replicas: a call that each of them makes is one call, computed once."""
+    Several called objects count as replicas: if each of them makes the same nested call, this is one call, computed
+    once."""
 
     to: str | tuple[str, ...]
     operation: str
@@ -67,8 +68,8 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class SharedCall(Call, frozen=True):
-    """A call for several callers together: its arguments are the arguments of each of them, one after the other. Its
-    answer is the list of their answers."""
+    """A call for several callers together: each of its arguments is the list of the arguments of one caller. Its answer
+    is the list of their answers."""
 
 
 class CallFailed(Exception):
@@ -115,7 +116,7 @@ def operation(*, conflicts_with: Iterable[str] = (), confirm: bool = True) -> Ca
 
 
 def operation(method: Any = None, *, conflicts_with: Iterable[str] = (), confirm: bool = True) -> Any:
-    """Mark a method as an operation, and name those with which it conflicts (possibly itself).
+    """Mark a method as an operation, and name the operations with which it conflicts (possibly itself).
 
     The answer of a replicated object waits until all replicas have the call on their disks. With ``confirm=False``, an
     operation that conflicts with nothing, calls nothing and returns nothing (``-> None``) is answered when the caller's

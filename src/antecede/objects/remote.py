@@ -3,11 +3,12 @@
 A call goes to the client's own server, which ensures that all replicas compute it, or none. There are three outcomes:
 the answer; :class:`~antecede.errors.OperationError`, if the operation failed; or
 :class:`~antecede.errors.CallTimeoutError`, which is a ``TimeoutError``. The server aborts a call whose time is up, and
-all its effects are undone. The outcome is unknown only if the server itself does not respond for a while longer; the
-error says so. The call has a number, so it is computed once or never, and its effects do not depend on this client.
+all its effects are undone. The outcome is unknown only if the server itself does not respond, even some seconds after
+the time limit; the text of the error then says so. The call has a number, so it is computed once or never, and its
+effects do not depend on this client.
 
-The rules are here: the form of a call, how long to wait, the meaning of an answer. Sending a question is the task of
-the bus; it provides a function that sends one and waits for the answer.
+The rules are here: the form of a call, how long to wait, the meaning of an answer. Sending a call is the task of the
+bus; it provides a function that sends a call and waits for the answer.
 """
 
 import inspect
@@ -25,7 +26,8 @@ from antecede.objects.model import Object, lacking, operations_of
 _encode = msgspec.msgpack.Encoder().encode
 
 Question = Callable[[str, str, bytes, float], Awaitable[Returned]]
-"""Sends a call: the address, the operation, the body, and how many seconds to wait for its end."""
+"""A function that sends a call and waits for its answer. Its arguments are the address, the operation, the body, and
+the number of seconds to wait."""
 
 
 class _Operation(Protocol):
@@ -78,7 +80,8 @@ class RemoteObject:
         return returned.value
 
     def _positional(self, operation: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
-        """Return all arguments as positional ones, as they travel; raise if this is not possible."""
+        """Return all arguments as positional ones, since only such arguments are sent; raise if this is not
+        possible."""
         if self._kind is None:
             if named:
                 raise UsageError(

@@ -76,7 +76,8 @@ def _relayed(
     sendable: Callable[[Call], Call],
     answer: Callable[[Any], Any],
 ) -> Generator[Call, Any, Any]:
-    """Pass on the calls of an operation; meanwhile other operations of its root may change its object."""
+    """Yield the calls of an operation, and return its answer. During a call, other operations of its root may change
+    its object."""
     given: Any = None
     failed: CallFailed | None = None
     try:
@@ -213,8 +214,8 @@ def compute(
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the reason of a failure as one line that can travel. The exception's text may be long, and making it may
-    raise another exception."""
+    """Return the reason of a failure as one line that can travel. The exception's text may be long, and computing it
+    may raise another exception."""
     text = text_of(error)
     reason = text if isinstance(error, Failure) else f"{type(error).__name__}: {text}"
     return reason if len(reason) <= limits.reason_chars_max else reason[: limits.reason_chars_max - 1] + "…"
@@ -311,7 +312,8 @@ class Intentions:
         return self._last[1]
 
     def foretold(self, name: str, operation: str, request: Request) -> Answer | None:
-        """Return the answer of a blind operation; None: it cannot be given here alone. The state stays as it is."""
+        """Compute a blind operation, and return its answer, or None if this replica alone cannot give an answer. The
+        state stays as it is."""
         one = Instance(name, operation, request.arguments, "", request.number, "", 0, shared=request.shared)
         outcome = fold(self.live, [one])[name]
         self._last = (name, {name: outcome}, self.live.rollback())
@@ -327,7 +329,8 @@ class Intentions:
 
     def conclude(self, one: Instance) -> Answer:
         """Compute an instance that is already decided, and commit it. The bound on the size of the state was checked
-        where the call was decided. It is not checked here, where other compatible operations may have come before."""
+        where the call was decided. It is not checked here, where other compatible operations may have come before.
+        Return the answer."""
         self.live.lenient = True
         try:
             answer = self._performed(one.id, [one])[one.id].answer
@@ -341,7 +344,7 @@ class Intentions:
         return answer
 
     def apply(self, begun: Sequence[Instance]) -> None:
-        """Commit what the instances of a root did."""
+        """Commit the effects of the instances of a root."""
         self._performed(_key(begun), begun)
         self.live.commit()
 

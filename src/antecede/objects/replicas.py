@@ -3,14 +3,14 @@
 **Replicas.** An object of the topology has a replica on each of its servers. A call goes to all of them as one message,
 so the order sees one request to several objects, and conflicting requests are computed in the same order everywhere.
 The call has an answer if all replicas give the same one. If they differ, the call fails and is undone: a conflict is
-probably not declared. A replica that repeats a nested call is one of several callers of one instance.
+probably not declared. Replicas that make the same nested call are several callers of one instance.
 
 **Roots.** A client or agent calls at its own server, which need not hold a replica: the root is an instance of the
 operation ``call`` there. Its rows in a trace are the caller's, and its name says whose it is: ``alice@s1!3f2a1b.7`` is
-the seventh call that began at s1, ``alice@s1!3f2a1b.7/1`` the operation that it called.
+the seventh root that was started at s1, ``alice@s1!3f2a1b.7/1`` the operation that it called.
 
 **Shared roots.** Calls of one operation that come at about the same time share a root: ``alice@s1!3f2a1b.9+4`` carries
-four calls, of which Alice's is the first. In a trace its messages are hers. Every caller has the rows ``begin`` and
+four calls, of which Alice's is the first. In a trace its messages are Alice's. Every caller has the rows ``begin`` and
 ``commit`` (or ``abort``) of its call.
 
 **What is kept.** A server's step hands packets, calls and expired deadlines to its site, in the sequence of its record,
@@ -50,12 +50,13 @@ from antecede.orders.contract import Order
 from antecede.orders.objects import Objects
 
 RULES = 4
-"""The version of the rules that this code follows; a log says from which record on it follows them. Version 1: at most
-eight roots run at the same time, and clock times are sent immediately. Version 2: admission by conflicts, number and
-bytes (:mod:`antecede.objects.roots`); the clock times of a step are sent at its end. Version 3: roots are admitted at
-the end of a step, and share requests; clock times are sent only to members that wait for them (``Objects.sparing``).
-Version 4: unconfirmed calls are decided where they begin, nested blind ones go to replicas nearby
-(:mod:`antecede.objects.execution`), and calls that make calls share requests."""
+"""The newest version of the rules that this code knows. The log shows from which record on a version is followed.
+Version 1: at most eight roots run at the same time, and clock times are sent immediately. Version 2: admission by
+conflicts, number and bytes (:mod:`antecede.objects.roots`); the clock times of a step are sent at its end. Version 3:
+roots are admitted at the end of a step, and share requests; most clock times are sent only to members that ask for them
+(``Objects.sparing``). Version 4: unconfirmed calls are decided where they begin, nested calls of blind operations go to
+the replica on the same server, if possible (:mod:`antecede.objects.execution`), and calls that make calls share
+requests."""
 RULES_OF_SHARING = 3
 RULES_FOR_ALL = 2
 """The version that servers of any age understand; a later one is followed once all servers of the domain know it."""
@@ -211,7 +212,8 @@ class Replicas(Site):
         self.execution.decides = rules >= 4
 
     def settle(self) -> Effects:
-        """End a step of the server: admit roots, then send the times. To be called until there are no more effects."""
+        """End a step of the server: first admit roots, then send the times. To be called until it returns no
+        effects."""
         if self.rules >= 3 and (admitted := self.roots.admitted()):
             for root in admitted:
                 self._queue(root)
@@ -233,7 +235,7 @@ class Replicas(Site):
         return self._united, self._sharing_most
 
     def _sharing_most(self, operation: str) -> int:
-        """Return how many calls of an operation may share a request."""
+        """Return how many calls of an operation may share a request; 0 if calls of it must not."""
         if operation in self._shareable:
             return limits.shared_calls_max
         return limits.shared_nested_max if self.rules >= 4 and operation in self._nesting else 0
@@ -320,7 +322,7 @@ class Replicas(Site):
                 self.roots.keep(root)
 
     def named(self, life: str) -> None:
-        """Let all ids from here contain ``life``, which names this life of the server's data."""
+        """Set the part of all ids from here that identifies the incarnation of the server's data."""
         self.outbox.name = f"{self.servers[self.me]}.{life}"
         self._life = life
 

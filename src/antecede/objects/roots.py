@@ -2,7 +2,7 @@
 
 A *root* is an operation that a user started, and its *home* is the object where it was started. A *try* of a root is
 one execution of it. To *wound* a root is to ask it to *make way*: its try is aborted, and the root *rests* until the
-message to go on (*heal*) comes; then its next try begins. To *unite* roots is to make one root of them, with one
+message to continue (*heal*) comes; then its next try begins. To *unite* roots is to make one root of them, with one
 request.
 
 The theorem of §3.3 is about messages. Instances can still wait for each other in a cycle: op1@i calls op2@j while op3@j
@@ -42,7 +42,7 @@ class Roots:
     **Sharing** (from version 3 on). Roots of one operation that are admitted together share one root: one request, one
     answer and one commit carry the calls of all of them, which each replica computes one after the other. So all calls
     that came while one request was under way share the frames and steps of the next one. A shared root that fails, or
-    whose time is up, is undone as a whole, and its parts wait again (:meth:`put_back`).
+    whose time is up, is undone as a whole, and the parts whose own time is not up wait again (:meth:`put_back`).
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Roots:
         return root
 
     def end(self, root: Root) -> None:
-        """Record that a root has ended, or that its present try has."""
+        """Record that a root has ended. If it is shared, the deadlines of its parts are removed until ``put_back``."""
         ran = [self.running.pop(root.attempt, None), self.resting.pop(root.attempt, None)]
         if any(ran):
             self._count(root, -1)
@@ -231,7 +231,7 @@ class Roots:
             self._numbers.discard(_age(one))
 
     def late(self, now: float) -> list[Root]:
-        """Return the roots whose time is up; those of them that wait do not wait any longer."""
+        """Return the roots whose time is up; those of them that wait are removed from their queue."""
         due = self.deadline()
         if due is None or due > now:
             return []
@@ -256,7 +256,7 @@ class Roots:
 
     def dump(self) -> tuple[Any, Any, Any, list[str]]:
         """Return all roots, and the tries that need not rest, as plain values. The sequence of the roots decides which
-        of several late ones ends first."""
+        of several roots whose time is up ends first."""
         return (
             [msgspec.to_builtins(root) for root in self.running.values()],
             [msgspec.to_builtins(root) for root in self.waiting],
@@ -279,7 +279,8 @@ class Roots:
 
 def _joins(root: Root, group: list[Root], size: int) -> bool:
     """Return whether a root may be united with the roots of a group. ``size``: the bytes of the group."""
-    # Those that were put back because the time of another was up must not meet new ones with as little time.
+    # Roots that were put back because the time of another part was up must not be united with new roots, whose time
+    # may be up just as early.
     alike = (root.tries > 1) == (group[0].tries > 1)
     return alike and size + root.size <= limits.shared_calls_bytes_max
 

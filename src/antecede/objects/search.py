@@ -1,12 +1,12 @@
-"""Check whether two operations conflict, independent of the declaration: search for a counter-example.
+"""Check whether two operations conflict, whatever their class declares: search for a counter-example.
 
 Two operations are compatible iff from every state both orders lead to the same state and give the same answers. No
 search can prove this; but one state and two arguments for which the orders differ refute it, and Hypothesis is good at
 finding and simplifying them. States are reached by computing operations on a new object, so that every example can
 happen. Nested calls get generated answers; the calls of an operation are compared, too.
 
-Arguments are generated from the operations' annotations, mostly small and often equal, because conflicts hide in equal
-keys. A class may give better ones: ``arguments = {"transfer": strategy}`` with a strategy of tuples.
+Arguments are generated from the operations' annotations, mostly small and often equal, because many conflicts need
+equal keys. A class may give better ones: ``arguments = {"transfer": strategy}`` with a strategy of tuples.
 """
 
 import inspect
@@ -53,7 +53,8 @@ class Example(msgspec.Struct, frozen=True):
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """Two operations of a class, their declaration and the finding."""
+    """Two operations of a class: whether they are declared as conflicting, and the counter-example, if one was
+    found."""
 
     operations: tuple[str, str]
     declared: bool
@@ -111,7 +112,8 @@ def pairs_of(kind: type[Object]) -> list[tuple[str, str]]:
 
 
 def search(kind: type[Object], examples: int = 300, tell: Callable[[], None] = lambda: None) -> list[Pair]:
-    """Look for a counter-example for every pair of operations of a class; ``tell`` is called after each pair."""
+    """Search for a counter-example for each pair of operations of a class, and return all pairs with the findings.
+    ``tell`` is called after each pair."""
     relation = relation_of(kind)
     try:
         initial(kind)
@@ -169,7 +171,7 @@ def counter_example(kind: type[Object], one: str, other: str, examples: int = 30
 
 
 def _tried(kind: type[Object], names: tuple[str, str], case: tuple[list[Step], Any, Any, list[Any]]) -> Example | None:
-    """Return the example, if the order matters in this case."""
+    """Return the example if the order matters in this case, otherwise None."""
     before, *arguments, values = case
     answers: list[Answer] = [(True, value) for value in values]
     state = initial(kind)
@@ -207,7 +209,7 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def _seen(outcome: Outcome) -> Any:
-    """Return what others see of an operation: its answer, or its failure, and what it called."""
+    """Return what others see of an operation: its answer, or its failure, and its calls."""
     calls = [(list(call.targets), call.operation, list(call.arguments)) for call in outcome.calls]
     answer = "waits" if outcome.answer is None else outcome.answer[1]
     failed = outcome.answer is not None and not outcome.answer[0]

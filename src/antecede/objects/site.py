@@ -63,7 +63,8 @@ class Site(Order):
         self.roots = self.rooting(self.order.relation, self._called, *self._sharing())
         self.wounds = Wounds()
         self._examined: set[str] = set()
-        """Queued instances for which all younger rivals were asked to make way. Later there are only fewer rivals."""
+        """Queued instances for which all younger rivals were asked to make way. Later there can only be fewer
+        rivals."""
 
     @property
     def state(self) -> dict[str, Any]:
@@ -111,7 +112,7 @@ class Site(Order):
         return self._finished() if late else []
 
     def deadline(self) -> float | None:
-        """Return the time of the next ``tick``."""
+        """Return the earliest deadline of all roots, or None if no root has one."""
         return self.roots.deadline()
 
     # Arrivals.
@@ -170,7 +171,8 @@ class Site(Order):
             execution.commit(one)
 
     def _wounded(self, attempt: str, wounded: bool) -> tuple[Verdict, Effects]:
-        """Process the request of another object that a root of this home make way, or continue."""
+        """Process a packet in which another object asks a root of this home to make way (``wounded``), or to
+        continue."""
         if attempt not in self.roots.running and attempt not in self.roots.resting:
             return Verdict.DUPLICATE, []
         if not wounded:
@@ -186,7 +188,7 @@ class Site(Order):
             self._queue(root)
 
     def _queue(self, root: Root | None) -> None:
-        """Queue the next try of a root, if there is one."""
+        """Queue the present try of a root; do nothing if ``root`` is None."""
         if root is not None:
             attempt = root.attempt
             self.table.queue(Instance(attempt, root.operation, root.arguments, attempt, root.number, "", 0))
@@ -208,7 +210,8 @@ class Site(Order):
         self._end(root, TIMEOUT, late=True)
 
     def _follow(self) -> None:
-        """Process the instances that have ended."""
+        """Process the reports on instances. A root whose own instance has finished ends; if it succeeded, it
+        commits."""
         reports = self.execution.reports
         while reports:
             report = reports.pop(0)
@@ -229,7 +232,7 @@ class Site(Order):
     # Waiting.
 
     def _pump(self) -> None:
-        """Begin the instances that may begin, and wound younger ones that block older ones."""
+        """Begin the instances that may begin, and wound younger roots that block older instances."""
         while self.table.stirred:
             self.table.stirred = False
             for one in self.table.queued():
@@ -244,8 +247,8 @@ class Site(Order):
                     self._examined.add(one.id)
 
     def _wound(self, one: Instance, younger: list[Instance]) -> bool:
-        """Ask the homes of these instances that their roots make way for an older one. Return whether that changed
-        anything here."""
+        """Ask the roots of these younger instances to make way for an older instance. Return True as soon as a root of
+        this home has made way, False if none has."""
         for other in younger:
             if other.root in self.wounds:
                 continue

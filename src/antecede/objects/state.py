@@ -1,5 +1,5 @@
-"""The live state of objects: kept decoded, and changed in place, so that the cost of an operation depends only on what
-it touches.
+"""The live state of objects: kept decoded, and changed in place, so that the cost of an operation depends only on the
+cells that it uses.
 
 **Cells.** The state of an object is cut into cells: each attribute is a cell, or, if it is a dictionary, each of its
 entries. Nothing outside this module holds a cell that can change. An operation works on a *view*: numbers, texts and
@@ -82,7 +82,7 @@ class State:
         self._otherwise = otherwise
         self._views = view_kind(kind)
         self._shadowed: set[str] = set()
-        """Attributes for which the class has a value, and views show the value of the state instead."""
+        """Attributes for which the class has a value, too; views show the value of the state instead."""
 
     def form(self, attribute: str) -> Form:
         """Return how an attribute's cells are encoded."""
@@ -91,7 +91,7 @@ class State:
     # Whole states.
 
     def load(self, attributes: Mapping[str, Any]) -> None:
-        """Make copies of these attributes the state, with the defaults of attributes that are missing."""
+        """Set the state to copies of these attributes. Attributes that are missing get their defaults."""
         declared = {name: one for name, one in _defaults(self.kind).items() if name not in attributes}
         self.cells = {}
         self.content = self.digest = 0
@@ -160,7 +160,7 @@ class State:
     # Views.
 
     def view(self) -> Object:
-        """Return the object, for one operation to work on."""
+        """Return a new view of the object, for one operation."""
         view = self.kind.__new__(self._views)
         object.__setattr__(view, SLOT, Work(self))
         self._fill(view)
@@ -198,8 +198,8 @@ class State:
     # Changes.
 
     def keep(self, view: Object, lenient: bool = False) -> list[Change]:
-        """Make the changes of a view to the state, all or none, and return them. Raise if one cannot be kept.
-        ``lenient``: the state may exceed its bound."""
+        """Apply the changes of a view to the state, all or none, and return them. Raise if one cannot be kept.
+        ``lenient``: the state may exceed the bound on its size."""
         changes = self._changes(view)
         self._check(changes, lenient)
         self.discard()
@@ -321,9 +321,9 @@ class Live:
         self.journal: list[Change] = []
         """The changes since the last commit, in sequence."""
         self.lenient = False
-        """Whether states may exceed their bound."""
+        """Whether states may exceed the bound on their size."""
         self.running = ""
-        """The operation that is being computed."""
+        """The operation that is being computed; empty if there is none."""
         self.runs = 0
         """The number of computations so far."""
         self.states: dict[str, State] = {}
@@ -344,7 +344,7 @@ class Live:
         return None if self.kind._combines else self.states[""]
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Make this the state: attributes, or for a server the bytes of each object."""
+        """Load a state: the attributes of the only object, or for a server the bytes of each object."""
         self.journal.clear()
         if self.alone is not None:
             self.alone.load(saved)
@@ -359,7 +359,7 @@ class Live:
         return {name: state.encoded() for name, state in self.states.items()}
 
     def keep(self, state: State, view: Object) -> None:
-        """Keep the changes of a view."""
+        """Apply the changes of a view to the state, and add them to the journal."""
         self.journal += state.keep(view, self.lenient)
 
     def discard(self) -> None:
@@ -368,7 +368,7 @@ class Live:
             state.discard()
 
     def rollback(self, mark: int = 0) -> list[Change]:
-        """Undo all changes except the first ``mark``, and return them."""
+        """Undo all changes since the last commit except the first ``mark``, and return the undone changes."""
         undone = self.journal[mark:]
         del self.journal[mark:]
         for change in reversed(undone):

@@ -1,10 +1,10 @@
-"""The instances at one object, and which of them wait for which: *ready* (§4.3) as locks.
+"""The instances at one object, and which of them wait for which: the condition *ready* of §4.3, as locks.
 
-An instance is queued when its request is handed over, and begins when nothing is in its way. In its way is
+An instance is queued when its request is handed over, and begins when no other instance blocks it. It is blocked by
 
-* an instance of another root that has begun and conflicts with it, until that root has ended;
-* any instance that was queued before it and conflicts with it, until that one has begun. So conflicting instances begin
-  in the order in which they were handed over, which is the same at all common destinations.
+* any instance of another root, if that instance has begun and conflicts with it, until the other root has ended;
+* any instance that was queued before it and conflicts with it, until that instance has begun. So conflicting instances
+  begin in the order in which they were handed over, which is the same at all common destinations.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ class Table:
         self._handed = 0
         self._begun = 0
         self._queued: dict[str, Instance] = {}
-        """The instances that have not begun, in their order."""
+        """The instances that have not begun, in the order in which they were queued."""
         self._by_root: dict[str, dict[str, Instance]] = {}
         self._by_operation: dict[str, dict[str, Instance]] = {}
         self._rank: dict[str, int] = {}
@@ -68,7 +68,7 @@ class Table:
         self.stirred = True
 
     def queued(self) -> list[Instance]:
-        """Return the instances that have not begun, in their order."""
+        """Return the instances that have not begun, in the order in which they were queued."""
         return list(self._queued.values())
 
     def begun(self, root: str) -> list[Instance]:
@@ -81,11 +81,11 @@ class Table:
         return root in self._by_root
 
     def blocked(self, one: Instance) -> bool:
-        """Return whether any instance blocks a queued one."""
+        """Return whether any instance blocks this queued instance."""
         return any(True for _ in self._in_its_way(one))
 
     def rivals(self, one: Instance) -> list[Instance]:
-        """Return the instances that block a queued one, in the sequence in which they came."""
+        """Return the instances that block this queued instance, in the sequence in which they came into the table."""
         return sorted(self._in_its_way(one), key=lambda other: self._rank[other.id])
 
     def _in_its_way(self, one: Instance) -> Iterator[Instance]:

@@ -44,19 +44,19 @@ def _in_order(value: Any) -> Any:
 
 
 def in_order(keys: list[Any]) -> list[Any]:
-    """Return keys in the order of a state: texts by their characters, others by their bytes."""
+    """Return keys in the order in which a state iterates them: by characters if all are texts, otherwise by their
+    bytes."""
     if all(type(key) is str for key in keys):
         return sorted(keys)
     return sorted(keys, key=lambda key: encode(_in_order(key)))
 
 
 class Form:
-    """How the cells of one attribute are encoded and decoded. Without an annotation, they have the types of
-    MessagePack."""
+    """The encoding of the cells of one attribute. This class is for attributes without an annotation: their cells have
+    the types of MessagePack."""
 
     by_entries: bool | None = None
-    """Whether the attribute is a dictionary whose entries are cells; None: it is, whenever its value is a
-    dictionary."""
+    """Whether the attribute is a dictionary whose entries are cells; None: only while its value is a dictionary."""
 
     def encode(self, value: Any) -> Any:
         """Return a cell in its comparable form: equal cells have equal bytes."""
@@ -71,7 +71,7 @@ class Form:
         return _decode(encoded)
 
     def decode_entry(self, encoded: Any) -> Any:
-        """Return the value of an entry."""
+        """Return the value of an entry from its bytes."""
         return _decode(encoded)
 
     def same(self, one: Any, other: Any) -> bool:
@@ -86,7 +86,7 @@ class Form:
 
 
 class Typed(Form):
-    """An attribute with an annotation."""
+    """The encoding of the cells of an attribute with an annotation."""
 
     def __init__(self, kind: type[Object], attribute: str, hint: Any) -> None:
         self._where = f"attribute {attribute} of {kind.__name__}"
@@ -112,7 +112,7 @@ class Typed(Form):
 
 
 class Copied(Form):
-    """Any values of Python, for a search that keeps nothing: they are copied, not encoded."""
+    """A replacement for encoding, for a search that stores nothing: any values of Python are copied, not encoded."""
 
     def encode(self, value: Any) -> Any:
         return copied(value)
@@ -144,8 +144,8 @@ def forms_of(kind: type[Object]) -> dict[str, Form]:
 
 
 def is_deep(value: Any, within: int = 0) -> bool:
-    """Return whether a value is nested deeper than ``limits.call_depth_max``. ``within``: the number of values around
-    it."""
+    """Return whether a value is nested deeper than ``limits.call_depth_max``. ``within``: the number of containers
+    around it."""
     if type(value) in FLAT:
         return False
     level = [value]

@@ -1,7 +1,7 @@
 """Views: an object as an operation sees it. A value that can change is copied when it is first read.
 
-A view is an instance of a subclass of the object's class. It knows nothing of cells but their names and how to get a
-copy of one; the state (:mod:`antecede.objects.state`) fills it, and compares it afterwards.
+A view is an instance of a subclass of the object's class. It knows only the names of the cells, and how to get a copy
+of a cell. The state (:mod:`antecede.objects.state`) fills the view, and compares it afterwards.
 """
 
 from typing import Any, Protocol
@@ -30,7 +30,7 @@ class Work:
 
 
 class Lazy:
-    """An attribute of a view, if the class has a value of that name: the value in the state is preferred."""
+    """An attribute of a view for which the class has a value, too. A value in the state takes precedence over it."""
 
     def __init__(self, name: str, default: Any) -> None:
         self._name = name

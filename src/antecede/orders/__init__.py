@@ -58,11 +58,12 @@ class OrderSpec(msgspec.Struct, frozen=True):
         return self.kind(me, members, **self.options)
 
     def object_names(self) -> frozenset[str]:
-        """Return the names of the objects that can be called in a domain with this order."""
+        """Return the names of the objects that can be called in a domain with this order: none, except in a
+        subclass."""
         return frozenset()
 
     def guarantees(self) -> frozenset[str]:
-        """Return the guarantees with these options."""
+        """Return the guarantees that the order gives with these options."""
         return self.sample().guarantees
 
     def sample(self) -> Order:
@@ -107,7 +108,8 @@ def find(name: str) -> type[Order]:
 
 
 def parse(text: str) -> OrderSpec:
-    """Parse an order as written on the command line: ``NAME`` or ``NAME:option=value,option``."""
+    """Parse an order as written on the command line: ``NAME`` or ``NAME:option=value,…``. An option without a value
+    gets the value ``true``."""
     name, _, settings = text.partition(":")
     options: dict[str, object] = {}
     for setting in filter(None, settings.split(",")):

@@ -9,8 +9,8 @@ randomness:
 * ``tick(now)`` — time has passed; only orders that *need* timers do anything.
 
 **Every order works on links that reorder.** If an order needs FIFO links, it numbers its own packets. The link below
-handles loss and resends; an order with counters still answers ``DUPLICATE`` to a packet that comes again, as a second
-line of defence.
+handles loss and resends; an order with counters still answers ``DUPLICATE`` to a packet that arrives again, as an
+additional protection.
 
 **What survives a crash.** ``snapshot()`` is the durable state. A packet that is only *held* is not in it: the packet
 was not acknowledged, so after a crash the link delivers it again. ``clone()`` is the whole state, held packets
@@ -34,8 +34,8 @@ from antecede.orders.encoding import Reader, RecordedReader, Writer, number_size
 
 
 def pack_message(message: Message) -> tuple[str, int, bytes, bytes]:
-    """Return a message as plain values for ``dump``. Its destinations become bytes, because a bit mask of many members
-    does not fit into a snapshot's number."""
+    """Return a message, without its label, as plain values for ``dump``. Its destinations become bytes, because a bit
+    mask of many members does not fit into a snapshot's number."""
     return (
         message.id,
         message.source,
@@ -89,7 +89,7 @@ class Order(ABC):
     guarantees: frozenset[str]
     """Some of ``fifo``, ``causal``, ``total``, ``synchronous``, ``significant``; an option may change them."""
     needs: ClassVar[frozenset[str]] = frozenset()
-    """Some of ``broadcast``, ``timers``, ``control packets``."""
+    """The needs of the order: some of ``broadcast`` (it supports only broadcasts), ``timers``, ``control packets``."""
     controls: ClassVar[tuple[str, ...]] = ()
     """The kinds of control packets that the order sends."""
     selective: ClassVar[bool] = False
@@ -142,11 +142,11 @@ class Order(ABC):
         raise OrderError(f"order {self.name} cannot judge a packet without accepting it")
 
     def tick(self, now: float) -> Effects:
-        """Do what is due at the time ``now`` (see ``deadline``); return the effects."""
+        """Do everything that is due at the time ``now`` (see ``deadline``); return the effects."""
         return []
 
     def deadline(self) -> float | None:
-        """Return when ``tick`` must be called next; ``None``: it need not be."""
+        """Return the time at which ``tick`` must be called next, or None if it need not be called."""
         return None
 
     # Questions of observers.
@@ -161,8 +161,8 @@ class Order(ABC):
         return []
 
     def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
-        """Return the messages of ``held``, each with what it waits for, as far as this order knows; for people to read.
-        An order need not implement this."""
+        """Yield each message of ``held`` with the reasons why it waits, as far as this order knows them. The texts are
+        for people. An order need not implement this."""
         for message in self.held():
             yield message, []
 
@@ -173,7 +173,7 @@ class Order(ABC):
     def past(self, packet: Packet) -> tuple[int, ...] | None:
         """Return for each member the number of its newest message that causally precedes the packet's message; for the
         source, the number of the packet's message itself. Messages that do not matter for deliveries here need not
-        count. None: the stamp does not show these numbers."""
+        count. Return None if the stamp does not contain these numbers."""
         return None
 
     # Stamps.

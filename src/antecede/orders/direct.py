@@ -10,7 +10,7 @@ predecessors.
 * At delivery, the sets get the entries of the stamp (the newest of each k). But in before[p] of each other destination
   p of the message, the message itself replaces all entries that its stamp has for p.
 * **recent**, a part of the stamp, contains the last deliveries of the message's sender. From it the receiver learns (in
-  its matrix ``known``) which entries of its own sets are no longer in transit, and drops them.
+  its matrix ``known``) which messages in its own sets have been delivered, and removes them.
 
 In the original, ``recent`` is before[i] itself. A message that a process sent to itself may still be in transit when it
 is listed there, and would count as delivered. So ``recent`` and before[i] are separate here.
@@ -29,7 +29,7 @@ it."""
 
 
 class Predecessors:
-    """The part of a stamp that all copies of one message carry. Immutable; computed sizes are cached."""
+    """A stamp, which is the same for all copies of one message. It is never changed; its computed size is cached."""
 
     __slots__ = ("_size", "before", "recent", "time")
 

@@ -1,4 +1,4 @@
-"""Stamps as bytes: variable-length numbers, member numbers and member sets.
+"""Stamps as bytes: numbers of variable length, and raw bytes.
 
 A number takes seven bits per byte, low bits first; the high bit says that more bytes follow. A reader never reads
 beyond its bytes and accepts only the shortest form of a number, so that a stamp has one encoding. It raises
@@ -22,7 +22,7 @@ def number_size(value: int) -> int:
 
 
 class Writer:
-    """Appends numbers and sets to a stamp."""
+    """A writer that appends numbers and raw bytes to a stamp."""
 
     __slots__ = ("_out",)
 
@@ -52,7 +52,7 @@ class Writer:
 
 
 class Reader:
-    """Takes numbers and sets from a stamp, without trusting it."""
+    """A reader that takes numbers and raw bytes from a stamp, and validates them."""
 
     __slots__ = ("_at", "_data", "members")
 
@@ -75,7 +75,7 @@ class Reader:
         return self._long_number(maximum)
 
     def numbers(self, count: int) -> Sequence[int]:
-        """Take several numbers."""
+        """Take the next ``count`` numbers."""
         at = self._at
         several = self._data[at : at + count]
         if len(several) == count and several.isascii():
@@ -101,8 +101,8 @@ class Reader:
         raise StampError("number of more than 63 bits in a stamp")
 
     def count(self, maximum: int, what: str) -> int:
-        """Take the number of entries that follow; each takes at least one byte, so the number is bounded by the bytes
-        left."""
+        """Take the number of entries that follow. Raise if it is larger than ``maximum`` or than the number of bytes
+        left, because each entry takes at least one byte."""
         value = self.number()
         if value > maximum or value > len(self._data) - self._at:
             raise StampError(
@@ -145,10 +145,10 @@ class Reader:
 class RecordedReader(Reader):
     """Reads a stamp from the log.
 
-    A stamp was compared with the state when its packet arrived. If the packet was held, it is in the log behind packets
-    that arrived later and were delivered first, so at a recovery the state has moved on. A stamp from a lying member
-    may contradict the newer state. It is accepted all the same, because it was accepted when it arrived: otherwise the
-    log could not be replayed.
+    A stamp was compared with the state when its packet arrived. If the packet was held, the log has it after packets
+    that arrived later and were delivered first. So in a recovery the state is newer than it was when the packet
+    arrived, and a stamp from a lying member may contradict it. The stamp is accepted all the same, because it was
+    accepted when it arrived. Otherwise the log could not be replayed.
     """
 
     __slots__ = ()

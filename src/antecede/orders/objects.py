@@ -2,13 +2,13 @@
 
 A message is sent and received by *operation instances*; its :class:`~antecede.messages.Label` names them. m1
 **significantly precedes** m2 (m1 → m2, §3.2) iff one object sends or receives m1 before it sends m2, in one instance or
-in instances of conflicting operations; and so on along chains. Delivery at a common destination (§3.3, SO):
+in instances of conflicting operations; or a chain of such pairs links them. At a common destination (§3.3, SO):
 
-1. If m1 → m2, and both go to one instance, or they go to conflicting ones and m2 is a request: m1 comes first.
+1. If m1 → m2, and both go to one instance, or they go to conflicting instances and m2 is a request: m1 comes first.
 2. Requests of conflicting operations, both to several objects: in one order everywhere.
 
-As printed (1) holds for "m1 or m2 is a request". A response m2 would then wait behind a request m1 that cannot be
-computed while the instance that waits for m2 runs. So a response never waits for a request to another instance.
+As printed (1) holds for "m1 or m2 is a request". A response m2 would then wait for a request m1 that cannot be computed
+while the instance that waits for m2 runs. So a response never waits for a request to another instance.
 
 **Vectors (§4.1), as interpreted here.** An object keeps a vector for each running instance and for each operation: the
 maximum over everything that the instance, or any instance of the operation, has received and sent (for a received
@@ -21,22 +21,22 @@ number; its label names the request that it answers. It follows that
 
     m1 → m2  implies  m1.RV ≤ m2.V, in every entry, and m1.tno < m2.tno.
 
-**Stability (§4.3), as interpreted here.** Messages are numbered on each link, and every packet carries the number of
-messages sent and the sender's time. So an object knows for each k a time up to which *no message from k is missing*.
+**Stability (§4.3), as interpreted here.** Messages are numbered on each link. Every copy and ``clock`` packet carries
+the last number and the sender's time. So an object knows for each k a time up to which *no message from k is missing*.
 
 * For (1), m waits until for every k nothing is missing up to m.V[k]. (The paper waits for the *next* message of the
   same sender, but a predecessor may come from a third object.) All predecessors have then arrived, and m waits for
   those that are not delivered. Every message whose predecessors have arrived is tried, not only the top of the queue.
-* For (2), a request that goes to several objects, and whose operation conflicts with any operation, waits until nothing
-  is missing from any object up to the request's time; then event numbers decide. No other message waits for this.
+* For (2), a request that goes to several objects, and whose operation conflicts with some operation, waits until
+  nothing is missing from any object up to the request's time; then event numbers decide. Only such requests do this.
 * A request that conflicts with nothing, a response to a call of one object, and a commit wait for nothing.
 
 **Clocks.** An object that receives no messages must learn the time; the paper sends a null message after a silence of
 δ. Here the time is sent when it is needed. ``clocks=eager``: a sender sends its time to all objects that do not get a
 copy, and an object that learns of a request of kind (2) sends its time to the destinations; so a decision takes two
-hops. ``clocks=asked``: a destination that waits asks (``ask``). This takes one more round trip, but no packets if no
-object waits. Servers (``sparing``) are ``eager`` for requests of kind (2), and use ``asked`` for other messages. The
-link handles loss and resends, as for all orders; so no timer is needed, and an idle group is silent.
+one-way delays. ``clocks=asked``: a destination that waits asks (``ask``). This takes three, but no packets if no object
+waits. Servers (``sparing``) are ``eager`` for requests of kind (2) and unlabelled messages, and use ``asked`` for
+others. The link handles loss and resends, as for all orders; so no timer is needed, and an idle group is silent.
 
 **Why nothing waits for ever.** A message first waits for the arrival of others, which links ensure, and for the time,
 which is sent. Then it waits for undelivered messages with smaller event numbers; the smallest of those waits for none.
@@ -91,7 +91,7 @@ WOUND = "wound"
 HEAL = "heal"
 
 Key = tuple[int, int]
-"""A message here: its sender and its number on the link."""
+"""The key of a message that has arrived: its sender and its number on the link."""
 
 
 class Objects(Order):
@@ -126,9 +126,9 @@ class Objects(Order):
         self.asked = [0] * members
         """The latest time that each member was asked for."""
         self.sparing = False
-        """Whether the times that labelled messages need are sent without a question only for requests of kind (2)."""
+        """Whether times are sent without a question only for requests of kind (2) and for unlabelled messages."""
         self.together = False
-        """Whether the times of a step leave at its end, in one packet for each member (:meth:`times`)."""
+        """Whether the times of a step are sent at its end, in one packet for each member (:meth:`times`)."""
         self._later: dict[int, tuple[int, int]] = {}
         """For each member that gets the time at the end of the step: the time that it needs, and a mask of the members
         to which it should send its own time."""
@@ -143,7 +143,7 @@ class Objects(Order):
         self._handed: dict[str, Waiting] = {}
         """Requests that were delivered and whose instances have not begun."""
         self._until: list[list[tuple[int, Key]]] = [[] for _ in range(members)]
-        """For each member: the messages that wait until nothing from it is missing up to a time, with this time."""
+        """For each member: (time, key) of the messages that wait until nothing from it is missing up to this time."""
         self._behind: dict[Key, list[Key]] = {}
         """For each undelivered message: the messages that wait for it."""
 
@@ -198,8 +198,8 @@ class Objects(Order):
             effects.append(Send(self.control(CLOCK, target, "", (self.sent[target], self.clock, wanted))))
 
     def times(self) -> Effects:
-        """End a step: send the time to the members that need it. A member that got a message of that time or a later
-        one knows it already. The newest time includes all earlier ones."""
+        """End a step: send our newest time to the members that need a time. A member that got a message of the needed
+        time, or a later one, gets a packet only if it should send its own time to others."""
         later, self._later = self._later, {}
         # What a step sends must not depend on earlier ones except by the durable state.
         copied, self._copied = self._copied, [0] * self.members
@@ -260,8 +260,8 @@ class Objects(Order):
             self._try([key], effects)
 
     def _tell_all(self, to: int, time: int, effects: Effects) -> bool:
-        """Send our time, which is at least ``time``, to the destinations of a request of kind (2) that do not know such
-        a time. Return whether there were any."""
+        """Send our time, which is at least ``time``, to each destination of a request of kind (2) to which we have not
+        sent such a time. Return whether there was one."""
         ignorant = [t for t in members_of(to & ~(1 << self.me)) if self.told[t] < time]
         for target in ignorant:
             self._tell(target, effects)
@@ -350,7 +350,7 @@ class Objects(Order):
         return waiting.stamp.label is not None and not self.rules.agreed(waiting.label, waiting.message.to)
 
     def spare(self) -> Effects:
-        """Set ``sparing``. Return the questions (``ask``) for the times that messages wait for."""
+        """Set ``sparing``. Return the questions (``ask``) for the times that held messages wait for."""
         self.sparing = True
         effects: Effects = []
         for waiting in self._held.values():
@@ -408,7 +408,7 @@ class Objects(Order):
         return len(packet.stamp.vector) if packet.kind == COPY else 0
 
     def paper_bytes(self, packet: Packet) -> int:
-        """Return the size of vectors of n event numbers (a time, an id, a count) and n sequence numbers (§4.2)."""
+        """Return the size of a copy's n + 1 event numbers (a time, an id, a count) and n sequence numbers (§4.2)."""
         return self.members * 14 + 10 if packet.kind == COPY else 0
 
     # State.

@@ -80,7 +80,7 @@ class Rules:
         return [] if self.free(label) else list(waiting.times.items())
 
     def free(self, label: Label) -> bool:
-        """Return whether it is certain that nothing must come before a message with this label."""
+        """Return whether it is certain that a message with this label need not wait for any other message."""
         if label.type == REQUEST:
             return not self.relation.matters(label.operation) and label.instance != PLAIN.instance
         return label.type == COMMIT or (label.type == RESPONSE and not label.several)

@@ -7,8 +7,8 @@ its sends before this one. Triples are compared number by number; the paper's co
 An **object vector** has for each object the event number of its last relevant send, or nothing. It is a dictionary
 object → (clock, no), because most entries are empty in a group whose operations rarely conflict.
 
-A message carries its number on the link, its event number, its vector V, and its label. The **receipt vector** RV is V
-with the sender's entry replaced by the larger of V's and the event number (Fig. 7).
+A message carries its number on the link, its event number, its vector V, and its label. The **receipt vector** RV is V,
+in which the sender's entry is replaced by the event number of the message if that is larger (Fig. 7).
 """
 
 from collections.abc import Iterable
@@ -107,8 +107,8 @@ def read_stamp(data: Reader, source: int, expected: int, clock: int) -> Stamp:
 
 
 def write_time(time: tuple[int, int, int], members: int, out: Writer) -> None:
-    """Append the stamp of a packet with the time: the number of messages sent so far, the time, and the members to
-    which the receiver should send its own time."""
+    """Append the stamp of a packet with the time: the number of messages sent to the receiver so far, the time, and the
+    members to which the receiver should send its own time."""
     sent, clock, wanted = time
     out.number(sent)
     out.number(clock)

@@ -1,9 +1,10 @@
 """``pruned``: causal order with the least control information (Jang, Park, Cho, Yoon §4).
 
-Each process keeps **CI**, a log of messages that may still be in transit: for each sender k, pairs (τ, D) — the τ-th
-message of k may be undelivered at the processes in D. A message carries its own τ, the sender's CI, and for its
-destination j the delivery constraints **DC**: the messages of CI that j must have delivered first. **DLV** is the τ of
-the last message delivered from each sender. Entries that can be inferred are removed at once:
+Each process keeps **CI** (``log`` in the code; not the log of a server): the messages that may still be in transit. For
+each sender k it has pairs (τ, D) — the τ-th message of k may be undelivered at the processes in D. A message carries
+its own τ, the sender's CI, and for its destination j the delivery constraints **DC**: the messages of CI that j must
+have delivered first. **DLV** is the τ of the last message delivered from each sender. Entries that can be inferred are
+removed at once:
 
 * *just replaced* (S2): after m was sent to j, every other message in transit to j is implied by m: j is removed from
   those sets. (Printed as "− i"; it must be "− j".)

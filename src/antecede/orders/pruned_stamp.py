@@ -5,8 +5,8 @@ Three observations make it small:
 * the senders' newest timestamps are near the stamp's own, so each is written as its signed distance to it;
 * older entries and delivery constraints are near their sender's newest entry: an *age*, the distance to it, identifies
   them;
-* most senders have only an empty newest entry: one bit says so. A destination set is a list of members or a bit map,
-  whichever is shorter.
+* most senders have only a newest entry without destinations (an *empty* one), for which one bit is enough. A
+  destination set is a list of members or a bit map, whichever is shorter.
 
 Layout: own timestamp; bit map of senders with an entry; bit map of those with more than an empty newest entry; the
 distances; then for each sender in the second bit map the number of entries and, newest first, the age step and the
@@ -24,7 +24,7 @@ from antecede.messages import members_of
 from antecede.orders.encoding import Reader, Writer, number_size
 
 Log = tuple[int, ...]
-"""(τ, D, τ′, D′, …) of one sender, ascending; D is a bit mask."""
+"""(τ, D, τ′, D′, …) of one sender, ascending in τ; D is a bit mask."""
 _tails_max: Final = 1_024
 _brief_bytes_max: Final = 512
 """Stamps of quiet domains (:func:`brief`) up to this length (a few hundred members) are read in one step. Together with
@@ -165,8 +165,8 @@ def read_control(source: int, me: int, known: list[int], data: Reader) -> Contro
 
 
 def brief(control: Control) -> bytes | None:
-    """Return the stamp of a quiet domain, encoded in one step: no constraints, and for each sender only an empty newest
-    entry of a recent time. Return None if the stamp is not of this kind."""
+    """Encode a stamp without constraints in one step, if it is like those of a quiet domain: each sender has at most an
+    empty newest entry, with a time near the stamp's own. Otherwise return None."""
     time = control.time
     distances: list[int | None] = []
     for log in control.log:
@@ -205,12 +205,13 @@ def _tail(distances: tuple[int | None, ...]) -> bytes | None:
 
 
 _Distances = tuple[tuple[int, int], ...]
-"""(member, distance of its newest entry to the time of the stamp)."""
+"""Pairs (member, distance of its newest entry to the time of the stamp)."""
 
 
 @lru_cache(maxsize=_tails_max)
 def _read_tail(members: int, tail: bytes) -> _Distances | None:
-    """Return what ``_tail`` has encoded, without the senders that have no entry; None if it is something else."""
+    """Return the distances that ``_tail`` has encoded, for the senders that have an entry. Return None if ``_tail``
+    cannot have written these bytes."""
     width = _map_size(members)
     present, richer, distances = _mask(tail[:width]), _mask(tail[width : 2 * width]), tail[2 * width : -1]
     if len(tail) <= 2 * width or tail[-1] or richer or present >> members or len(distances) != present.bit_count():
@@ -222,8 +223,8 @@ def _read_tail(members: int, tail: bytes) -> _Distances | None:
 
 
 def read_brief(source: int, me: int, mine: int, known: list[Log], data: bytes) -> Control | None:
-    """Read a control block that ``brief`` wrote. Return None if it is of another kind or malformed: then
-    ``read_control`` must read it. ``mine`` is our own timestamp, ``known`` our log."""
+    """Read a control block that ``brief`` wrote. Return None if it is of another kind, malformed, too long, or our own:
+    then ``read_control`` must read it. ``mine`` is our own timestamp, ``known`` our log."""
     if source == me or not 4 <= len(data) <= _brief_bytes_max:
         return None
     time, at = data[0], 1
@@ -333,8 +334,8 @@ def _list_size(mask: int) -> int:
 
 
 def _write_set(mask: int, members: int, out: Writer) -> None:
-    """Write 0 and a bit map, or the count plus one and the members' steps, whichever is shorter; if both are equally
-    long, the list."""
+    """Write a set of members: either 0 and a bit map, or the count plus one and a list in which each member is its
+    distance to the previous one. The shorter form is written; if both are equally long, the list."""
     if _list_size(mask) > 1 + _map_size(members):
         out.number(0)
         out.raw(mask.to_bytes(_map_size(members), "little"))

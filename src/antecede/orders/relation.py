@@ -1,11 +1,11 @@
-"""The relation of conflicting operations, which decides what must be ordered at all.
+"""The relation of conflicting operations, which decides which messages must be ordered at all.
 
 Two operations of an object conflict iff their order can make a difference, in the state or in an answer (Enokido,
 Higaki, Takizawa §2). The relation is symmetric; an operation may conflict with itself. It is *not* transitive (two
 deposits may both conflict with an audit and not with each other), so there are no classes of conflicting operations,
 and a search for conflicts must examine pairs.
 
-On the command line it is written ``all``, ``none``, or as pairs as in ``set~set+set~get``.
+On the command line it is written ``all``, ``none``, or as a list of pairs such as ``set~set+set~get``.
 """
 
 from collections.abc import Iterable

@@ -35,11 +35,12 @@ class StampedOrder(Order):
 
     @abstractmethod
     def missing(self, packet: Packet) -> tuple[int, int] | None:
-        """Return (member, number) of a message that must be delivered here before this packet; None: there is none."""
+        """Return (member, number) of a message that must still be delivered here before this packet; None: there is
+        none."""
 
     def predecessors(self, packet: Packet) -> list[tuple[int, int]]:
-        """Return (member, number) of all known messages that must be delivered before this packet. This is only for
-        reports, and need not be fast."""
+        """Return (member, number) of all known messages that must still be delivered before this packet. This is only
+        for reports, and need not be fast."""
         missing = self.missing(packet)
         return [] if missing is None else [missing]
 
@@ -76,8 +77,8 @@ class StampedOrder(Order):
         return DELIVER, effects
 
     def _release(self, key: int, effects: Effects) -> None:
-        """Deliver the packets that waited for the message ``key``, which is delivered, and those that they release in
-        turn."""
+        """Deliver the packets that waited for the delivered message ``key``, if nothing else is missing. Then deliver
+        the packets that waited for these packets, and so on."""
         members = self.members
         candidates = self._parked.pop(key)
         for packet in candidates:

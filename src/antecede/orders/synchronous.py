@@ -78,11 +78,12 @@ class Synchronous(PlainOrder):
         return message.to | 1 << self.me
 
     def following(self, missing: int) -> int:
-        """Return which of the missing locks to acquire next; all members must use the same order."""
+        """Return the member whose lock to acquire next. All members must acquire locks in the same order."""
         return next(members_of(missing))
 
     def _ask(self, effects: Effects) -> None:
-        """Continue acquiring locks for our first message, until one must be waited for or the send takes place."""
+        """Acquire the missing locks for our first message. When all are acquired, perform the send and continue with
+        the next message. Stop when a lock must be waited for."""
         while self._messages:
             message = self._messages[0]
             missing = self.needed(message) & ~self._locked
@@ -112,8 +113,8 @@ class Synchronous(PlainOrder):
             self._unlock(effects)
 
     def _unlock(self, effects: Effects) -> bool:
-        """Take our own lock from the member that has it, and give it to the next that waits; return whether that is
-        us."""
+        """Take our own lock from the member that has it, and give it to the next member that waits; return whether this
+        next member is us."""
         self._turns.popleft()
         if not self._turns:
             return False

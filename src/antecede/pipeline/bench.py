@@ -1,10 +1,11 @@
 """``antecede bench verify``: the speed of judging a trace, compared with floors measured in the same run.
 
 A floor is the time of work that cannot be avoided. There are two: pyarrow's scan of the same columns, and one thread's
-walk with the causal kernel over the events of each process (*lines*), which are assembled before the clock starts. Peak
-memory is that of the whole tree of processes (driver, JVM, Python workers), by their proportional set sizes, sampled
-during a run. The first run in a new session is *cold*, the others are *warm*; neither includes the start of the
-session. CPU time is that of the same processes; unlike the wall time it is comparable on a busy machine.
+walk with the causal kernel over the events of each process (*lines*). The lines are assembled before the clock starts.
+Peak memory is that of the whole tree of processes (driver, JVM, Python workers), by their proportional set sizes,
+sampled during the runs. The first run of each kind (files, chunks, DataFrame) is *cold*, the others are *warm*; neither
+includes the start of the session. CPU time is that of the same processes; unlike the wall time it is comparable on a
+busy machine.
 """
 
 import os
@@ -149,7 +150,7 @@ def _kernel_seconds(running: Session, path: str) -> float:
     assert isinstance(parts, FileParts), "the floor is measured on one machine"
     lines, _, _ = assembled(pieces_of(parts.pieces[0]), trace.docket(()))
     times = []
-    # The first round loads the kernel, the second is timed.
+    # The first round also loads the kernel, so the shorter time counts.
     for _ in range(2):
         recounted(lines)
         times.append(_timed(lambda: [None for _ in judge.causal_late(lines)])[0])

@@ -43,7 +43,8 @@ def _generate(
     copies: Ints,
     to: Ints,
 ) -> tuple[int, int]:
-    """Continue a trace until the arrays are full or it ends. Return the numbers of rows and destinations written.
+    """Continue a trace until the arrays are full or the trace ends. Return the numbers of rows and destinations
+    written.
 
     ``state`` holds how many messages were sent and how many copies are in transit. A row's ``copies`` is 0 for a
     delivery.

@@ -72,10 +72,10 @@ def verify(
     """Judge the trace in a table. Return the report of ``antecede verify``, without the keys that only files have.
 
     ``conflicts`` is the table of conflicts for significant order, as in the file of ``--conflicts FILE``: ``{"*":
-    [["deposit", "audit"]]}``. ``epochs`` are those of a trace's metadata, if the topology changed; each epoch is judged
-    by its own guarantee. If more than one row in ten is not an event, a warning reports this and the report's
-    ``readable`` is false. A Spark DataFrame of at most ``local_max`` rows is collected and judged in this process. The
-    DataFrame is read more than once: cache it if it is costly to compute.
+    [["deposit", "audit"]]}``. ``epochs`` is the list of epochs from the metadata of a trace, if the topology changed;
+    each epoch is judged by its own guarantee. If more than one row in ten is not an event, a warning reports this and
+    the report's ``readable`` is false. A Spark DataFrame of at most ``local_max`` rows is collected and judged in this
+    process. The DataFrame is read more than once: cache it if it is costly to compute.
     """
     orders = known_orders(orders)
     table = required(conflicts) if "significant" in orders else None
@@ -114,8 +114,8 @@ def explain(
     conflicts: Table = None,
     local_max: int = _local_max,
 ) -> Report:
-    """Explain violations of an order in a table: the ``first`` late deliveries, or those of one message. Return the
-    report of ``antecede explain``. Significant order needs a table of conflicts."""
+    """Explain violations of an order in a table: the ``first`` late deliveries, or all late deliveries of one message.
+    Return the report of ``antecede explain``. Significant order needs a table of conflicts."""
     significant = order == "significant"
     asked = Asked(order, message, first, required(conflicts) if significant else None)
     asked.check()

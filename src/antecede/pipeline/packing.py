@@ -25,7 +25,7 @@ def unpack(packed: bytes) -> dict[str, Any]:
 
 
 def pack_struct(one: msgspec.Struct) -> bytes:
-    """Return a struct that contains arrays as bytes."""
+    """Return the bytes of a struct; its fields may contain arrays."""
     return msgspec.msgpack.encode(one, enc_hook=_plain)
 
 

@@ -1,8 +1,9 @@
-"""The structs of arrays that stages pass to each other. Types that one reader may receive have different tags.
+"""The structs of arrays that stages pass to each other. If one reader may receive several types, their tags differ.
 
-A *piece* contains the valid rows of a bucket; lines are assembled from pieces. For a large trace, the lines are divided
-into *regions*, and the sends and deliveries of a bucket are sorted by region (one :class:`Region` each); its clocks and
-other rows still come in a piece. The counts of a bucket are a separate struct.
+A *bucket* has all rows of some messages, and a *line* has all events of one process. A *piece* contains the valid rows
+of a bucket; lines are assembled from pieces. For a large trace, the lines are divided into *regions*. The sends and
+deliveries of a bucket are then sorted by region (one :class:`Region` each), and only its clocks and other rows are in a
+piece. The counts of a bucket are a separate struct.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +22,8 @@ Bytes = NDArray[np.uint8]
 
 
 REGION_EVENTS = 1 << 23
-"""The number of events of the lines that are processed at a time: 64 MiB of ``source`` and ``argument``."""
+"""The number of events in a region, the part of the lines that is processed at a time. ``source`` and ``argument`` of
+these events take 64 MiB."""
 
 
 class Places(msgspec.Struct):
@@ -102,7 +104,8 @@ class Region(msgspec.Struct, tag="region"):
 
     number: int
     first: int
-    """The flat position at which the region begins. The places of events count from there."""
+    """The flat position at which the region begins. In this struct, the place of an event is its flat position minus
+    ``first``."""
     mark: int
     """A number that identifies the bucket: the hash of one of its message ids."""
     sent: Ints
@@ -166,9 +169,9 @@ class Judged(msgspec.Struct):
     number of late deliveries is 0."""
 
     circular: Places
-    """The deliveries on a cycle with their send, which were set aside."""
+    """The deliveries that were set aside because they lie on a cycle with their send."""
     counted: Counted | None = None
-    """The sum of what buckets counted; ``None`` in a chunk."""
+    """The sum of the counts of all buckets; ``None`` in a chunk."""
     fifo_late: int = 0
     fifo_undecided: int = 0
     causal_late: int = 0
@@ -177,18 +180,20 @@ class Judged(msgspec.Struct):
     """One delivery that is late by causal order: the one with the least index, then the least process."""
     pairwise: bool = True
     cycle: Places | None = None
-    """The sends of messages in a circle, because of which there is no total order."""
+    """The sends of messages that form a circle, so that there is no total order; ``None`` without such a circle."""
     crown: Places | None = None
-    """The sends of messages in a circle, because of which there is no synchronous order."""
+    """The sends of messages that form a circle, so that there is no synchronous order; ``None`` without such a
+    circle."""
     clocks: Clocked = msgspec.field(default_factory=Clocked)
     lamport: Lamported = msgspec.field(default_factory=Lamported)
     late_blobs: int = 0
-    """The number of blobs of late deliveries in the other parts."""
+    """Late deliveries are in the parts from 1 to ``late_blobs``, or in all parts if there are fewer; 0 if nothing is
+    late or late deliveries were not listed."""
 
 
 class Waits(msgspec.Struct, tag="waits"):
-    """A piece, and those arrivals of its messages that may be direct (the delivery followed immediately), with these
-    deliveries."""
+    """A piece, and the arrivals of its messages that may be *direct*, each with its delivery. An arrival is direct if
+    the process only delivers messages between the arrival and this delivery."""
 
     piece: Piece
     process: Ints
@@ -216,7 +221,7 @@ class Dealt(msgspec.Struct, tag="dealt"):
     task: int
     deliveries: Deliveries
     mine: NDArray[np.bool_]
-    """Whether the task judges each delivery."""
+    """For each delivery, whether the task judges it."""
 
 
 read_matched = decoder(Piece | Region | Counted)

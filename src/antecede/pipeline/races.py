@@ -128,7 +128,8 @@ def timed(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> 
 
 
 def raced(packed: Iterable[bytes], docket: Docket, question: Question | None) -> bytes:
-    """Assemble the lines and find the races. Return those with the smallest slack, by places, with their chains."""
+    """Assemble the lines and find the races. Return their counts, and the races with the smallest slack as places, with
+    their chains."""
     times: list[TimedPiece] = []
 
     def pieces() -> Iterator[Piece]:

@@ -46,7 +46,8 @@ class Session:
 def session(master: str | None = None, conf: Mapping[str, str] | None = None, lean: bool = False) -> Iterator[Session]:
     """Start a Spark session, ``local[*]`` unless a master is named; ``conf`` overrides our settings.
 
-    With ``lean`` the JVM does little more than start tasks, so it saves the time and memory of optimizing its code.
+    ``lean`` is for work in which the JVM does little more than start tasks. A local JVM then spends less time and
+    memory on optimizing its code.
     """
     started = time.perf_counter()
     master = master or (conf or {}).get("spark.master") or "local[*]"
@@ -387,7 +388,8 @@ def _said(error: BaseException) -> str:
 
 
 def _why(scratch: Path) -> str:
-    """Return what the JVM wrote before it failed to start; the JVM's own errors take two lines."""
+    """Return the error that the JVM wrote before it failed to start, or an empty text. The JVM's own errors have two
+    lines, which are joined."""
     try:
         lines = [line.strip() for line in (scratch / "jvm.log").read_text(errors="replace").split("\n")]
     except OSError:

@@ -9,7 +9,7 @@ from antecede.diagram.svg import draw_stack
 from antecede.errors import DiagramError
 
 _rows_max = 20
-"""Rows of a list that are shown; the report has all of them."""
+"""The largest number of rows of a list that are shown; the report has all rows."""
 
 
 class Report(dict[str, Any]):

@@ -1,7 +1,7 @@
 """Servers' data directories as a trace that any engine reads: their Parquet files, and the rest of their logs as lines.
 
-:func:`gathered` takes the paths that a user gives as a trace. A data directory at or below a path stands for its
-converted pieces and a temporary file with the rows that are only in its log; all other files stand for themselves.
+:func:`gathered` takes the paths that a user gives as a trace. It replaces a data directory at or below a path by its
+converted pieces and a temporary file with the rows that are only in its log; all other paths stay as they are.
 
 **Servers may be running.** Their logs are read one after the other, so a delivery may be seen whose send was committed
 after the log of the sending server had been read. Therefore all logs are read twice. When the first reading has ended,

@@ -152,8 +152,8 @@ class Recording:
             self._begin(place.server).load(place.projection)
 
     def rows(self, until: int | None = None) -> Iterator[Event]:
-        """Return the rows of all whole records after those already returned, up to record ``until`` or to the end of
-        the log."""
+        """Yield the rows of all whole records after those already yielded, up to record ``until`` or to the end of the
+        log."""
         first = self.upto + 1
         records = read_records(self.directory, self.upto, until, self._files)
         at = 0
@@ -183,7 +183,7 @@ class Recording:
 
     @property
     def metadata(self) -> Metadata:
-        """Return the metadata of the rows so far."""
+        """The metadata of the rows that were read so far."""
         recorded_by, projection = f"antecede serve {__version__}", self._projection
         if projection is None:
             return Metadata(recorded_by=recorded_by)
@@ -210,8 +210,8 @@ class Recording:
 
 
 def next_indices(directory: str, topology: TopologyFile | None, addresses: list[str]) -> dict[str, int]:
-    """Return the next index of each of these processes; empty if the log lacks records that are not in the trace
-    either."""
+    """Return the next index of each of these processes; empty if the rows cannot be read, for example because the log
+    lacks records that are not in the trace either."""
     try:
         indices = Recording(directory, topology).indices()
     except AntecedeError:

@@ -29,8 +29,8 @@ def text(value: object, length: int = 40) -> str:
 
 
 def busiest(traffic: Sequence[Mapping[str, Any]]) -> tuple[list[str], dict[tuple[str, str], int]]:
-    """Return the processes with the most copies, sent and received, and the copies between them; all other processes
-    together are one more, the last."""
+    """Return the names of the processes with the most copies, sent and received, and the numbers of copies between
+    them. All other processes together have the empty name, which comes last."""
     totals: Counter[str] = Counter()
     for row in traffic:
         totals[row["from"]] += row["messages"]
@@ -51,7 +51,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def heat_map(traffic: Sequence[Mapping[str, Any]]) -> str:
-    """Draw a map of the numbers of copies: one row per sender, one column per receiver."""
+    """Draw a map of the numbers of copies: one row per sender, one column per receiver; empty without traffic."""
     names, cells = busiest(traffic)
     if not cells:
         return ""
@@ -106,7 +106,8 @@ def _shade(count: int, most: int) -> int:
 
 
 def per_second(by_second: Mapping[int, int]) -> str:
-    """Draw the messages sent in each second of the trace, or in equal intervals of several seconds."""
+    """Draw the messages sent in each second of the trace, or in equal intervals of several seconds; empty if there are
+    messages in fewer than two seconds."""
     if len(by_second) < 2:
         return ""
     first, last = min(by_second), max(by_second)
@@ -142,7 +143,7 @@ def _grid(left: float, width: float, height: float, most: float) -> list[str]:
 
 
 def bars(rows: Sequence[tuple[str, int]], label: str) -> str:
-    """Draw values with their names as horizontal bars."""
+    """Draw values with their names as horizontal bars; empty without rows."""
     if not rows:
         return ""
     most = max(value for _, value in rows) or 1

@@ -2,21 +2,21 @@
 
     link → order (one per domain) → hop → mailbox → engine
 
-A step takes a batch of inputs, one after the other, and then stamps everything that they sent. Its outcome is **one
-record**: the inputs that were accepted. The driver appends the record to the log, and lets the step's effects leave
-when that record, and every one before it, is durable: *persist, then send, then acknowledge*. Reactions may run
-before that, because their results are part of the same record or of a later one.
+A step takes a batch of inputs, one after the other, and then stamps all messages that these inputs made it send. Its
+outcome is **one record**: the inputs that were accepted. The driver appends the record to the log, and lets the step's
+effects leave when that record, and every earlier record, is durable: *persist, then send, then acknowledge*. Reactions
+may run before that, because their results are part of the same record or of a later one.
 
 Recovery is the same machine reading the same records: ``replay(record)`` arrives at the same state, with the same
-stamps on the same frames; what was not acknowledged is then resent. There is no other recovery code.
+stamps on the same frames. Frames that were not acknowledged are then resent. There is no other recovery code.
 
-**Exactly once.** A frame is accepted in the record that delivers or forwards its packet. A reaction's sends, the
-agent's new state and the end of its letter are one record. A client's publishes carry the client's numbers, 1, 2, 3 …
-without gaps. A repeated publish is answered and not sent again. Publishes after a refused one are skipped, because the
-client will number them again.
+**Exactly once.** A frame is accepted in the record that delivers or forwards its packet. One record contains everything
+that a reaction does: it sends messages, changes the agent's state, and removes the letter from the mailbox. A client
+numbers its publishes 1, 2, 3 … without gaps. A repeated publish is answered and not sent again. Publishes after a
+refused one are skipped: the client sends them again with new numbers, or lets them fail, too.
 
-No I/O, no clock, no randomness: ``now`` in seconds drives resends and, with :mod:`antecede.server.clock`, timers;
-``clock_ms`` is the wall clock.
+The machine does no I/O, and uses no clock and no randomness. Its caller passes ``now``, in seconds, for resends and
+(see :mod:`antecede.server.clock`) for timers, and ``clock_ms``, the wall clock.
 """
 
 from collections.abc import Iterable
@@ -88,16 +88,16 @@ class AgentServer:
         self.engine = Engine(plan.mailboxes, plan.homes)
         self.calls = Calls(self.channel, f"{name}.{incarnation & 0xFFFFFF:06x}.")
         self.clients: dict[str, int] = {}
-        """The clients of this server, and the number of the last publish of each."""
+        """The clients of this server, and the number of the last accepted publish of each."""
         self.timers = Timers(self.engine.footprint)
         self.stopped: dict[tuple[str, str], str] = {}
-        """Links that stopped until an operator resets them: (domain, peer) → reason."""
+        """Links that have stopped, until an operator resets their domain: (domain, peer) → reason."""
         self.kept = True
-        """Whether a step's record is kept anywhere; if not, it is not even encoded."""
+        """Whether records are stored. If not (durability ``memory``), they are not even encoded."""
         self.overloaded, self.overload = False, CATCHING_UP
-        """Whether clients' publishes are refused because a high-water mark is exceeded, and the reason."""
+        """Whether clients' publishes are refused (too much waits, little disk space, or a stop), and the reason."""
         self.log_format = FORMAT_OLDEST
-        """The format by whose rules trains and records are made; an item of the log raises it."""
+        """The log format whose rules apply to new trains and records; an item of the log raises it."""
         self.clock, self.truncations = Clock(), Truncations()
         self._multicasts = 0
         """The number of letters to several destinations that this step sent."""
@@ -115,8 +115,8 @@ class AgentServer:
         return self.seal(now, clock_ms, acknowledge)
 
     def take(self, inputs: list[Input], now: float, clock_ms: int) -> None:
-        """Take inputs and fire timers. The step goes on until ``seal``: the results of reactions that are due may be
-        taken as further inputs, and are then part of the same record."""
+        """Take inputs and fire timers. The step stays open until ``seal`` is called: before that, the results of its
+        reactions may be taken as further inputs, which are part of the same record."""
         engine, site = self.engine, self.calls.site
         if site is not None and inputs and self.calls.outdated:
             inputs = [Ruled(self.calls.newest), *inputs]
@@ -128,7 +128,7 @@ class AgentServer:
             self._request(Look(), now, clock_ms)
 
     def _ring(self, now: float, clock_ms: int) -> None:
-        """Let calls expire, and timers fire, whose time has come."""
+        """Let the calls expire whose deadline has passed, and fire the timers that are due."""
         if self.calls.site is not None and (self.calls.alarm_ms() or clock_ms + 1) <= clock_ms:
             self._do(Expired(clock_ms), now)
         if self.timers.alarms and (due_timers := self.timers.due(clock_ms)):
@@ -159,7 +159,7 @@ class AgentServer:
         return Step(record, channel.leaving(now, acknowledge), replies, due, faults)
 
     def begin(self, epoch: str, newest: int = LOG_FORMAT, cuts: Iterable[Truncated] = ()) -> bytes:
-        """Return the record with which an empty log begins; ``cuts``: what was removed from the log."""
+        """Apply and return the first record of a new log; ``cuts``: the torn writes that recovery removed."""
         return self.note([Began(self.name, epoch), Formatted(newest), *settings_items(self, newest, cuts=cuts)])
 
     def note(self, items: list[Item]) -> bytes:
@@ -210,7 +210,7 @@ class AgentServer:
         self.channel.begin_life(life)
 
     def alarm_ms(self) -> int | None:
-        """The server time of the next timer or deadline of a call, whichever comes first; None: there is none."""
+        """Return the server time of the next timer or deadline of a call, whichever is first; None: there is none."""
         timer = self.timers.alarms[0][0] if self.timers.alarms else None
         call = None if self.calls.site is None else self.calls.alarm_ms()
         return timer if call is None else call if timer is None else min(timer, call)
@@ -276,7 +276,7 @@ class AgentServer:
             self._do(item, now)
 
     def _reachable(self, to: tuple[str, ...], kind: str, bodies: list[bytes]) -> tuple[str, ...]:
-        """Return the addresses of a publish; raise an error if it cannot be sent, or if there is no room for it."""
+        """Return the destinations of a publish; raise an error if it cannot be sent, or is refused at present."""
         if self.overloaded or self.organisation.closed:
             raise OverloadError(self.overload if self.overloaded else self.organisation.closed)
         if fault := body_fault(max(map(len, bodies))) or envelope_fault(to, kind):
@@ -367,7 +367,7 @@ class AgentServer:
         self._set_timer(item.clock_ms + outbound.timeout_ms, item.agent, name_of(Timeout), body, letter.id)
 
     def _called(self, item: Reacted, outbound: Outbound, now: float) -> None:
-        """Process a reaction's call of an object. It works like a question, but the call has its own timer."""
+        """Process a reaction's call of an object. A call is like a question, but has its own deadline."""
         ask = f"{self._prefix}{self._numbers + 1}" if outbound.reply else ""
         if not unfit(outbound.body):
             if ask:
@@ -384,7 +384,7 @@ class AgentServer:
         self.calls.call(source, id_, outbound.to[0], outbound.type, outbound.body, ask, (deadline_ms, now))
 
     def _set_timer(self, when_ms: int, agent: str, kind: str, body: bytes, answers: str = "") -> None:
-        """Set a timer that delivers a letter later. Its id shows that a timer sent it: no order applies to it."""
+        """Set a timer that delivers a letter later. The letter's id shows that no order applies to it."""
         self._numbers += 1
         letter = Letter(f"{self._prefix}t{self._numbers}", agent, (agent,), kind, body, answers=answers)
         self.timers.set(self._numbers, when_ms, agent, letter)
@@ -402,7 +402,7 @@ class AgentServer:
         return letter
 
     def collect(self) -> None:
-        """Put the letters that the channel delivered for agents of this server into their mailboxes, in sequence."""
+        """Put letters that arrived, and answers to calls, into the mailboxes. Letters without a route become dead."""
         channel = self.channel
         if channel.arrived:
             self.engine.deliver_all(channel.arrived)
@@ -435,8 +435,8 @@ class AgentServer:
         return encode_state(packed(*parts, **head, **log, **rest))
 
     def restore(self, snapshot: bytes, now: float, epoch: str | None = None) -> None:
-        """Load a snapshot into a new server, with the topology that was in force. ``epoch``: the epoch that a snapshot
-        without the text of its topology must have."""
+        """Load a snapshot into a new server, which then uses the topology of the snapshot. ``epoch``: the epoch that a
+        snapshot without the text of its topology must have."""
         state, channel, engine, timers = state_of(snapshot, self.name, self.incarnation, epoch)
         self.organisation.load(state.organisation, self)
         self.epoch, self._numbers, self.clients = state.epoch, state.numbers, state.clients

@@ -7,19 +7,19 @@ from typing import Final
 class Acknowledgements:
     """Decides when steps acknowledge frames.
 
-    A connection loses nothing, and an unacknowledged frame costs its sender only a little memory. Acknowledging each
-    frame at once would take a large part of the work for the frame itself, at both ends. So steps acknowledge nothing
-    for some milliseconds, or until many frames wait. Then the next step acknowledges, and its acknowledgements share
-    the write with its frames. If no step happens for the same time again, a step is taken only to acknowledge.
+    A connection loses nothing, and an unacknowledged frame costs its sender only a little memory. If each frame were
+    acknowledged at once, both ends would spend a large part of their work on acknowledgements. So steps acknowledge
+    nothing for some milliseconds, or until many frames wait. Then the next step acknowledges, and its acknowledgements
+    share the write with its frames. If no step happens for the same time again, a step is taken only to acknowledge.
     """
 
     def __init__(self) -> None:
         self.any = False
-        """Whether a frame came, or an acknowledgement waits, since the last step that acknowledged."""
+        """Whether frames came, or acknowledgements were left for later, since the last step that acknowledged."""
         self.wait = False
         """Whether a step left acknowledgements for later."""
         self.frames = 0
-        """Frames that came since the last step that acknowledged."""
+        """The number of frames that came since the last step that acknowledged."""
         self.due = inf
         """The time from which a step acknowledges; infinite if no step left acknowledgements for later."""
 

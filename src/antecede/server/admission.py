@@ -7,10 +7,10 @@ Clients get the remaining places; they are never closed for a stranger. Other se
 place for each.
 
 An access file may limit one address further: the connections that it has at the same time, known clients included, and
-those that it makes per second. Connections above these limits are closed at once.
+the new connections that it makes per second. Connections above these limits are closed at once.
 
 Bytes of incomplete frames are counted as well, in total and per address. Above a limit, the connection whose frame
-began first is closed. Frames of other servers are not counted, because there are few of them.
+began first is closed. Frames of other servers are not counted, because there are only few servers.
 """
 
 from collections import Counter
@@ -36,13 +36,13 @@ class Guest:
         self.known = False
         """Whether its hello was accepted."""
         self.server = False
-        """Whether it is another server."""
+        """Whether the other end is another server, and its hello was accepted."""
         self.unfinished = 0
         """Bytes of a frame that is not complete."""
 
     @property
     def is_client(self) -> bool:
-        """Whether its hello was accepted, and it is not another server."""
+        """Whether the other end is a client: its hello was accepted, and it is not another server."""
         return self.known and not self.server
 
     def proved(self, *, server: bool) -> None:
@@ -67,7 +67,7 @@ class Admission:
         self.clients_max = max(1, connections_max - self.strangers_max - servers)
         self.clients = 0
         self.dropped = 0
-        """Strangers that were closed for newer ones, or because their address exceeded a limit."""
+        """The number of strangers that were closed because of a limit, or because no file descriptor was left."""
         self._strangers: dict[Guest, None] = {}
         """The strangers, oldest first."""
         self._of_address: Counter[str] = Counter()
@@ -106,7 +106,8 @@ class Admission:
         return ""
 
     def enter(self, address: str, drop: Drop, now: float = 0.0) -> Guest:
-        """Register a new connection; ``drop`` closes it."""
+        """Register a new connection; ``drop`` closes it. If there are too many strangers, the oldest is closed; if the
+        address exceeds a limit of the access file, the new connection is closed."""
         excess = self._excess(address, now)
         if self._of_address[address] >= self.strangers_address_max:
             self._drop_stranger(address)

@@ -1,6 +1,7 @@
 """Frames, acknowledgements and hellos from peers.
 
-A link that finds that data was lost stops, until an operator resets its domain. Other errors close the connection.
+If a peer sends something that contradicts the past of a link, for example because one end has lost data, the link stops
+until an operator resets its domain. Other errors only close the connection.
 """
 
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def take_from_peer(machine: "AgentServer", given: FromPeer, now: float) -> None:
-    """Take what a peer sent."""
+    """Take a frame, an acknowledgement or a hello from a peer; ignore it if the link has stopped or was removed."""
     domain, peer, content = given.domain, given.peer, given.content
     if machine.stopped and (domain, peer) in machine.stopped:
         return

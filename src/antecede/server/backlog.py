@@ -8,15 +8,15 @@ from antecede.server.timers import Timers
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """The data that a server keeps until others have acted."""
+    """The amount of data that waits at a server for agents, clients, operators or other servers."""
 
     letters: int
-    """Letters in mailboxes, counted once per mailbox, held ones included, and those that wait for a change of the
-    topology."""
+    """The number of letters in mailboxes (counted once per mailbox), of letters that are held because of a dead letter,
+    and of letters that wait for the end of a change of the topology."""
     dead: int
     """Dead letters. They have a separate bound."""
     letter_bytes: int
-    """The memory of letters in mailboxes, held ones included, and of timers."""
+    """The memory of letters in mailboxes, of held letters and of timers."""
     frames: int
     """Frames that their receivers have not acknowledged."""
     frame_bytes: int
@@ -24,7 +24,8 @@ class Backlog(msgspec.Struct, frozen=True):
 
 
 def backlog_of(channel: Channel, engine: Engine, timers: Timers, exact: bool) -> Backlog:
-    """Count the waiting data. The time depends on the letters that arrived since the last count, not on all letters."""
+    """Return the amount of waiting data. If ``exact``, also count the bytes of letters that arrived since the last
+    count. The time for this depends on these letters only, not on all letters."""
     footprint = engine.count() if exact else engine.footprint
     mailboxes = _mailbox_bytes * len(engine.mailboxes)
     letter_bytes = footprint.bytes + mailboxes + _timer_bytes * len(timers)
@@ -39,6 +40,7 @@ def backlog_of(channel: Channel, engine: Engine, timers: Timers, exact: bool) ->
 
 
 _mailbox_bytes = 1_000
-"""A mailbox without letters: a deque with its first block, the agent's address, places in dictionaries."""
+"""The memory of a mailbox without letters: a deque with its first block, the agent's address, places in
+dictionaries."""
 _timer_bytes = 350
 """The memory of a timer besides its letter: two tuples, three numbers, places in a dictionary and a heap."""

@@ -2,22 +2,22 @@
 
 **The cut.** A server's durable state is a prefix of its log. Copies of several logs form a system that can go on if
 
-1. no log has accepted a frame that its sender's log has not sent, since its sender would give the number to another
-   frame; and
+1. no log contains a frame as accepted that is not yet in its sender's log, since the sender would give the number of
+   this frame to another one; and
 2. every frame that a sender's state has forgotten, because it was acknowledged, was accepted in its receiver's log.
 
 (Frames that were sent and not accepted are in transit: the sender's copy sends them again.) Copies that are made at
-different moments can break both conditions. The state of all servers at one *instant* keeps them, because frames and
-acknowledgements leave after they are durable. Several servers cannot be copied in one instant, but two rounds are
-enough (:mod:`antecede.server.cutting`):
+different moments can break both conditions. The state of all servers at one *instant* fulfils both, because frames and
+acknowledgements leave a server only when their records are durable. Several servers cannot be copied in one instant,
+but two rounds are enough (:mod:`antecede.server.cutting`):
 
 - ``backup`` **holds** a server: from now on nothing that peers send is accepted (:meth:`Peering.pause`). Agents,
   timers, clients and the log go on. Only when *all* servers are held does the operator begin the second round.
 - ``backup-cut`` takes the **cut**: the records that are durable now, with the newest snapshot. Then the server goes on.
 
-A frame accepted in a cut was taken before its receiver was held. So it was durable at its sender before every cut (1).
-A frame forgotten in a snapshot was acknowledged before its sender was held. So it was durable at its receiver before
-every cut (2). A server that was restarted, or waited too long, has lost its hold, and refuses the cut.
+A frame accepted in a cut was taken before its receiver was held. So it was durable at its sender before the first cut
+(1). A frame forgotten in a snapshot was acknowledged before its sender was held. So it was durable at its receiver
+before the first cut (2). A server that was restarted, or waited too long, has lost its hold, and refuses the cut.
 
 Afterwards the operator reads the files of the cut, page by page (``backup-read``), and ends the backup
 (``backup-end``). The adapter keeps these files as they were at the cut, although the log goes on.
@@ -40,12 +40,12 @@ class Frozen(Protocol):
     """The files of a server as they were at one moment."""
 
     position: int
-    """The last record in these files; it was durable."""
+    """The number of the last record that was durable at this moment; 0: there was none."""
     files: dict[str, int]
     """Name and length of each file."""
 
     def read(self, name: str, offset: int, count: int) -> bytes:
-        """Return some bytes of a file."""
+        """Return ``count`` bytes of a file from ``offset`` on, or fewer at its end."""
         ...
 
     def end(self) -> None:
@@ -93,7 +93,8 @@ class Backups:
         return {"server": name}
 
     def cut(self, id_: str) -> dict[str, Any]:
-        """Keep the files as they are at this moment, and take messages from peers again."""
+        """Keep the files as they are at this moment, and take messages from peers again. Return the names and lengths
+        of the files."""
         self._check(id_)
         if not self._peering.paused or self.freeze is None:
             raise MissingError(f"server {self._machine.name} no longer waits for the cut: start the backup again")

@@ -10,8 +10,8 @@ from antecede.server.words import Drop, FromPeer, ReplayMany
 
 
 def take_inputs(inputs: deque[Input]) -> list[Input]:
-    """Take the inputs of the next step off the queue: up to ``step_bytes_max``, so that its record fits into one
-    write."""
+    """Take the inputs of the next step off the queue, until they have ``step_bytes_max`` bytes or more, so that the
+    record of the step fits into one write."""
     taken: list[Input] = []
     size = 0
     while inputs and size < limits.step_bytes_max:
@@ -22,7 +22,8 @@ def take_inputs(inputs: deque[Input]) -> list[Input]:
 
 
 def take_until_change(inputs: deque[Input]) -> list[Input]:
-    """Take the inputs before the next item about a change of the topology, or this item alone if it is the first."""
+    """Take the inputs before the next item about a change of the topology, with the same limit of bytes; or this item
+    alone if it is the first input."""
     if not inputs or isinstance(inputs[0], Organising):
         return [inputs.popleft()] if inputs else []
     taken: list[Input] = []

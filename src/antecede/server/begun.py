@@ -2,10 +2,12 @@
 
 A client reports a letter as handled when its handler has returned, or later, together with others. What the handler
 publishes reaches the server before that. So a publish names the last letter that its client had begun to handle. The
-record of the publish then contains this letter, and those before it in the mailbox; the trace has their deliveries
-first, and it shows that the publish follows from them. Nothing else changes: the letters stay in the mailbox.
+record of the publish then names this letter, and the letters before it in the mailbox. In the trace, their deliveries
+come before the publish, so the trace shows that the publish depends on them. Nothing else changes: the letters stay in
+the mailbox.
 
-A client can name only the first letters of its own mailbox, as many as a batch may have; each is recorded once.
+A client can name only the first letters of its own mailbox, at most as many as a batch may have. Each letter is
+recorded once.
 """
 
 from itertools import islice
@@ -16,7 +18,8 @@ from antecede.server.items import Begun
 
 
 def begun_letters(engine: Engine, address: str, claims: tuple[Begun, ...], clock_ms: int) -> tuple[Begun, ...]:
-    """Return the letters to record. ``claims``: for some positions in the batch, the letter that the client names."""
+    """Return the letters to record: those up to each named letter that are not recorded yet. ``claims``: the letters
+    that the client names, each with the position of a publish in its batch."""
     last = engine.read.get(address)
     named = {claim.letters[0]: claim.at for claim in claims if claim.letters[0] != last}
     found: list[Begun] = []

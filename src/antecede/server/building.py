@@ -1,9 +1,10 @@
-"""A snapshot built from the previous one and the log, beside the running server.
+"""Build a snapshot from the previous snapshot and the log, in a separate process while the server runs.
 
-To encode a large state takes long, and the server cannot take steps meanwhile. So another process builds the snapshot:
-it replays the log as a start does, up to one record. This needs no handlers, because the log contains the outcome of
-every reaction; only the operations of replicated objects are carried out again. Two things are not in the log, and the
-server passes them in a :class:`Task`: which frames peers have acknowledged, and which links have stopped.
+To encode a large state takes long, and the server could not take steps meanwhile. So another process builds the
+snapshot: it replays the log up to one record, as a server does at its start. This needs no handlers, because the log
+contains the outcome of every reaction; only the operations of replicated objects are carried out again. Two things are
+not in the log, and the server passes them in a :class:`Task`: which frames peers have acknowledged, and which links
+have stopped.
 """
 
 from collections.abc import Iterable
@@ -15,24 +16,26 @@ from antecede.server.recovery import replay
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A snapshot to build: the state of a server after one record."""
+    """A snapshot to build: the state of a server after the record ``upto``."""
 
     upto: int
     acknowledged: list[tuple[str, str, int, bytes]]
-    """For each link its domain, its peer, and the acknowledged frames: all up to a number, and a bit map of others."""
+    """For each link its domain, its peer, and the acknowledged frames: all up to a number, and a bit map of later
+    ones."""
     stopped: list[tuple[str, str, str]]
     """The links that have stopped: domain, peer, reason."""
 
 
 def task_of(machine: AgentServer, upto: int) -> Task:
-    """Return the task to build the machine's present state, all of which is in the log up to this record."""
+    """Return the task to build a snapshot of the machine's present state. The log up to the record ``upto`` must
+    contain all of this state."""
     acknowledged = [(domain, peer, *link.acknowledged) for domain, peer, link in machine.channel.links.ends]
     return Task(upto, acknowledged, [(*place, reason) for place, reason in machine.stopped.items()])
 
 
 def build(machine: AgentServer, snapshot: bytes | None, stored: Iterable[bytes], epoch: str, task: Task) -> bytes:
-    """Return the bytes of the new snapshot. ``machine``: a new one; ``snapshot``: the previous state; ``stored``: what
-    the log has after it, up to the task's record."""
+    """Return the bytes of the new snapshot. ``machine``: a new machine; ``snapshot``: the previous snapshot, or None;
+    ``stored``: the content of the log after it, up to the task's record."""
     replay(machine, snapshot, stored, epoch, 0.0)
     for domain, peer, upto, beyond in task.acknowledged:
         machine.channel.consumers[domain].links[peer].settle(upto, beyond)

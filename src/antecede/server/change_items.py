@@ -58,9 +58,10 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     since: dict[str, int]
     """For each domain the number of the change that began it."""
     coordinator: str
-    """The server whose log decides."""
+    """The server whose log decides whether the change is made."""
     leaving: list[str]
-    """Agents and clients that leave this server: from here on, everything that belongs to them is set aside."""
+    """Agents and clients that leave this server. From here on, everything that belongs to them is stored separately,
+    until the change is decided."""
     clock_ms: int
     attempt: str = ""
     """The random name of the attempt. A change that was abandoned and the next one have the same number, but different
@@ -69,7 +70,7 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     """The servers that do not take part. They do not know the new topology before it is in force, so this server does
     not connect with them until the change is decided."""
     history: list[Epoch] = []
-    """The topologies so far, oldest first, if the change adds this server."""
+    """The topologies so far, oldest first, if the change adds this server; otherwise empty."""
 
 
 class Received(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=43):
@@ -98,8 +99,8 @@ class Abandoned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
 
 class Paused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=46):
     """Letters that would enter these domains from outside, or that are sent here to these agents, wait until the change
-    is committed or abandoned. The agents do not react meanwhile: what they send must not wait on the server that they
-    leave, because what they send from their new server could overtake it."""
+    is committed or abandoned. The agents do not react meanwhile. Otherwise their messages would wait on the server that
+    they leave, and messages that they send later from their new server could overtake these."""
 
     change: int
     domains: list[str]
@@ -109,8 +110,8 @@ class Paused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     attempt: str = ""
     """The name of the attempt."""
     clients: list[str] = []
-    """The clients of a server that is removed which were connected at that moment. They follow their addresses, even if
-    they have published nothing so far, and have no letters."""
+    """The clients that are connected at this moment, if the change removes this server. They move with their addresses
+    to another server, even if they have published nothing so far and have no letters."""
 
 
 class Learned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=47):

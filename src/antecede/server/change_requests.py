@@ -1,5 +1,6 @@
 """The contents of the commands with which an operator's process makes a change, and of their answers
-(:mod:`antecede.server.participation`). Nothing in them is trusted: every number, text and list has a bound.
+(:mod:`antecede.server.participation`). Servers do not trust the contents of commands: every number, text and list in
+them has a bound.
 """
 
 from typing import Annotated
@@ -32,14 +33,14 @@ class Command(msgspec.Struct, frozen=True):
 
     @property
     def begins(self) -> int:
-        """The number of the change that this command begins or continues; 0: none."""
+        """The number of the change that this command pauses for, stages or commits; 0: it is another command."""
         if self.name == "change-stage":
             return read_stage(self.arguments[0]).change
         return read_attempt(self.arguments[0])[0] if self.name in ("change-pause", "change-commit") else 0
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """The new topology, as every server gets it."""
+    """The new topology and how to change to it, as every server gets it with ``change-stage``."""
 
     system: Mark
     change: ChangeNumber
@@ -57,7 +58,7 @@ class Stage(msgspec.Struct, frozen=True):
     basis: Mark = ""
     """The epoch of the topology in force."""
     members: Names = []
-    """The servers of the topology in force; the change adds all others."""
+    """The servers of the topology in force; the change adds all other servers of the new topology."""
     history: History = []
     """The topologies so far, oldest first, for new servers."""
 
@@ -121,7 +122,7 @@ def read_view(server: str, answer: object) -> View:
 
 
 def read_number(text: str, most: int = limits.counter_max) -> int:
-    """Read a number that is not negative."""
+    """Return the number in a text; raise UsageError unless it is a number from 0 to ``most``."""
     if not text.isdecimal() or len(text) > len(str(most)) or int(text) > most:
         raise UsageError(f"{text[:32]!r}: expected a number, at most {most}")
     return int(text)

@@ -2,10 +2,10 @@
 
 The line dials the server, sends the hello, and dials again after a broken connection, with growing pauses, for as long
 as the client exists. A server that closes the connection for good (a wrong token, another client with the same name)
-ends the line. If the identity of an end is not proved, or the client's key is revoked, the line dials again if the
-client has new credentials, or another key. A temporary client closes its connection for good, and is then forgotten.
-A temporary client that was disconnected for so long that its server may have forgotten it gives up: publishes that it
-repeats might count as new.
+ends the line. If one end does not prove its identity, or the client's key is revoked, the line reads the credentials
+again. It dials again only if they are new, or if there is another key. When a temporary client closes its connection,
+its server forgets it. A server also forgets a temporary client that is disconnected for too long. A temporary client
+that may have been forgotten gives up, because publishes that it repeats might count as new.
 
 The owner of a line (:class:`antecede.live.client.Bus`, or a simulated client) decides what to publish and what to do
 with letters. ``now`` and randomness are arguments.
@@ -44,11 +44,12 @@ class LineOwner(Protocol):
         ...
 
     def accepted(self, upto: int) -> None:
-        """All publishes up to this number are on the server's disk."""
+        """The server has accepted all publishes up to this number."""
         ...
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
-        """The publish of this number was not accepted, nor any after it."""
+        """The server has not accepted the publish with this number, or any after it. ``retry``: it may accept the same
+        publish later."""
         ...
 
     def delivered(self, letters: list[Letter]) -> None:
@@ -101,7 +102,7 @@ class ClientLine:
         self.trouble = ""
         """The reason why the last connection could not be made, or ended."""
         self.refusal = ""
-        """The reason why the server closed the connection for good; empty: it did not."""
+        """The reason why the server or this client closed the connection for good; empty: neither did."""
         self._refusal_code = ""
         self.closed_here = False
         self.moved_to = ""
@@ -112,14 +113,14 @@ class ClientLine:
         self.dial_at = now
 
     def dials(self, now: float) -> bool:
-        """Whether to dial now; ``opened`` or ``dial_failed`` must follow."""
+        """Return whether to dial now. If so, ``opened`` or ``dial_failed`` must follow."""
         if self.dial_at is None or self.dial_at > now:
             return False
         self.dial_at = None
         return True
 
     def dial_failed(self, reason: str, now: float) -> None:
-        """Schedule another attempt later, with growing pauses, because there was no answer."""
+        """Schedule another attempt, after a pause that grows each time, because the connection could not be made."""
         self.trouble = reason
         self._dial_later(now)
 
@@ -149,7 +150,7 @@ class ClientLine:
                 self._soon()
 
     def done(self, letters: list[str], dead: str) -> None:
-        """Report letters as handled."""
+        """Report letters as handled; ``dead``: why the last of them is dead, empty if it is not."""
         self._put(wire.Done(letters, dead))
 
     def listen(self) -> None:
@@ -179,7 +180,8 @@ class ClientLine:
     # The connection.
 
     def opened(self, connection: Connection) -> "ClientLine":
-        """The server answered: send the hello, or first our introduction."""
+        """Use a new connection to the server: send the hello or, with a keyring, first our introduction. Return its
+        receiver."""
         self._connection = connection
         self.trouble = NO_WELCOME
         self._left = False
@@ -258,7 +260,7 @@ class ClientLine:
         self._owner.welcomed(part.address, part.last)
 
     def closed(self, reason: str, now: float) -> None:
-        """Process the end of the connection: dial again, unless the server closed it for good."""
+        """Process the end of the connection: dial again later, unless it was closed for good."""
         self._connection = None
         # On the next connection they would come before the welcome, and then again: the owner repeats them.
         self._parts = []

@@ -1,8 +1,8 @@
 """Operators' commands about clients: list them, remove one that will not return, end its subscription to a topic.
 
-A client is known to its server if it ever published, or if letters wait for it. Only a disconnected client can be
-removed: its letters are deleted for good, a limited number with each request, and the number of its last publish is
-forgotten. A client of this name that connects later is a new one.
+A client is known to its server if it is connected, if it ever published, or if letters wait for it. Only a disconnected
+client can be removed: its letters are deleted for good, a limited number with each request, and the number of its last
+publish is forgotten. A client of this name that connects later is a new one.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class ClientCommands:
         """The commands, each with the number of its arguments."""
 
     def list(self, after: str) -> dict[str, Any]:
-        """Return the next clients whose address comes after ``after``, sorted by address."""
+        """Return one page of the clients, sorted by address: those whose address comes after ``after``."""
         machine = self._machine
         known = {client_address(machine, client) for client in machine.clients if client != OPERATOR}
         known.update(address for address in machine.engine.mailboxes if not self._lives(address))
@@ -63,7 +63,8 @@ class ClientCommands:
         }
 
     def remove(self, address: str) -> dict[str, Any]:
-        """Delete the first letters of a disconnected client; if that is all of them, forget the client."""
+        """Delete the first letters of a disconnected client, up to a limit; if no letters are left, forget the
+        client."""
         machine, client = self._machine, self._checked(address)
         if not self._sessions.is_away(address):
             raise UsageError(f"client {address} is connected: only a disconnected client can be removed")

@@ -1,10 +1,10 @@
 """Server time: the clock for timers, time limits and the age of letters. It never goes back.
 
 The wall clock can be set back or forward at any time. So server time is the last time in the log, plus the seconds that
-have passed by the monotonic clock since the start. While a server is down only the wall clock passes: if the wall clock
-at the start is later than the last one in the log, server time moves ahead by the difference, otherwise not at all. In
-a new log, server time begins with the wall clock. Traces and people see the wall clock: the log records how far it is
-ahead of server time, whenever this difference changes.
+have passed by the monotonic clock since the start. While a server is down only the wall clock runs. If the wall clock
+at the start is later than the last wall clock time in the log, server time moves ahead by the difference, otherwise not
+at all. In a new log, server time begins with the wall clock. Traces and people see the wall clock: the log records how
+far it is ahead of server time, whenever this difference changes.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ class Times(msgspec.Struct):
     logged_ms: int = 0
     """The latest server time; 0: there is none."""
     ahead_ms: int = 0
-    """By how much the wall clock was ahead of server time."""
+    """By how much the wall clock was ahead of server time; negative: it was behind."""
 
 
 class Clock:

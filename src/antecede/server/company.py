@@ -25,7 +25,7 @@ class Company:
         self.recorded = 0
         """The number of the newest record when the last waiting reply came."""
         self.leave_at: float | None = None
-        """The time at which what waits must leave; None: nothing waits."""
+        """The time at which the waiting output must leave; None: nothing waits."""
 
     def __bool__(self) -> bool:
         return self.leave_at is not None
@@ -33,8 +33,8 @@ class Company:
     def admit(
         self, step: Step, calls: Calls, lives: Callable[[str], bool], now: float, recorded: int
     ) -> tuple[list[Outgoing], _Replies]:
-        """Take the output of a step of a server with objects; return what leaves now. ``lives``: whether an address is
-        an agent of this server, not a client. ``recorded``: the newest record."""
+        """Take the output of a step of a server with objects; return the frames and replies that leave now. ``lives``:
+        whether an address is an agent of this server, not a client. ``recorded``: the newest record."""
         frames, replies = step.outgoing, step.replies
         if self.leave_at is None and not (frames and frames[0].unhurried) and not (replies and replies[0].unhurried):
             return frames, replies
@@ -50,10 +50,11 @@ class Company:
         recorded: int = 0,
         sure: bool = False,
     ) -> tuple[list[Outgoing], _Replies]:
-        """Take the output of a step; return what leaves now, in its sequence. ``letters``: letters for clients leave
-        after this output. ``recorded``: the newest record. ``sure``: the step's letters do not wait for that record, so
-        its acknowledgements should not be the only output that does. This need not be called if nothing waits and the
-        first frame and the first reply are urgent."""
+        """Take the output of a step; return the frames and replies that leave now, in their sequence. ``letters``:
+        letters for clients leave after this output, so the replies leave now. ``recorded``: the newest record.
+        ``sure``: letters of the step do not wait for that record. Its acknowledgements are then not urgent, since they
+        could be the only output that waits for the record. This need not be called if nothing waits and the first frame
+        and the first reply are urgent."""
         due = self.leave_at is not None and now >= self.leave_at - _early_seconds
         if frames or self._frames:
             self._frames += frames
@@ -71,7 +72,7 @@ class Company:
         return frames, replies
 
     def take_replies(self) -> _Replies:
-        """Return the replies that wait: they leave with an answer that does not wait for the log."""
+        """Take out and return the replies that wait: they leave with an answer that does not wait for the log."""
         replies, self._replies = self._replies, []
         if not self._frames:
             self.leave_at = None

@@ -35,7 +35,7 @@ class Connection(Protocol):
     spoke: float
     """The time of the last write."""
     code: str
-    """The rule that the other end broke, so that this end closed the connection; empty: none."""
+    """The code of the reason why this end closed the connection; empty: it did not, or gave no code."""
     binding: bytes
     """A value that only the two ends of this TLS connection know; empty without TLS."""
     certified: tuple[str, ...]
@@ -56,12 +56,12 @@ class Connection(Protocol):
         ...
 
     def close(self, reason: str, final: bool = False, code: str = "") -> None:
-        """Send the reason to the other end (``final``: it need not try again; ``code``: the rule that it broke), and
-        close. ``closed`` follows."""
+        """Send the reason to the other end (``final``: it is useless to try again; ``code``: the reason in one word),
+        and close. The call of ``closed`` follows."""
         ...
 
     def trust(self, *, server: bool) -> None:
-        """Allow longer frames from now on, because the other end is authenticated as a server or a client."""
+        """Allow longer frames from now on, because the other end is authenticated; ``server``: it is a server."""
         ...
 
     def speak(self, version: int) -> None:
@@ -78,8 +78,8 @@ class Connection(Protocol):
         ...
 
     def expect_a_reader(self, expected: bool) -> None:
-        """Do not read while the connection is full, since the other end does not read either. Not used between servers,
-        because two of them might wait for each other."""
+        """Stop reading while the connection is full, if ``expected``, since the other end does not read either. This is
+        not used between servers, because two servers might wait for each other."""
         ...
 
 
@@ -87,11 +87,12 @@ class Receiver(Protocol):
     """The methods that a connection calls."""
 
     def received(self, parts: list[AnyPart]) -> None:
-        """Parts arrived. After a :class:`antecede.errors.WireError` the caller must call ``break_off``."""
+        """Handle parts that have arrived. After a :class:`antecede.errors.WireError` the caller must call
+        ``break_off``."""
         ...
 
     def closed(self, reason: str, now: float) -> None:
-        """The connection ended, by either end; called once. ``reason`` is empty if the other end closed it."""
+        """Process the end of the connection; called once. ``reason`` is empty if the other end closed it."""
         ...
 
     def writable(self) -> None:
@@ -100,8 +101,9 @@ class Receiver(Protocol):
 
 
 def break_off(connection: Connection, error: WireError, *, client: bool) -> None:
-    """Close a connection whose other end broke a rule of the protocol. ``client``: whether that is a client with a
-    session. Then it need not try again: a client library that breaks a rule would break it again after a reconnect."""
+    """Close a connection whose other end broke a rule of the protocol. ``client``: whether the other end is a client
+    with a session. For such a client it is useless to try again, because its library would break the same rule after a
+    reconnect."""
     connection.close(str(error), final=client, code=error.code)
 
 

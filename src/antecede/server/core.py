@@ -1,7 +1,8 @@
-"""A whole server without its sockets, its disk and its clock: driver, peers, clients and operators, wired together.
+"""A whole server without sockets, disk and clock: its driver, and the classes for peers, clients and operators.
 
-The adapters (:mod:`antecede.live` with asyncio, :mod:`antecede.simulator.servers` in virtual time) create one of
-these per life of a server, hand it what connections bring, and take its turns; see :mod:`antecede.server.driver`.
+The adapters (:mod:`antecede.live` with asyncio, :mod:`antecede.simulator.servers` in virtual time) create one
+:class:`ServerCore` per life of a server, pass it what connections receive, and call its driver for turns; see
+:mod:`antecede.server.driver`.
 """
 
 from collections.abc import Callable
@@ -55,7 +56,7 @@ class ServerCore:
     ) -> None:
         """``first``: the first record of this life. ``cuts``: whether it contains truncations of the log. ``token``:
         the token of the one-token mode. ``authoriser``, ``keyring``: those of a server with an access file. ``speaks``:
-        the newest wire version of this server."""
+        the newest wire version of this server. ``covers``: the number of records in the log that no snapshot covers."""
         self.machine = machine
         self.log = log = QuietLog(log)
         self.guard = guard = Guard(authoriser or Authoriser(token=token), keyring, audit, log)
@@ -91,8 +92,9 @@ class ServerCore:
     # What the adapter calls.
 
     def received(self, receiver: Receiver, parts: list[AnyPart], now: float) -> bool:
-        """Take what a connection brings. Return True if a turn should be taken at once. After a
-        :class:`antecede.errors.WireError` the caller must call :func:`antecede.server.connections.break_off`."""
+        """Hand the parts that came on a connection to its receiver. Return True if a turn should be taken at once.
+        After a :class:`antecede.errors.WireError` the caller must call
+        :func:`antecede.server.connections.break_off`."""
         driver = self.driver
         driver.now = now
         if driver.awake:
@@ -144,7 +146,7 @@ class ServerCore:
         self.guard.note("reload-failed", None, "", reason=reason)
 
     def _report_own_key(self) -> None:
-        """Log that no other server will accept this one, because its key has expired."""
+        """Log an error if all keys of this server have expired, because no other server will then accept it."""
         authoriser, name = self.guard.authoriser, self.machine.name
         own = authoriser.identity(SERVER, name)
         if own is not None and own.keys and all(authoriser.lapse(Who(SERVER, name, key.public)) for key in own.keys):
@@ -168,11 +170,11 @@ class ServerCore:
 
     @property
     def trouble(self) -> str:
-        """The problem with the disk, or empty."""
+        """The reason why no steps can be taken, or the problem with the disk; empty: there is none."""
         return self.failure or self.driver.trouble or self.marks.shortage
 
     def stop(self, reason: str) -> None:
-        """Take nothing more from outside; work in progress continues."""
+        """Accept no more publishes and no more connections; work in progress continues."""
         self.operations.stopping = self.upkeep.stopping = True
         self.machine.overloaded = True
         self.entry.closed = reason
@@ -201,7 +203,7 @@ class ServerCore:
             self.marks.watch(self.upkeep.stopping)
 
     def deadline(self, now: float, clock_ms: int) -> float | None:
-        """The time of the next work: a turn, or a peer to be dialed."""
+        """Return the time of the next work: a turn, or a peer to be dialed; None: there is none."""
         turn, dial = self.driver.deadline(now, clock_ms), self.peering.deadline()
         return turn if dial is None or (turn is not None and turn < dial) else dial
 

@@ -32,11 +32,12 @@ class Cutting:
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing more to do."""
+        """Whether the cut has ended: it is done, or it has failed and no answer is missing."""
         return self.done or (self.failure is not None and not self._asked)
 
     def requests(self) -> list[tuple[str, str, list[str]]]:
-        """Return the requests to send now, all at once: server, command, arguments."""
+        """Return the requests to send now, all at once: server, command, arguments. There are none while answers are
+        missing, and after a failure."""
         if self._asked or self.failure is not None:
             return []
         if self._phase == _phases[0] and len(self._held) == len(self._servers):

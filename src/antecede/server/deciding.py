@@ -3,8 +3,8 @@
 The coordinator's log decides (:mod:`antecede.server.changing`). So after a time without a command of the attempt:
 
 * the coordinator abandons the change, if it has not committed it. From then on it cannot commit it.
-* A server that has let letters wait, but has not staged the change, abandons it as well: without this server there is
-  no commit.
+* A server that lets letters wait for the change, but has not staged it, abandons it as well. Without this server there
+  is no commit.
 * A server that has staged the change must not decide. It asks the coordinator, again and again: it connects, and sends
   a hello with the attempt. The answer is the coordinator's hello, with the number of the change in force there and the
   attempt that is in progress there. If neither is this change, the coordinator has abandoned it. Only an answer counts:
@@ -38,7 +38,8 @@ class Deciding:
         self._commanded = 0.0
         """The time of the last command of this attempt; 0: none in this life."""
         self._since: float | None = None
-        """The time at which this life first looked at the attempt in progress."""
+        """The time from which this life counts the attempt as idle: that of its last command or, before any command, of
+        the first check; None: no attempt is in progress."""
         self._ask_at = 0.0
 
     def commanded(self, now: float) -> None:
@@ -57,8 +58,8 @@ class Deciding:
 
     def watch(self, now: float) -> str:
         """Check whether the change in progress gets no more commands. If another server coordinates it, return the name
-        of that server when it is time to ask it for the decision; otherwise an empty string. Without a coordinator
-        elsewhere, abandon a change that was idle for too long."""
+        of that server when it is time to ask it for the decision; otherwise an empty string. If no other server
+        coordinates the change, abandon it when it was idle for too long."""
         organisation = self._machine.organisation
         if not self._in_progress:
             self._since = None
@@ -77,7 +78,8 @@ class Deciding:
         return ""
 
     def heard(self, hello: ServerHello) -> bool:
-        """Take a hello of an authenticated server. Return whether it ends the change that is staged here."""
+        """Take a hello of an authenticated server. If it shows that the coordinator has abandoned the change that is
+        staged here, abandon this change here, too, and return True."""
         staged = self._machine.organisation.staged
         if staged is None:
             return False

@@ -2,9 +2,9 @@
 
 It queues inputs and decides how many of them one step takes; numbers the records and cuts long ones into pieces; lets
 nothing leave before it is durable (:mod:`antecede.server.gate`); delays acknowledgements; tries failed reactions again
-(:mod:`antecede.server.retries`); stops stepping while the disk is full; and knows when it must be called next. A life
-of the server begins with a record, and no step is taken before this record is durable. The driver does no I/O and owns
-no clock. The live server and the simulator are two adapters around this class, so the simulator tests every rule above.
+(:mod:`antecede.server.retries`); takes no step while the disk is full; and knows when it must be called next. A life of
+the server begins with a record, and no step is taken before this record is durable. The driver does no I/O and owns no
+clock. The live server and the simulator are two adapters around this class, so the simulator tests every rule above.
 
 An adapter calls, in this sequence:
 
@@ -13,7 +13,7 @@ An adapter calls, in this sequence:
     run turn.reactions, driver.reacted(…) for each, at once or later
     repeat while driver.goes_on()
     driver.rest(now)                        commit here, soon or later
-    driver.durable(upto)                    whenever the log says so: this lets things leave
+    driver.durable(upto)                    when more records are durable: this lets output leave
 
 and calls ``turn`` again when ``wake`` was called or ``deadline`` has come.
 """
@@ -96,11 +96,11 @@ class Driver:
         self._when_sealed: list[Callable[[], None]] = []
         """Calls that wait for the record of the open step."""
         self._careful: list[React] = []
-        """Batches of careful agents whose letters are durable."""
+        """Batches that had to wait until their letters were durable, and may run now."""
         self._deferred: list[Callable[[], None]] = []
         """Functions to call at the beginning of the next turn."""
         self.awake = False
-        """Whether a turn was asked for, or is about to be."""
+        """Whether a turn was requested, will be requested at once, or is in progress."""
         self._steps, self._until = 0, 0.0
         """The number of steps since the last rest, and the time after which another step must wait for a rest."""
         self._slow = self.hurries = False
@@ -134,13 +134,13 @@ class Driver:
             self.poke()
 
     def change(self, given: Organising) -> None:
-        """Queue an item about a change of the topology. It is taken after all that was queued before, in a separate
-        step: what comes after it may belong to the earlier topology."""
+        """Queue an item about a change of the topology. It is taken after all inputs that were queued before, in a
+        separate step, because inputs after it may belong to the earlier topology."""
         self._changes += 1
         self.feed(given)
 
     def ignore(self, domains: set[str], removed: set[str]) -> None:
-        """Ignore inputs in these domains or from these peers that no step has taken yet."""
+        """Ignore all queued inputs that came from peers in these domains, or from these removed peers."""
         for place, given in enumerate(self.inputs):
             if isinstance(given, FromPeer) and (given.domain in domains or given.peer in removed):
                 # It keeps its place, because others count the inputs before them.
@@ -153,15 +153,15 @@ class Driver:
             self._wake()
 
     def gathered(self, now: float) -> bool:
-        """End a group of inputs that came together, which began when ``awake`` was set. Return True if a turn should
-        be taken at once because the server is idle; under load it waits for more input."""
+        """End a group of inputs that came together; it began when the caller set ``awake``. Return True if a turn
+        should be taken at once because the server is idle. Under load the turn waits for more input."""
         if now - self._rested > _calm_seconds:
             return True
         self._wake()
         return False
 
     def ungather(self) -> None:
-        """Give up a group, because not all of its inputs could be taken."""
+        """End a group of inputs after an error: request a turn for the inputs that were queued."""
         self._wake()
 
     def when_durable(self, call: Callable[[], None]) -> None:
@@ -172,7 +172,7 @@ class Driver:
             self.poke()
 
     def hand_out(self, letters: list[Letter], deliver: Callable[[list[Letter]], None]) -> None:
-        """Hand letters to a client when they are durable, or at once if ``sure`` and no call waits in the gate."""
+        """Hand letters to a client when durable, or at once if ``Calls.sure`` has them and the gate has no call."""
         gate = self.gate
         if gate.calls or not self.machine.calls.are_sure(letters):
             self.when_durable(partial(deliver, letters))
@@ -200,7 +200,7 @@ class Driver:
 
     @property
     def behind(self) -> bool:
-        """Whether the machine is ahead of the log, because the log has no space."""
+        """Whether records are not yet appended to the log, for example because the log has no space."""
         return bool(self._records)
 
     @property
@@ -211,8 +211,8 @@ class Driver:
     # Turns.
 
     def turn(self, now: float, clock_ms: int) -> Turn:
-        """Take inputs and end the step, if the records of the previous steps have been appended. A small step does not
-        end yet if it makes reactions due: those that run at once share its record."""
+        """Take one step, if the records of the previous steps have been appended; otherwise return these records again.
+        A small step stays open if it makes reactions due: reactions that run at once share its record."""
         self.now = now
         self.awake = True
         if self._deferred and not self.broken:
@@ -368,8 +368,8 @@ class Driver:
         return commit
 
     def _commit(self, now: float) -> Commit:
-        """Return when to commit. A record for which no output waits need not be durable at once: it shares the sync of
-        the next record with such output, or of the acknowledgement of its frames."""
+        """Return when to commit. A record for which no output waits need not be durable at once: it is synced when
+        output waits for a later record, when its frames are acknowledged, or after a short time."""
         gate = self.gate
         if not gate.waiting:
             if gate.last == gate.durable:
@@ -391,7 +391,7 @@ class Driver:
         self._rested = now
 
     def reacted(self, due: React, outcome: Outcome, now: float, clock_ms: int) -> None:
-        """Report the outcome of a batch of reactions. Slow ones end a run of turns, so that other work has a turn."""
+        """Report the outcome of a batch of reactions. Slow ones end a run of turns, so that other work can go on."""
         if self._steps and now >= self._until:
             self._steps, self._slow = _steps_together, True
         clock_ms = self.machine.clock.at(now, clock_ms)
@@ -411,7 +411,7 @@ class Driver:
             self.defer(self.poke)
 
     def deadline(self, now: float, clock_ms: int) -> float | None:
-        """The time at which ``turn`` must be called, if nothing else happens before."""
+        """Return the time at which ``turn`` must be called, if nothing else happens before; None: not at all."""
         if self._records:
             return self._retry_at
         alarm = self.machine.alarm_ms()
@@ -439,12 +439,12 @@ class Driver:
 _inputs_few: Final = 2
 """A step with at most this many inputs can stay open for the reactions that it makes due."""
 _full_seconds: Final = 0.1
-"""How long to wait before a record without space is tried again."""
+"""How long to wait before appending a record again for which the log had no space."""
 _calm_seconds: Final = 0.00005
-"""After this time without a step the server is idle: input need not wait for more."""
+"""After this time without a step the server is idle: input need not wait for more input."""
 _steps_together: Final = 4
-"""The most steps of one run of turns; other work of the process needs its turn too."""
+"""The most steps of one run of turns; then other work of the process can go on."""
 _early_seconds: Final = 0.001
 """An alarm that is early by no more than this counts as on time: timers of event loops are not more precise."""
 _unhurried_seconds: Final = 0.01
-"""How long records that nothing waits for may stay in memory. A crash loses them, and what they contain comes again."""
+"""How long records that nothing waits for may stay in memory. A crash loses them, but their inputs come again."""

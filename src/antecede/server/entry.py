@@ -1,10 +1,10 @@
-"""Connections that come in: the hello says whether the other end is a server, a client or an operator.
+"""Incoming connections: the hello shows whether the other end is a server, a client or an operator.
 
-Before its hello a connection is a *stranger*: it may send short frames with one part each, and has little time. With an
-access file it must first prove its identity (:mod:`antecede.access.proof`), and its hello must fit that identity. An
-operator's request is such a short frame. There is one request per connection, so operators remain strangers for their
-short stay. An operator whose request is long announces it (``LONG``), and is then trusted with longer frames. A
-connection that is refused gets the reason and a code.
+Before its hello a connection is a *stranger*: it may send only short frames with one part each, and is closed if the
+hello does not come soon. With an access file it must first prove its identity (:mod:`antecede.access.proof`), and its
+hello must fit that identity. An operator's request is such a short frame. There is one request per connection, so
+operators remain strangers until they close it. An operator whose request is long announces it (``LONG``), and may then
+send longer frames. A connection that is refused gets the reason and a code.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,8 @@ from antecede.wire import AnyPart
 LONG: Final = "long"
 """The command of an operator whose next request is long."""
 Operate = Callable[[Who, str, str, list[str], Callable[[wire.Answer], None]], None]
-"""Run a command of an operator at an address, and answer it at once or later."""
+"""Carries out a command of an operator, and answers it at once or later. The arguments: the identity and the network
+address of the operator, the command, its arguments, and the function that takes the answer."""
 
 
 class Entry:
@@ -77,7 +78,7 @@ class Entry:
 
     def handshake_failed(self, remote: str, reason: str) -> None:
         """Record that the TLS handshake with a connection failed: the other end has no certificate that we accept, or
-        none of ours is accepted there."""
+        does not accept ours."""
         self.guard.refused_stranger(remote, "", Refusal("tls", reason), None)
 
     def watch(self, now: float) -> None:
@@ -100,7 +101,7 @@ class Entry:
 
 
 class Incoming:
-    """One connection: unidentified at first, then of the kind that its first part names."""
+    """One incoming connection: a stranger at first, and after its hello the connection of a server or a client."""
 
     def __init__(self, entry: Entry, connection: Connection, now: float) -> None:
         self._entry = entry
@@ -111,16 +112,16 @@ class Incoming:
         """Whether an operator's request was taken; there is only one."""
         self._long = False
         self._patience = limits.hello_seconds_max
-        """How long it may stay without being a server or a client."""
+        """The seconds after which the connection is closed, if it is not that of a server or a client."""
         self._refused = False
         """Whether the refusal was sent and logged."""
         self._teacher = ""
-        """The server that is ahead of this one, and sends the topology in force next."""
+        """The server at the other end, if it has a newer topology and will send it next; otherwise empty."""
         self._proof: Answering | None = None
         self._who: Who | None = None
-        """The identity that the other end has proved."""
+        """The identity that the other end has proved; None: it has proved none."""
         self._counted = False
-        """Whether it counts as a connection of its identity."""
+        """Whether the guard counts this connection as one of its identity."""
 
     def received(self, parts: list[AnyPart]) -> None:
         known = self._known
@@ -177,7 +178,7 @@ class Incoming:
         self._who, self._counted = who, True
 
     def _identify(self, role: str, token: str) -> Who | Refusal:
-        """Return the identity behind a hello of this role."""
+        """Return the identity of the sender of a hello with this role, or why it is refused."""
         refusal = self._entry.guard.authoriser.token_refusal(token)
         if refusal is None:
             return TOKEN
@@ -331,7 +332,7 @@ class Incoming:
             self._known.writable()
 
     def watch(self, now: float) -> None:
-        """Close the connection if it has been silent for too long; send a ping now and then."""
+        """Close the connection if its hello does not come in time, or if it is silent for too long; send pings."""
         connection = self.connection
         if self._known is None:
             if now - self._since > self._patience:

@@ -1,4 +1,4 @@
-"""The topologies in force one after the other, as a trace's metadata list them (:mod:`antecede.trace.epochs`).
+"""The topologies that were in force, one after the other, for the metadata of a trace (:mod:`antecede.trace.epochs`).
 
 Each server lists the processes that had events on it. A process is listed in an epoch only if it had events since it
 was listed last, so that silent processes cost nothing.
@@ -15,14 +15,15 @@ from antecede.trace.epochs import Area, Epoch, Guarantee
 
 
 def first_epoch(file: TopologyFile) -> list[Epoch]:
-    """Return the epochs of a system that has not changed."""
+    """Return the only epoch of a system whose topology has not changed, as a list."""
     return [_epoch(file, 0, {}, None)]
 
 
 def next_epoch(
     epochs: list[Epoch], file: TopologyFile, change: int, indices: dict[str, int], clock_ms: int
 ) -> list[Epoch]:
-    """Return the epochs after a change. ``indices``: the next index of each process of this server."""
+    """Return the epochs after a change. If there are too many, the oldest is merged into the next one. ``indices``: the
+    next index of each process of this server."""
     if not indices or (epochs and epochs[-1].epoch == file.epoch):
         # The change has added this server, which was started with the new topology: it was not part of the system.
         epochs = []
@@ -46,7 +47,8 @@ def learned_epochs(
     epochs: list[Epoch], file: TopologyFile, change: int, history: list[Known], indices: dict[str, int]
 ) -> list[Epoch]:
     """Return the epochs after changes that this server has learned late. For its processes all of these epochs begin
-    now. Of the topologies between, only the guarantee is known here; other servers list the rest."""
+    now. This server does not know the domains and agents of the topologies in between, but only their guarantees; other
+    servers list the rest."""
     before = epochs[-1].change if epochs else 0
     clock_ms = next((one.clock_ms for one in history if one.change == change), 0)
     for one in history:

@@ -2,12 +2,12 @@
 
 *Persist, then send, then acknowledge* (Laumay et al. §5): frames, acknowledgements, replies to clients, letters for
 clients, welcomes and hellos all pass through one queue. Each waits for the newest record that existed when it was put
-there, even if that record still waits for space on the disk. (A step without a record may acknowledge again what an
-earlier step accepted.) Nothing overtakes anything. So a connection or a session that a queued call opens gets nothing
-that was meant for the previous one.
+there, even if that record still waits for space on the disk. (This is also true for the output of a step without a
+record, because such a step may acknowledge again what an earlier step accepted.) Nothing overtakes anything. So a
+connection or a session that a queued call opens gets nothing that was meant for the previous one.
 
 There is one exception: answers that the server will give again after a crash, because no other answer is possible
-(``Calls.sure``). They wait only for the calls that were put here before them. Replies that wait for company
+(``Calls.sure``). They wait only for the calls that were put here before them. Replies that wait for other output
 (:mod:`antecede.server.company`) leave with such an answer if the gate ``is_open`` for their record.
 """
 
@@ -22,7 +22,7 @@ _Waiting = tuple[int, list[Outgoing], list[Reply], Callable[[], None] | None]
 
 
 class Gate:
-    """The queue of everything that waits for the log, and the only way out."""
+    """The queue of all output that waits for the log."""
 
     def __init__(
         self,

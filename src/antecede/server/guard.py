@@ -1,7 +1,7 @@
-"""The guard at a server's entry points: who is at the other end of a connection, and what is written about it.
+"""The guard at a server's entry points: it checks identities, counts their connections, and writes the audit log.
 
-It joins the authoriser, which decides, the keyring, which proves, and the audit log. It counts the connections of each
-identity. Peers, clients, operators and pages all pass here.
+It uses the authoriser, which decides what an identity may do; the keyring, which proves this server's identity; and the
+audit log. All connections of peers, clients and operators, and all requests for pages, are checked here.
 """
 
 from collections import Counter
@@ -39,8 +39,8 @@ class Guard:
         return None if who is None else self.authoriser.lapse(who)
 
     def page(self, name: str, secret: str) -> tuple[Who | None, Refusal | None]:
-        """Return who asks for a page of the metrics server with this secret (empty: none), and why the caller must not
-        see the page; None: it may see it."""
+        """Return the identity that asks for a page of the metrics server with this secret (empty: no secret), or None
+        if the secret is unknown; and why the caller must not see the page, or None if it may."""
         who = self.authoriser.page_caller(secret)
         if who is None:
             return None, Refusal(UNKNOWN_CALLER, "unknown bearer token")
@@ -52,7 +52,7 @@ class Guard:
     # Connections of identities.
 
     def enter(self, who: Who) -> Refusal | None:
-        """Count a connection of an identity; return a Refusal if the identity has the most that it may have."""
+        """Count a connection of an identity; return a Refusal if the identity has as many as it may have."""
         place = (who.role, who.name)
         most = self.authoriser.connections_max(who)
         if most is not None and self._connections[place] >= most:
@@ -80,8 +80,9 @@ class Guard:
         self.note(REFUSED, who, remote, **fields)
 
     def refused_stranger(self, remote: str, claims: str, refusal: Refusal, who: Who | None) -> None:
-        """Log the refusal of an end that did not prove the name that it claims (empty: it failed in the TLS handshake,
-        before it could claim one), and write it to the audit log. ``who``: the identity that it proved, if any."""
+        """Log that the other end of a connection was refused, because it did not prove the name that it claims, and
+        write this to the audit log. ``claims``: this name; empty: the TLS handshake failed, before it could claim one.
+        ``who``: the identity that it proved, if any."""
         self.refused(remote, claims, refusal, who)
         named: dict[str, Any] = {"claims": claims} if claims else {}
         self._log.warning("stranger-refused", **named, remote=remote, code=refusal.code, reason=refusal.reason)

@@ -1,4 +1,4 @@
-"""Letters that clients have received and not yet reported as handled: until when they must not expire.
+"""Letters that clients have received and not yet reported as handled, and the time until which these must not expire.
 
 A letter that was handed to a client stays in its mailbox until the client has reported it. Meanwhile the client may
 have handled it, so it must not expire. The letter may expire again if the client is gone for a while, or if the client
@@ -39,8 +39,8 @@ class Hands:
             self._moved[address] = now
 
     def given_up(self, now: float, connected: Container[str]) -> list[str]:
-        """Let the letters of clients that did nothing for too long expire. Return the clients among these that are
-        still connected: their mailboxes hold too much."""
+        """Allow letters to expire again if their clients did nothing for too long, and are disconnected or have
+        mailboxes that hold too much. Return the clients among them that are still connected."""
         stalled: list[str] = []
         quotas = self._quotas
         for address, since in list(self._moved.items()):

@@ -1,4 +1,4 @@
-"""A client's letters, without I/O: their sequence, when one is tried again or dead, and when the server gets a report.
+"""A client's letters, without I/O: their sequence, when a letter is tried again or dead, and when it is reported.
 
 Letters are handled one after the other, in their sequence, and each is reported as done **after its handler has
 returned**. Until then the server keeps it, and hands it out again on the next connection. A letter that comes again
@@ -42,7 +42,8 @@ class Inbox:
         self._reported: list[str] = []
         """Letters that were handled on this connection and are not yet reported."""
         self._handled: dict[str, str] = {}
-        """The last letters that were handled; for dead ones the reason."""
+        """The ids of the last letters that were handled, each with the reason if it is dead, otherwise with an empty
+        text."""
         self._current: Letter | None = None
         """The letter whose handler runs, or is to be tried again."""
         self._outdated = False
@@ -76,7 +77,8 @@ class Inbox:
         return bool(self._letters or self._current or self._reported)
 
     def next(self, now: float) -> Letter | None:
-        """Return the letter whose handler is to be called now; None: there is none, or not yet."""
+        """Return the letter whose handler is to be called now; None: there is none, or it must wait for its next
+        try."""
         if self._current is None:
             self._current = self._take()
         if self._current is None or now < self._try_at:
@@ -104,14 +106,14 @@ class Inbox:
             self._try_at = now + pause_after(self._tries)
 
     def dead(self, reason: str) -> None:
-        """Set the current letter aside as dead, for this reason; an empty reason: it was handled."""
+        """Record that the current letter is dead, for this reason; an empty reason: it was handled."""
         letter = self._current
         assert letter is not None
         self._current, self.running = None, False
         self._settle(letter, reason, self._outdated)
 
     def _take(self) -> Letter | None:
-        """Take the next letter that needs a handler."""
+        """Take the next letter that needs a handler; None: there is none. Answers before it are handled here."""
         self._outdated, self._tries, self._try_at = False, 0, 0.0
         while self._letters:
             letter = self._letters.popleft()

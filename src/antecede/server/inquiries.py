@@ -1,8 +1,8 @@
 """Questions to other servers about a change of the topology, each on a connection on which only hellos are exchanged.
 
 Such a hello names no links. It is answered with a hello, too, and then the connection is closed. The same answer goes
-to a server that is refused because it has not made a change yet: it learns that the change was made. See
-:mod:`antecede.server.deciding`.
+to a server that is refused because it has not made a change yet. From this answer it learns that the change was made.
+See :mod:`antecede.server.deciding`.
 """
 
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ class Inquiries:
         self._machine = machine
         self._log = log
         self._at: dict[str, float] = {}
-        """Servers to ask, and when."""
+        """The servers to ask, each with the time to ask it."""
         self._dialed: set[str] = set()
 
     def ask(self, server: str, now: float) -> None:
@@ -50,7 +50,8 @@ class Inquiries:
         return fresh
 
     def ended(self, name: str) -> bool:
-        """Record that a server was dialed, with success or without. Return whether it was dialed for a question."""
+        """Record that the attempt to dial a server has ended, with success or without. Return whether this was for a
+        question."""
         asked = name in self._dialed
         self._dialed.discard(name)
         return asked
@@ -70,6 +71,6 @@ class Inquiries:
         return refusal.code in BEHIND and (behind or not hello.links)
 
     def answer(self, hello: wire.ServerHello, connection: Connection, refusal: Refusal) -> None:
-        """Send our hello, once it is durable, and close the connection."""
+        """Send our hello, once everything recorded so far is durable, and then close the connection."""
         to, attempt = Peer(hello.server[:64], [], False), hello.attempt[:64]
         self._peering.say_hello(to, connection, lambda: connection.close(refusal.reason, code=CODE), attempt)

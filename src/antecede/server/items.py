@@ -2,12 +2,12 @@
 
 The machine is deterministic: the same inputs from the same state lead to the same state, with the same stamps on the
 same frames. So a record holds only the inputs (a packet of a peer, a client's publish, the outcome of a reaction, a
-timer that fired, a peer's identity) and nothing that follows from them. All items of one record were one step: their
-messages were stamped together, at the end of the step.
+timer that fired, a peer's identity) and nothing that follows from them, except :class:`Related` and :class:`Enacted`.
+All items of one record were one step: their messages were stamped together, at the end of the step.
 
 Frames that were not acknowledged are made again from the log, and must be the same bytes. So the rules by which letters
-become trains belong to the log's format: a log is replayed by the rules under which it was written. An item says from
-where on newer rules are in force (:class:`Formatted`).
+become trains belong to the log's format: a log is replayed by the rules under which it was written. An item of the log
+(:class:`Formatted`) marks the place from which newer rules are in force.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -29,8 +29,9 @@ _letter_of: Callable[[Reaction], str] = attrgetter("letter")
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Letters that a client had begun to handle when it published something, and that are in no record so far. The
-    trace has their deliveries before the publish; they stay in the mailbox until the client reports them as handled."""
+    """Letters that a client had begun to handle when it published something, and that are in no record so far. In the
+    trace, their deliveries come before the publish. The letters stay in the mailbox until the client reports them as
+    handled."""
 
     at: int
     """The position of that publish in its batch."""
@@ -132,7 +133,7 @@ class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_
 
 class Met(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=8):
     """A peer's incarnation and life were learned. From now on, another incarnation means that the peer lost data, and
-    another life that began with fewer frames than we have means that it was restored from a backup."""
+    another life that began after fewer frames than we have received means that it was restored from a backup."""
 
     domain: str
     peer: str
@@ -151,7 +152,8 @@ class Began(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
 
 class Enacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=10):
     """The actions of this server's objects in this step. They follow from the other items and the objects' code, and
-    are recorded for readers that do not have this code."""
+    are recorded for readers that do not have this code. A replay compares them with the actions that it computes
+    again."""
 
     rows: list[Row]
     clock_ms: int
@@ -201,7 +203,8 @@ class Resumed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
 
 
 class Ruled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=17):
-    """The rules of objects that this server follows from now on; a log without this item follows version 1."""
+    """The version of the rules for objects that this server follows from now on; a log without this item has version
+    1."""
 
     rules: int
 
@@ -250,7 +253,8 @@ class Handled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
 
 
 class Clocked(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=33):
-    """The wall clock and server time are this far apart from here on; see :mod:`antecede.server.clock`."""
+    """Server time and the wall clock at one moment. Their difference is valid from here on; see
+    :mod:`antecede.server.clock`."""
 
     clock_ms: int
     wall_ms: int
@@ -260,7 +264,7 @@ class Truncated(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     """Recovery removed a torn write from this log."""
 
     group: int
-    """The number of the group that was missing in the log."""
+    """The number of the group that was removed."""
     file: str
     offset: int
     bytes: int
@@ -317,7 +321,7 @@ Item = (
 Done = Reacted | Handled
 """The outcome of letters that an agent or a client has handled."""
 Applied = Forgot | Buried | BuriedMany | Left | Ruled | Organising
-"""The items of a record that are also inputs of a step, in the same form."""
+"""The items that are also inputs of a step, in the same form, besides publishes and ``Done``."""
 LOG_FORMAT: Final = 3
 """The format whose rules are in force in a new log."""
 FORMAT_OLDEST: Final = 2
@@ -391,7 +395,7 @@ def enacted_items(conflicts: dict[str, list[list[str]]] | None, rows: list[Row],
 
 
 def sent_again(letter: Letter, client: str, number: int, to: tuple[str, ...]) -> Published:
-    """Return a dead letter as a new one, with its original sender and its question."""
+    """Return the publish that sends a dead letter again, with its original sender and its question."""
     published = Published(client, number, to, letter.type, letter.body, replays=letter.id)
     return msgspec.structs.replace(published, source=letter.source, asked=letter.ask, context=tail_in(letter.context))
 
@@ -410,7 +414,8 @@ def pieces_of(record: bytes) -> list[bytes]:
 
 
 def joined(stored: Iterable[bytes]) -> Iterator[bytes]:
-    """Return the records of a log. A record whose last piece is missing is left out: none of its effects had left."""
+    """Yield the records of a log, whole. A record whose last piece is missing is left out: none of its effects had
+    left."""
     pieces: list[bytes] = []
     for one in stored:
         if one[:1] != _piece:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from antecede.server.peering import Peering
 
 UNCONFIRMED: Final = "unconfirmed"
-"""The code for refusing a server that is ahead, until a server that is believed has confirmed its change."""
+"""The code of the refusal of a server that is ahead, as long as no server that this one believes has confirmed the
+change."""
 Learn = Callable[[bytes, Callable[[Any, AntecedeError | None], None]], None]
 """Records a lesson, and reports its result or the error."""
 
@@ -39,16 +40,17 @@ class Lessons:
         self.ask: Callable[[str], None] = lambda server: None
         """Connects to a server that need not be a peer, so that it can teach this one."""
         self._waiting: set[str] = set()
-        """Servers that are ahead, and were sent away once, until this server has learned from one that it believes."""
+        """Servers that are ahead and were already sent away once. They are forgotten when another topology is in force
+        here."""
         self._trouble = ""
         """The reason why the last lesson was refused."""
 
     def are_due_to(self, hello: wire.ServerHello) -> bool:
-        """Return whether the sender of a hello, which has proved to be a server, must learn from this one."""
+        """Return whether the sender of a hello, an authenticated server, must learn from this one."""
         return self._same_copy(hello) and teaches(self._machine, hello)
 
     def are_due_from(self, hello: wire.ServerHello) -> bool:
-        """Return whether this server must learn from the sender of a hello, which has proved to be a server."""
+        """Return whether this server must learn from the sender of a hello, an authenticated server."""
         return self._same_copy(hello) and learns(self._machine, hello)
 
     def _same_copy(self, hello: wire.ServerHello) -> bool:
@@ -66,8 +68,8 @@ class Lessons:
             self._peering.say_hello(to, connection, lambda: connection.send([lesson]), hello.attempt[:64], True)
 
     def expect(self, hello: wire.ServerHello, connection: Connection, dialed: bool) -> bool:
-        """Get ready for a lesson: the end that has dialed waits for our hello first. Return False if this server does
-        not believe the other one, and has closed the connection."""
+        """Get ready to receive a lesson. If the other end has dialed, send our hello, because it waits for it. Return
+        False if this server does not believe the other one; the connection is then closed."""
         if not believes(self._machine, hello.server):
             self._send_away(hello, connection)
             return False
@@ -77,8 +79,9 @@ class Lessons:
         return True
 
     def _send_away(self, hello: wire.ServerHello, connection: Connection) -> None:
-        """Ask the servers that this one believes whether the topology has changed. The other server may connect again
-        at once, but only once; then it is refused until they have answered."""
+        """Close the connection, and ask the servers that this one believes whether the topology has changed. The first
+        time, the other server may connect again at once. Later it is refused, until another topology is in force
+        here."""
         teachers = teachers_of(self._machine)
         for server in teachers:
             self.ask(server)
@@ -99,13 +102,13 @@ class Lessons:
         self._peering.refuse(hello.server, connection, Refusal(UNCONFIRMED, reason))
 
     def organised(self) -> None:
-        """Forget who was sent away, because another topology is in force."""
+        """Forget which servers were sent away, because another topology is in force."""
         self._waiting.clear()
         self._trouble = ""
 
     def take(self, peer: str, part: wire.AnyPart, connection: Connection) -> None:
-        """Take a part from a peer that should be a lesson: the topology in force, after a change that this server has
-        missed. Refuse any other part."""
+        """Process the part that a peer has sent. It should be a lesson, with the changes that this server has missed;
+        refuse any other part."""
         if not isinstance(part, wire.Lesson):
             what = f"{type(part).__name__} where a topology was expected"
             self._peering.refuse(peer, connection, Refusal("lesson-expected", what))

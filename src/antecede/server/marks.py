@@ -1,9 +1,9 @@
 """High-water marks: back-pressure acts where messages enter.
 
-Above a mark clients' publishes are refused with a typed error. Messages of agents and routers are always accepted.
-Above the mark for letters nothing more is read from peers either, so that these servers reach their marks and refuse in
-turn. Dead letters do not count: they have a separate bound. A disk without space for the next segment is also such a
-mark: the remaining space is for what was already accepted.
+Above a mark, publishes of clients are refused with a typed error. Messages of agents and routers are always accepted.
+Above the mark for letters, nothing more is read from peers, so that the peers reach their marks and refuse publishes,
+too. Dead letters do not count: they have a separate bound. If the disk has no space for the next segment of the log,
+publishes are refused as well: the remaining space is for messages that were already accepted.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class LogView(Protocol):
 
 
 class Marks:
-    """Watches how much waits at one server."""
+    """The comparison of the data that waits at one server with the marks."""
 
     def __init__(self, machine: AgentServer, store: LogView, hold_peers: Callable[[bool], None], log: Log) -> None:
         """``hold_peers``: stops reading from all peers, or continues."""
@@ -59,10 +59,11 @@ class Marks:
         self._rough = 0
         """Number of checks in a row that did not count the letters."""
         self.shortage = ""
-        """The reason why there is little space left on the disk."""
+        """The reason why there may soon be no space for more records; empty: there is enough."""
 
     def watch(self, stopping: bool) -> None:
-        """Check everything that may grow; call it from time to time, and after much input."""
+        """Compare everything that may grow with its mark, and refuse publishes if a mark is exceeded or the server is
+        ``stopping``. Call it from time to time, and after much input."""
         machine, store = self._machine, self._store
         backlog = self._backlog()
         load = max(backlog.letters / limits.backlog_letters_max, backlog.letter_bytes / limits.backlog_letter_bytes_max)
@@ -90,8 +91,9 @@ class Marks:
                 self._log.warning("overloaded" if overloaded else "caught-up", **fields)
 
     def _backlog(self) -> Backlog:
-        """Return the waiting data. Counting letters takes time for each of them, so it is done from time to time, and
-        whenever they may be near the bound: their size is at most what was written to the log."""
+        """Return how much data waits. Counting takes time for each new letter. So the letters are counted only from
+        time to time, and when their size may be near the bound. Between two counts their size grows by at most what was
+        written to the log."""
         self._uncounted_bytes += self.unwatched_bytes
         self.unwatched_bytes = 0
         backlog = self._machine.backlog(exact=False)
@@ -103,7 +105,7 @@ class Marks:
         return self._machine.backlog()
 
     def watch_room(self) -> None:
-        """Check whether the log can continue in a next segment."""
+        """Check whether there is space for the next segment of the log. If not, refuse publishes at once."""
         shortage = self._store.shortage()
         if shortage == self.shortage:
             return
@@ -119,7 +121,7 @@ class Marks:
             self._machine.overloaded = True
 
     def _hold(self, *, peers: bool) -> None:
-        """Stop reading from peers, or continue. Reactions still run, so the mailboxes empty themselves."""
+        """Stop reading from peers, or continue. Reactions still run, so the mailboxes become shorter."""
         if peers != self.held:
             self.held = peers
             self._log.warning("peers-held" if peers else "peers-read-again")
@@ -129,5 +131,5 @@ class Marks:
 _letter_bytes = 600
 """The memory of a letter besides its body."""
 _rough_max = 9
-"""The most checks in a row without a count; together they take about one second. It must not be longer, because some
-letters reach a mailbox long after they were logged."""
+"""The largest number of checks in a row that do not count the letters. This is about one second, and must not be
+longer, because some letters reach a mailbox long after they were logged."""

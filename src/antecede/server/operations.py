@@ -83,8 +83,8 @@ class Operations:
     def request(
         self, who: Who, remote: str, command: str, arguments: list[str], answer: Callable[[wire.Answer], None]
     ) -> None:
-        """Run a command of an operator that came over a connection, if it is allowed. It is answered at once, or when
-        what it changed is durable."""
+        """Run a command that an operator has sent over a connection, if the operator has the permission. The answer is
+        sent at once or, if the command changed something, when the change is durable."""
         self._changes = False
         # The commands that work in pages or phases need the permission of the command that they serve.
         permission = "dead-list" if command == "dead-page" else command.removesuffix("-page")
@@ -111,8 +111,8 @@ class Operations:
     def _reorganise(
         self, who: Who, remote: str, command: str, arguments: list[str], answer: Callable[[wire.Answer], None]
     ) -> None:
-        """Run a command about a change of the topology. Commands that change something are in the audit log, without
-        the topology and the letters that they contain."""
+        """Run a command about a change of the topology. Commands that change something or fail are in the audit log,
+        without the topology and the letters that they contain."""
 
         def done(result: Any, error: AntecedeError | None) -> None:
             if error is not None or command not in _only_looks:
@@ -150,7 +150,7 @@ class Operations:
             return False, json.dumps(str(error)).encode(), error.code
 
     def health(self) -> str:
-        """Return the server's health in one or two words."""
+        """Return the server's health in a few words."""
         machine = self._machine
         if self._trouble():
             return "in trouble"
@@ -161,7 +161,7 @@ class Operations:
         return "stopping" if self.stopping else "overloaded" if machine.overloaded else "ok"
 
     def status(self) -> dict[str, Any]:
-        """Return health, links, queue depths, and what each held message waits for."""
+        """Return health, links, queue depths, and what the first held messages of each domain wait for."""
         machine, store, sessions = self._machine, self._store, self._sessions
         stopped = [
             {"domain": domain, "peer": peer, "reason": reason} for (domain, peer), reason in machine.stopped.items()
@@ -231,8 +231,8 @@ class Operations:
         }
 
     def mailbox_drop(self, address: str) -> dict[str, Any]:
-        """Delete the first letters of a disconnected client's mailbox for good, and return how many are left. Askers of
-        questions among these letters are not informed."""
+        """Delete the first letters of a disconnected client's mailbox for good, at most ``drop_letters_max``; return
+        how many are left. The senders of questions among these letters are not informed."""
         machine, sessions = self._machine, self._sessions
         if self._lives(address):
             raise UsageError(f"{address} is an agent: only a client's mailbox can be dropped")
@@ -247,7 +247,7 @@ class Operations:
         return {"server": machine.name, "dropped": dropped, "client": address, "left": waiting - dropped}
 
     def acknowledge(self) -> dict[str, Any]:
-        """Take all truncations of the log off the list."""
+        """Acknowledge all truncations of the log, so that ``status`` does not show them any more; return them."""
         truncations = self._machine.truncations
         shown = truncations.status()
         if shown:

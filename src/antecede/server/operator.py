@@ -52,7 +52,7 @@ class OperatorRequest:
             connection.send([request])
 
     def _prove(self, dialing: Dialing, part: wire.AnyPart) -> None:
-        """Let the server prove its identity, prove ours, and send the request."""
+        """Check the server's proof of its identity. Then send our proof and the request, or end with an error."""
         proof = dialing.answer(part)
         if isinstance(proof, Refusal):
             self._end(None, RefusedError(proof.reason, proof.code))

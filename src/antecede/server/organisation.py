@@ -3,10 +3,11 @@
 **The topology in force is part of the log; the file is a proposal.** A log is begun with the text of its topology
 (:class:`Organised`). A change is made in steps, each an item of the log:
 
-    Staged      ready: everything of agents that leave this server is set aside, and the new topology is known
-    Received    the belongings of agents that will live here
-    Committed   the new topology is in force: agents that came live here, those that left are forgotten
-    Abandoned   instead: agents that were to leave live here again, those that came are forgotten
+    Paused      letters that would enter the region of the change wait here
+    Staged      ready: the belongings of agents that leave this server are taken out, and the new topology is known
+    Received    the belongings of agents that will live here have come from another server
+    Committed   the new topology is in force: agents that came live here, agents that left are forgotten
+    Abandoned   instead of Committed: agents that were to leave live here again, agents that came are forgotten
     Learned     changes that were made without this server are in force (:mod:`antecede.server.learning`)
 
 One server, the coordinator, decides: once its log has ``Committed``, all others follow. The other steps can be repeated
@@ -15,7 +16,7 @@ or taken back. When the first server commits, no letter is in transit in the reg
 
 Each domain has the number of the change that began it (``since``). Two servers may connect if they agree on the
 members, the order and this number of every domain that they share (:meth:`Organisation.digest`). So in a domain that
-has begun again, a frame from before is never taken, even if a later change brings the same topology back.
+has begun again, an older frame is never accepted, even if a later change brings the same topology back.
 """
 
 import hashlib
@@ -69,7 +70,8 @@ class SavedOrganisation(msgspec.Struct):
     paused: int = 0
     """The number of the change for which letters wait; 0: none."""
     domains: list[str] = []
-    """Only in snapshots, as the next two: what a running server has in ``Channel.pausing``."""
+    """This field and the next two are used only in snapshots. A running server has their values in
+    ``Channel.pausing``."""
     agents: list[str] = []
     waiting: list[Waiting] = []
     whole: bool = False
@@ -86,7 +88,8 @@ class Organisation(SavedOrganisation):
     learned: int = -1
     """The number of the last change that this server has learned in this life; -1: none."""
     applied: int = 0
-    """The number of items that were applied in this life: a driver compares it to notice a change."""
+    """The number of items that were applied in this life. A driver compares it with an earlier value to notice new
+    items."""
 
     # Items.
 
@@ -227,14 +230,15 @@ class Organisation(SavedOrganisation):
         return next((one.attempt for one in self.history if one.change == change), "")
 
     def digest(self, domain: str, plan: Plan) -> str:
-        """Return the digest of a domain: two servers that share it must have the same one."""
+        """Return the digest of a domain, or an empty string if there is no topology file. Two servers that share the
+        domain may connect only if they have the same digest."""
         if plan.file is None:
             return ""
         return digest_of(plan.file, domain, self.since.get(domain, 0))
 
     def state(self, waiting: int = 0) -> dict[str, Any]:
         """Return the topology in force and the change in progress, for operators. ``waiting``: the number of letters
-        that wait for its end."""
+        that wait for the end of the change."""
         staged = self.staged
         progress: dict[str, Any] | None = None
         if staged is not None:
@@ -276,20 +280,21 @@ class Organisation(SavedOrganisation):
 
 @lru_cache(maxsize=16)
 def topology_in(text: str) -> TopologyFile:
-    """Return the topology with this text, which is in a log."""
+    """Parse the text of a topology that comes from a log."""
     return parse_topology(text, "the topology in the log")
 
 
 def digest_of(file: TopologyFile, domain: str, since: int) -> str:
-    """Return the digest of a domain that was begun by a change."""
+    """Return the digest of a domain: of its members, its order, and ``since``, the number of the change that began
+    it."""
     entry = file.domain(domain)
     content = json.dumps([entry.name, list(entry.servers), entry.order, since], separators=(",", ":"))
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def plan_for(file: TopologyFile, basis: Plan) -> Plan:
-    """Return the plan of a topology. Domains that the basis has with the same members and order keep their orders, with
-    the objects in them."""
+    """Return the plan of a topology. If ``basis`` has a domain with the same members and the same order, the plan takes
+    this order from ``basis``, with the replicated objects in it."""
     orders = {}
     for domain in file.domains:
         known = basis.orders.get(domain.name)
@@ -321,7 +326,7 @@ def leaving_from(machine: "AgentServer", file: TopologyFile) -> list[str]:
 
 
 def addresses_of(machine: "AgentServer") -> list[str]:
-    """Return all agents and clients that have anything on a server."""
+    """Return the addresses of all agents and clients for which a server stores anything."""
     found = addresses_in(machine.engine)
     found += [agent for _, agent, _ in machine.timers.waiting.values()]
     # The operator's own client sends from every server, and receives nothing.

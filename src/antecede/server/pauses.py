@@ -2,8 +2,8 @@
 
 A **handler** that fails, of an agent or of a client, is tried again a few times, each time after a pause twice as long;
 then its letter is dead. A **server** that cannot be reached, or refuses us, is dialed again for as long as it is
-needed. The pauses grow up to a bound, with a random part, so that many ends that lost the same server do not dial it at
-the same moment.
+needed. The pauses grow up to a bound, with a random part, so that many clients and servers that lost the same server do
+not dial it at the same moment.
 """
 
 from typing import Final
@@ -30,8 +30,8 @@ class Backoff:
         self._pause = _first_seconds
 
     def next(self, random: float) -> float:
-        """Return how many seconds to wait before the next dial: half of the pause or more. ``random``: from 0 to 1. The
-        pause after that one is twice as long."""
+        """Return how many seconds to wait before the next dial: from half of the pause (``random`` is 0) to the whole
+        pause (``random`` is 1). Then double the pause, up to ``dial_seconds_max``."""
         seconds = self._pause * (1 + random) / 2
         self._pause = min(2 * self._pause, limits.dial_seconds_max)
         return seconds

@@ -1,7 +1,8 @@
 """One other server, and the output on the connection to it.
 
-Frames that may leave at the same time share a write. While the connection is full, frames that are sent for the first
-time wait, up to a bound, and resends are dropped: their link sends them again.
+Frames that may leave at the same time are written together. While the connection is full, new frames and
+acknowledgements wait, up to a bound. Resent frames, and everything above the bound, are dropped: the link sends frames
+again until they are acknowledged.
 """
 
 from typing import Any
@@ -41,13 +42,13 @@ class Peer:
         self.serial = 0
         """The number of the newest connection on which a hello was accepted."""
         self.dialed: Connection | None = None
-        """The connection that we dialed, also before the peer has said hello."""
+        """The connection that we dialed, even if the peer has not sent its hello yet."""
         self.who: Who | None = None
         """The identity that the peer has proved on the connection that we dialed."""
         self.ready = False
-        """Whether both hellos were sent."""
+        """Whether both hellos were sent, so that frames may be sent."""
         self.deferred: list[Outgoing] = []
-        """Frames that are sent for the first time, and wait for space on the connection."""
+        """New frames and acknowledgements that wait for space on the connection."""
         self.newest: dict[str, int] = {}
         """Domain → the largest frame number written to this connection; a larger one is not a resend."""
         self.version = wire.VERSION_OLDEST
@@ -57,20 +58,21 @@ class Peer:
         self.bye = ""
         """The reason that the other end gave for closing the connection."""
         self.claim = ""
-        """The last refusal of an end that claims to be this peer without a proof, since the peer was last connected."""
+        """The reason why another program, which claimed to be this peer without a proof, was last refused; empty: none
+        was since the peer was last connected."""
         self.dial_at: float | None = None
         """The time to dial; None: not now."""
         self.backoff = Backoff()
 
     def begin(self) -> None:
-        """Forget what was written to an earlier connection."""
+        """Forget the state of an earlier connection, with everything that waits for space on it."""
         self.ready = False
         self.claim = ""
         self.deferred.clear()
         self.newest.clear()
 
     def write(self, several: list[Outgoing]) -> None:
-        """Write frames and acknowledgements, or keep them while the connection is full."""
+        """Write frames and acknowledgements. If the connection is full, keep them, but drop resent frames."""
         connection = self.connection
         assert connection is not None
         if not connection.full:
@@ -91,7 +93,7 @@ class Peer:
             self.write(deferred)
 
     def _parts(self, several: list[Outgoing]) -> list[wire.Part]:
-        """Put frames of one link into one part."""
+        """Return the parts to write; consecutive frames of one link share a part."""
         newest = self.newest
         if len(several) == 1:
             domain, content = several[0].domain, several[0].content

@@ -1,6 +1,6 @@
 """The two ends of a connection between servers: the one that dialed, and the one that answered.
 
-Both pass on what arrives to :class:`antecede.server.peering.Peering`, once the hellos were accepted. With an access
+Once the hellos were accepted, both give every received part to :class:`antecede.server.peering.Peering`. With an access
 file each end first proves its identity.
 """
 
@@ -69,7 +69,7 @@ class Dialed:
             self._meet(first)
 
     def _check(self, dialing: Dialing, first: wire.AnyPart) -> None:
-        """Let the peer prove its identity, and prove ours."""
+        """Check the peer's proof of its identity, and send ours."""
         proof = dialing.answer(first)
         if isinstance(proof, Refusal):
             self._peering.guard.refused(self._connection.remote, f"server {self._peer.name}", proof)
@@ -100,7 +100,8 @@ class Dialed:
         self._peering.open_for_frames(self._peer, self._connection)
 
     def _is_lesson(self, hello: wire.ServerHello) -> bool:
-        """Learn, or teach, if one of the two servers is behind; return whether one is."""
+        """Learn or teach, if one of the two servers is behind; return whether one is. If the topology has changed here
+        since our hello, close the connection and return True."""
         lessons = self._peering.lessons
         if self._change != self._peering.change:
             # The other end has got an older hello, and does not expect a lesson.
@@ -146,7 +147,7 @@ class Inquiry(Dialed):
         self._connection.close(refusal.reason, code=refusal.code)
 
     def closed(self, reason: str, now: float) -> None:
-        """Nothing depends on this connection."""
+        """Do nothing, because nothing depends on this connection."""
 
 
 class Answered:

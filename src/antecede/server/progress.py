@@ -1,8 +1,8 @@
-"""The handler calls in progress, as bytes in shared memory, so that the next life of the server can read their names.
+"""The handler calls in progress, by agent and letter, as bytes in shared memory that the next life of the server reads.
 
 The memory is a file that is mapped and never synced. When a process ends, however it ends, the operating system keeps
-what it wrote. A power cut may leave any old state of the file, so **nothing counts after it**: the file has the
-identity of the machine's boot (``boot``), and after another boot its calls are ignored.
+what it wrote. A power cut may leave any old state of the file, so **no call is counted after a power cut**: the file
+has the identity of the computer's boot (``boot``), and after another boot its calls are ignored.
 
 The file also has the number of the life that writes it. The first record of the next life contains that number with the
 calls, so a crash between that record and the next use of the file counts nothing twice.
@@ -13,9 +13,9 @@ may have ended the process in a thread.
 
 This module knows the layout only: a head, and slots of equal size. The first slot is that of plain handlers, of which
 only one runs at a time; it counts only while the head says that it runs. So at the end of a plain call nothing but the
-head is written, and at the beginning of the next call mostly the letter's id and the head. A slot's letter is written
-before its length, so a kill between the two leaves no wrong name. If the letter before had an id of the same length, as
-most have, the id is overwritten in one copy of a few bytes.
+head is written, and at the beginning of the next call usually only the letter's id and the head. A slot's letter is
+written before its length, so a kill between the two leaves no wrong name. If the previous letter had an id of the same
+length, which is usual, the new id overwrites the old one in one copy of a few bytes.
 """
 
 import struct
@@ -66,13 +66,13 @@ class Progress:
         self._names: dict[int, tuple[int, int, int]] = {}
         """For slots with a letter: where its name begins and ends, and its length."""
         self._agent = self._letter = ""
-        """The last plain call."""
+        """The agent and the letter of the last plain call."""
         self._name = slice(0, 0)
         self._name_bytes = 0
-        """The place of the name of that call's letter, and its length. The next name, if it is as long, is written
-        there."""
+        """The place and the length of the name of this letter in the memory. If the next name has the same length, it
+        is written to the same place."""
         self._plain_runs = _nothing
-        """The head's mark for a plain call: nothing if that call cannot be named."""
+        """The bytes that mark a plain call in the head: all zero if the agent's name is too long."""
         memory[0:_head_bytes] = _head.pack(_magic, life, 0, boot.encode()[:_boot_bytes])
 
     @property
@@ -133,7 +133,7 @@ class Progress:
         return slot
 
     def at(self, slot: int, letter: str) -> None:
-        """Record that the handler of this letter is called next."""
+        """Record that the batch in this slot calls the handler of this letter next."""
         self.number += 1
         if slot < 0:
             return
@@ -203,7 +203,8 @@ def size_of(slots: int) -> int:
 
 
 def interrupted(content: bytes, boot: str) -> Interrupted:
-    """Return the calls that were in progress when the life that wrote this ended: none after another boot."""
+    """Return the calls that were in progress when the life that wrote ``content`` ended; none after ``clear``, after
+    another boot of the computer, or if the content is not valid."""
     if len(content) < _head_bytes:
         return Interrupted()
     magic, life, running, booted = _head.unpack(content[:_head_bytes])

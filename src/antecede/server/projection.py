@@ -2,10 +2,11 @@
 
 Committed records are the only source. A ``Reacted`` or ``Handled`` item gives the ``deliver`` row of each letter at its
 agent (or client) and, directly after it, the ``send`` rows of the reaction's messages. A reaction that ran twice and
-was committed once gives one row. A client's publishes are its ``send`` rows. What a client publishes while it handles a
-letter comes after the letter, so the publish gives the letter's row already (:mod:`antecede.server.begun`); if the
-letter dies afterwards, that is a ``local`` row. A packet that a router forwarded gives
-``hop`` rows, which are numbered separately. A process is an agent or a client, by its address, never a server.
+was committed once gives one row. A client's publishes are its ``send`` rows. If a client publishes while it handles a
+letter, the letter's ``deliver`` row must come before the publish. So the record of the publish gives this row
+(:mod:`antecede.server.begun`); if the letter dies afterwards, its death is a ``local`` row. A packet that a router
+forwarded gives ``hop`` rows, which are numbered separately. A process is an agent or a client, by its address, never a
+server.
 
 **Ids are counted, not stored.** The machine numbers letters as it applies items. A reader that begins with the
 first record counts in the same way, and gets the same ids. A reader that continues later starts from ``save``, which is
@@ -18,8 +19,8 @@ from the record that brought it to this server until its reactions are recorded 
 come the size of the stamp that the letter travelled with, and whether its packet was held.
 
 **Timers are not messages.** An agent's notification to itself at a certain time, or the timeout of its question, obeys
-no order, and a send row for it would make every later message look early. The reaction to a timer gives a ``local``
-row, with the timer's id as an extra column.
+no order. If it had a send row, its delivery would look late. The reaction to a timer gives a ``local`` row, with the
+timer's id as an extra column.
 """
 
 from collections.abc import Iterable, Iterator
@@ -77,7 +78,7 @@ class _Organisation(msgspec.Struct, array_like=True):
     """The topology in force, and the change that is staged."""
 
     topology: str = ""
-    """The text of the topology that the log noted; empty: none."""
+    """The text of the topology in force; empty: the log contains none."""
     staged: Staged | None = None
     came: list[Belongings] = []
     adopted: dict[str, str] = {}
@@ -92,14 +93,15 @@ class Projection:
     def __init__(
         self, server: str, incarnation: int, topology: Topology | None = None, homes: dict[str, str] | None = None
     ) -> None:
-        """Without a topology there are no ``hop`` rows."""
+        """``topology``: used until the log contains one. Without any topology there are no ``hop`` rows."""
         self.server = server
         self.prefix = f"{server}.{incarnation & 0xFFFFFF:06x}."
         self.numbers = 0
         self.indices: dict[str, int] = {}
         self.hops = 0
         self.ahead_ms = 0
-        """By how much the wall clock, which rows have, is ahead of server time."""
+        """By how many milliseconds the wall clock is ahead of server time. Items have server time, rows have the wall
+        clock."""
         self.conflicts: _Conflicts | None = None
         """The conflicting operations of objects, by process."""
         self._organisation = _Organisation()
@@ -201,7 +203,7 @@ class Projection:
         return self._organisation.epochs if self.indices else []
 
     def save(self) -> bytes:
-        """Return the position after the last record."""
+        """Return the position after the last record, for ``load``."""
         head = (self.prefix, self.numbers, self.hops, self.indices, self.conflicts, self._letters)
         place = (*head, self.ahead_ms, self._organisation, self._read)
         return msgspec.msgpack.encode(place)
@@ -245,7 +247,8 @@ class Projection:
             self.numbers += len(reaction.alarms)
 
     def _begun(self, item: Published | PublishedMany, place: int, rows: list[Event]) -> None:
-        """Add the rows of letters that a client had begun to handle before the publish at this place."""
+        """Add the rows of letters that a client had begun to handle before the publish at position ``place`` of the
+        batch."""
         client = self._client(item.client)
         for begun in item.begun:
             if begun.at == place:
@@ -409,5 +412,5 @@ _Saved = tuple[
     dict[str, list[str]] | None,
 ]
 _no_messages = {"t": "timer", "c": "call"}
-"""The start of the last part of a letter's id if it came from a timer, or from a call that has ended."""
+"""Letters that are not messages: the first character of the last part of their ids → their origin."""
 _ways_max = 65_536

@@ -4,10 +4,10 @@
 connection the server's welcome says which ones it has; the others are sent again, so the server gets none twice. The
 server skips the publishes after a refused one; they get new numbers.
 
-**Batches.** Consecutive notifications of one type to the same destinations share a batch, up to a number and a size.
-The batch that is being filled is sent when the owner calls ``flush``, which it is asked to do soon, or when something
-comes that does not fit into it. A batch names the letters that the client began to handle before each publish, so that
-the trace of the server has the deliveries of these letters before the publish.
+**Batches.** Consecutive notifications of one type to the same destinations share a batch, up to a largest number and
+size. The batch that is being filled is sent when the owner calls ``flush``, which it is asked to do soon, or when
+something comes that does not fit into it. A batch names the letters that the client began to handle before each
+publish, so that the trace of the server has the deliveries of these letters before the publish.
 
 **The window.** The number of outstanding publishes is bounded: the server closes the connection of a client that sends
 more. An owner that waits while ``Numbering.crowded`` is set always has room for a batch.
@@ -221,7 +221,7 @@ class Publishing(Generic[T]):
 
     def put_many(self, to: str | Iterable[str], groups: list[tuple[str, str, list[bytes]]]) -> list[T]:
         """Publish groups of notifications, each with its type, its context and its bodies; return their batches. If one
-        notification cannot be sent, none is."""
+        notification is malformed, none is published. Call ``check_room`` first."""
         target, targets = _targets(to)
         for kind, _, bodies in groups:
             fault = envelope_fault(targets, kind) or body_fault(max(map(len, bodies)))
@@ -230,7 +230,7 @@ class Publishing(Generic[T]):
         return [ticket for group in groups for ticket in self._fill(target, *group)]
 
     def _fill(self, to: str | tuple[str, ...], kind: str, context: str, bodies: list[bytes]) -> list[T]:
-        """Put bodies into batches; return these."""
+        """Put bodies into batches; return the batches."""
         tickets, at = [], 0
         while at < len(bodies):
             # The first one begins a batch, if it must.
@@ -254,7 +254,7 @@ class Publishing(Generic[T]):
         return ticket
 
     def send(self, ticket: T) -> None:
-        """Send a question, and keep it until it is answered."""
+        """Send a question, and keep its ticket until the server has accepted it."""
         self.numbering.keep(ticket)
         self._send(ticket, False)
 
@@ -332,14 +332,14 @@ class Publishing(Generic[T]):
 
     def fail(self, error: AntecedeError) -> AntecedeError:
         """Let everything that is not accepted fail, because there will be no server any more, and publish nothing from
-        now on. Return the error of the first call."""
+        now on. Return the error that was given in the first call of this method."""
         self.closed = self.closed or error
         self.numbering.fail(self.closed)
         return self.closed
 
 
 def _targets(to: str | Iterable[str]) -> tuple[str | tuple[str, ...], tuple[str, ...]]:
-    """Return destinations as the caller gave them, and as a list."""
+    """Return destinations as the caller gave them, and sorted without duplicates."""
     target = to if isinstance(to, str) else tuple(to)
     targets = (target,) if isinstance(target, str) else tuple(sorted(set(target)))
     if not targets:

@@ -4,8 +4,8 @@ An answer quotes the number of the publish that asked. If a question is publishe
 :class:`antecede.server.publishing.Numbering`). So a question is identified by its ticket. A question ends once: with
 its answer, with an error, or because its time is up; later answers are dropped.
 
-There is one deadline for all questions. It is never later than the time at which the first question is due, but it may
-be earlier. So no search is needed when a question is opened or closed.
+There is one deadline for all questions. It is never later than the time at which the next answer is due, but it may be
+earlier. So no search is needed when a question is opened or closed.
 """
 
 from collections.abc import Callable
@@ -76,7 +76,7 @@ class Questions(Generic[T]):
             self.fail(ticket, again(error))
 
     def deadline(self) -> float | None:
-        """The time to call ``expire``; None if no question is open."""
+        """Return the time at which ``expire`` must be called; None: no call is needed."""
         return self._due
 
     def expire(self, now: float) -> None:

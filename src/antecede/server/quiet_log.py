@@ -1,8 +1,8 @@
-"""The log of a server, within bounds: whatever strangers, clients or peers do, it grows slowly.
+"""The log messages of a server for operators, within bounds: strangers, clients and peers cannot make them too many.
 
 Every kind of event has its own budget of lines, so that a flood of one does not hide another. A line above the budget
-is counted and not written; the next line about that kind of event, or a summary, contains the count. A text in a line
-is cut, since some texts come from other processes.
+is counted and not written; the next line about that kind of event, or a summary, contains the count. A long text in a
+line is cut, since some texts come from other processes.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from antecede.server.words import Log
 
 
 class QuietLog:
-    """Passes on as many lines as the budget of each event allows."""
+    """A log that writes at most as many lines as the budget of each kind of event allows."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -39,7 +39,8 @@ class QuietLog:
             self._log.error(event, **fields)
 
     def report(self, now: float) -> None:
-        """Write how many lines were left out, now and then; call it about once per second."""
+        """Write how many lines were left out, at most once per ``log_report_seconds``; call it about once per
+        second."""
         if self._left_out and now >= self._report_at:
             self._report_at = now + limits.log_report_seconds
             counts, self._left_out = self._left_out, {}

@@ -60,7 +60,7 @@ def resume(
     ended: Interrupted = ENDED_WELL,
     cuts: Iterable[Truncated] = (),
 ) -> bytes:
-    """Return the record to continue a log with, after the last one was replayed."""
+    """Apply and return the record with which a log continues, after its last record was replayed."""
     newest = max(newest, machine.log_format)
     settings = settings_items(machine, newest, ended, machine.truncations.unknown(list(cuts)))
     return machine.note([Formatted(newest), Resumed(), *settings])
@@ -103,8 +103,8 @@ def topology_of(snapshot: bytes | None, stored: Iterable[bytes]) -> tuple[str, s
 
 
 def _begun(machine: AgentServer, first: bytes, rest: Iterator[bytes], epoch: str) -> Iterator[bytes]:
-    """Check the first record of a log; return all records. The machine then uses the topology with which the log
-    begins."""
+    """Check the first record of a log; return all records. If the log got its topology only in a later record, let the
+    machine use this topology from the beginning."""
     items = decode_record(first)
     if not items or not isinstance(items[0], Began):
         raise StoreError("the data directory does not contain a server's log")

@@ -1,9 +1,9 @@
 """The states of all servers at one cut: whether they fit together, and how they become the states of a new system.
 
 A **restored system** is a new one. All its servers have new incarnations, and know those of each other. So a server of
-the old system and one of the restored system refuse each other before either accepts anything, and letters get ids that
-the old system never used. Everything else is kept: agents, mailboxes, clients and their numbers, timers, orders, and
-the frames in transit, which the senders' links still have.
+the old system and one of the restored system refuse each other before either accepts anything, and new letters get ids
+that the old system never used. Everything else is kept: agents, mailboxes, clients and their numbers, timers, orders,
+and the frames in transit, which the senders' links still have.
 
 **The check.** For each pair of servers of a domain, every frame that one has accepted was sent by the other; and every
 frame that was sent and not accepted is still there to be sent again. The two ends remember each other's incarnation,
@@ -21,8 +21,8 @@ from antecede.server.snapshots import State, decode_state, encode_state
 
 
 def faults_of(snapshots: Mapping[str, bytes]) -> Iterator[str]:
-    """Yield what does not fit together in the snapshots of all servers; nothing if they are one cut. ``snapshots``:
-    server → snapshot."""
+    """Yield the contradictions between the snapshots of all servers; nothing if the snapshots are one consistent cut.
+    ``snapshots``: server → snapshot."""
     states = {server: decode_state(snapshot) for server, snapshot in snapshots.items()}
     links = {server: dict(_links(state)) for server, state in states.items()}
     for server, own in links.items():
@@ -38,7 +38,8 @@ def faults_of(snapshots: Mapping[str, bytes]) -> Iterator[str]:
 
 
 def _misfits(where: str, peer: str, link: SavedLink, other: SavedLink) -> Iterator[str]:
-    """Compare an end of a link with the other end, which received what this one sent."""
+    """Yield the contradictions between one end of a link, which has sent frames, and the other end, which has accepted
+    them."""
     if other.peer not in (0, link.incarnation):
         yield f"{where}: {peer} remembers incarnation {other.peer:016x}, not {link.incarnation:016x}"
         return

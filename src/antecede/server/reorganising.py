@@ -10,8 +10,8 @@ they move are dropped from memory, peers are connected again where a domain has 
 the address of the server that has their mailboxes now. The adapter does the rest (:class:`Adapter`). When a server is
 removed, the adapter ends its process.
 
-While the server is held for a backup, nothing about a change happens: otherwise the copies of two servers could contain
-different decisions.
+While the server is paused for a backup, it carries out no command that changes anything: otherwise the copies of two
+servers could contain different decisions.
 
 :mod:`antecede.server.deciding` says what happens if the operator's process is gone.
 """
@@ -81,7 +81,7 @@ class Adapter:
 
 
 class Reorganising:
-    """One running server's part in changes."""
+    """One running server's part in changes of the topology."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Reorganising:
     # Commands.
 
     def request(self, command: str, arguments: list[str], done: Done) -> None:
-        """Carry out a command, after those that came before."""
+        """Carry out a command, after all commands that came before it."""
         self._waiting.append((command, arguments, done))
         self._go_on()
 
@@ -148,7 +148,7 @@ class Reorganising:
                 self.adapter.offload(work, partial(self._prepared, command, arguments, done))
 
     def _examine(self, command: str, arguments: list[str]) -> Callable[[], None] | None:
-        """Check a command; return the work to do before it."""
+        """Check a command; return the work to do before it, or None."""
         if len(arguments) != self.commands[command][0]:
             raise UsageError(f"unknown request {command!r} with {len(arguments)} arguments")
         if command not in _looks and self._peering.paused:
@@ -222,7 +222,8 @@ class Reorganising:
         self._driver.poke()
 
     def watch(self, now: float) -> None:
-        """Look, about once per second, whether the operator of a change is gone."""
+        """Check whether the operator of a change is gone, and whether this server is new and must be added by a change
+        first. Call this about once per second."""
         inquiries, peers = self._peering.inquiries, self._peering.peers
         if self._busy:
             self.deciding.commanded(now)
@@ -240,7 +241,7 @@ class Reorganising:
                 self._driver.poke()
 
     def _abandon(self, item: Abandoned) -> None:
-        """Carry out a decision that another server, or the clock, has made."""
+        """Abandon a change, because its coordinator has abandoned it, or because no command has come for too long."""
         self._log.warning("change-abandoned", change=item.change, reason="the operator's command has ended")
         self.request("change-abandon", [attempt_of(item.change, item.attempt)], self._abandoned)
 
@@ -251,8 +252,8 @@ class Reorganising:
     # After a step.
 
     def organised(self, due: list[React]) -> None:
-        """Follow an item about a change that a step has applied. ``due``: what the step has handed out; letters that
-        will be handed out again are removed from it."""
+        """Follow a step that has applied an item about a change. ``due``: the batches of letters that the step has
+        handed out; batches that will be handed out again are removed from it."""
         machine, organisation = self._machine, self._machine.organisation
         engine = machine.engine
         agents = (*machine.plan.homes, *engine.born)
@@ -310,4 +311,5 @@ _looks = ("change-look", "change-classes", "change-history", "change-lesson")
 _unbound = (*_looks, "change-join", "change-learn")
 """Commands that belong to no attempt."""
 _looks_unasked = 1
-"""How many looks of a new server come before its first question: in the first second its peers may still start."""
+"""How often a new server finds no connected peer before it asks one: in the first second its peers may still be
+starting."""

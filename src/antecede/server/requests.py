@@ -1,7 +1,8 @@
-"""Requests that a step turns into items of its record: what operators and quotas want done with letters.
+"""Requests of operators and quotas about letters, which a step turns into items of its record.
 
-Each function returns the items one after the other. The machine applies an item before it asks for the next one, so
-that each sees the effects of those before it. A replay of the log applies the same items and needs none of this.
+Each function yields items one after the other. The machine applies an item before it asks for the next one, so that the
+function sees the effects of the earlier items. A replay of the log applies the same items, and does not call these
+functions.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -47,8 +48,9 @@ def _replay(machine: "AgentServer", given: Replay, clock_ms: int) -> Iterator[It
 
 
 def _may_send_again(machine: "AgentServer", dead: Dead) -> bool:
-    """Return whether a dead letter may be sent again now. On a server that is being removed it would wait for ever. The
-    letters of an agent that moves wait on its old server, and from there the letter of another sender looks forged."""
+    """Return whether a dead letter may be sent again now. On a server that is being removed, the letter would wait
+    forever. If its agent moves, the letter would wait on the agent's old server and be sent from there later; it would
+    then look forged, because its sender belongs to another server."""
     return not machine.organisation.closed and not machine.engine.is_frozen(dead.agent)
 
 
@@ -119,7 +121,8 @@ def _expired(machine: "AgentServer", excess: Excess, letters: Iterable[Letter], 
 
 
 def _too_many(engine: Engine) -> list[str]:
-    """Return the keys of the oldest dead letters, if there are more than the bounds allow."""
+    """Return the keys of the oldest dead letters that must be dropped because there are more than the bounds allow; at
+    most ``drop_letters_max`` keys."""
     count = len(engine.dead) - limits.dead_letters_max
     size = engine.dead_footprint.bytes - limits.dead_letter_bytes_max
     keys: list[str] = []
@@ -135,8 +138,8 @@ def settings_items(
     machine: "AgentServer", newest: int, ended: Interrupted = ENDED_WELL, cuts: Iterable[Truncated] = ()
 ) -> list[Item]:
     """Return the items at the beginning of a life: the settings that a log must contain, if they have changed; the
-    handler calls that were in progress when the last life ended; what was removed from the log since; and the time.
-    ``newest``: the log format."""
+    handler calls that were in progress when the last life ended; the torn writes that were removed from the log; and
+    the time. ``newest``: the log format."""
     engine = machine.engine
     holding = machine.plan.holding(machine.name) if newest >= FORMAT_WITH_LISTS else []
     items: list[Item] = [Holding(holding)] if holding != sorted(engine.following.agents) else []

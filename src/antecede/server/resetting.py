@@ -34,8 +34,8 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 def next_generation(domain: str, statuses: Mapping[str, object]) -> int:
-    """Return the generation with which a domain starts again, or refuse the reset. ``statuses``: the answers of all
-    members to ``status``."""
+    """Return the generation with which a domain starts again. Raise an error if there is no reason for a reset.
+    ``statuses``: the answers of all members to ``status``."""
     found = {server: _read(server, domain, status) for server, status in statuses.items()}
     generations = {status.domains[domain].generation for status in found.values()}
     stopped = any(one.domain == domain for status in found.values() for one in status.stopped)

@@ -7,12 +7,14 @@ These tries are counted in memory: a restart begins counting again.
 While a change of the topology that adds agents is staged here, no letter dies of failed tries. Other servers may have
 made the change already, so a handler may want to answer a new agent that this server does not know yet.
 
-A handler call that ended the process, or a worker process, counts as a try of its letter alone; the rest of its batch
-runs again and is not counted. The letter is now a *suspect* (:mod:`antecede.engine.tries`): it runs alone, after its
-pause, and at most one suspect runs at a time. Tries that ended the process are in the log.
+A handler call that ended the process, or a worker process, counts as a try of its letter; the other letters of its
+batch run again, and this does not count as a try for them. The letter is now a *suspect*
+(:mod:`antecede.engine.tries`): it runs alone, after its pause, and at most one suspect runs at a time. Tries that ended
+the process are in the log.
 
 A reaction that asked for its id too early (:mod:`antecede.engine.context`) has not failed. It runs again when its
-letter is durable, and its agent is *keyed* from then on: all its batches wait until they are durable.
+letter is durable, and its agent is *keyed* from then on: all batches of this agent wait until their letters are
+durable.
 """
 
 from collections import deque
@@ -47,7 +49,7 @@ class Retries:
         self.tries: dict[str, tuple[str, int]] = {}
         """Agent → the letter that failed, and how often it was tried."""
         self.waiting: list[tuple[float, int, React]] = []
-        """(when, number, batch), as a heap."""
+        """Batches that wait for their next try, as a heap of (time, number, batch)."""
         self.queue: deque[React] = deque()
         """Suspects whose pause is over."""
         self._running = ""
@@ -70,11 +72,12 @@ class Retries:
         return not (self.tries or self.keyed or suspects.careful or suspects.letters)
 
     def is_careful(self, due: React) -> bool:
-        """Whether a batch may run only when its letters are durable."""
+        """Return whether a batch may run only when its letters are durable."""
         return due.agent in self.keyed or self._suspects.is_careful(due.agent, due.letters[0].id)
 
     def admit(self, due: React, now: float) -> bool:
-        """Return whether a batch may run now. If its first letter has just failed, or is a suspect, it waits."""
+        """Return whether a batch may run now. If earlier tries of its first letter failed, the batch waits until its
+        pause is over."""
         letter = due.letters[0].id
         trouble = self.tries.get(due.agent)
         if trouble is None or trouble[0] != letter:
@@ -86,8 +89,8 @@ class Retries:
         return False
 
     def admitted(self, careful: list[React], now: float) -> tuple[list[React], list[tuple[str, Reaction]]]:
-        """Return the batches that may run now that their letters are durable, and the letters that have had all their
-        tries, with their agents. A batch that was forgotten meanwhile does not count."""
+        """Return the batches that may run now, because their letters are durable, and the reactions to letters that
+        have had all their tries, with their agents. Batches that were forgotten meanwhile are left out."""
         admitted: list[React] = []
         dead: list[tuple[str, Reaction]] = []
         for waited in careful:
@@ -117,7 +120,8 @@ class Retries:
         return reaction
 
     def due(self, now: float) -> list[React]:
-        """Take the batches whose pause is over; of suspects, one at a time."""
+        """Remove and return the batches whose pause is over. At most one of them is a suspect, and only if no other
+        suspect is running."""
         waiting, found = self.waiting, []
         while waiting and waiting[0][0] <= now:
             batch = heappop(waiting)[2]
@@ -146,11 +150,11 @@ class Retries:
             self._running = ""
 
     def deadline(self) -> float | None:
-        """The time of the next retry."""
+        """Return the time at which the next pause is over; None: no batch waits."""
         return self.waiting[0][0] if self.waiting else None
 
     def settle_plain(self, due: React, letters: list[str]) -> None:
-        """Record that a whole batch succeeded and requested nothing."""
+        """Record that a whole batch succeeded, and that its reactions requested nothing: no sends, no timers."""
         if self._running == due.agent:
             self._running = ""
         self.done += len(letters)
@@ -158,8 +162,9 @@ class Retries:
             del self.tries[due.agent]
 
     def settle(self, due: React, outcome: Outcome, now: float) -> list[Reaction]:
-        """Return the part of a batch to commit; if it is empty, the batch waits for its next try. A batch that asked
-        for an id too early is left to the caller: it waits until its letters are durable."""
+        """Return the reactions of a batch to commit. If there are none, the batch waits for its next try, or its
+        letters are handed out again. If a reaction asked for its id too early, the caller must let the batch wait until
+        its letters are durable."""
         if self._running == due.agent:
             self._running = ""
         if outcome.plain:

@@ -114,8 +114,8 @@ class Rights:
 
 
 def with_barred(handed: list[str], barred: Collection[str], letters: list[str]) -> list[str]:
-    """Return ``letters``, with those between them that the session is not allowed to receive (``barred``); nothing if
-    they are not the first that were handed out."""
+    """Return ``letters``, with the ``barred`` letters before and between them, which the session is not allowed to
+    receive. Return an empty list if ``letters`` are not the first letters in ``handed`` that are not barred."""
     place = 0
     for id_ in letters:
         while place < len(handed) and handed[place] in barred:

@@ -2,7 +2,7 @@
 ended, but not longer than allowed; close all connections and take the steps that are left; write a snapshot, so that
 the next start has nothing to replay.
 
-A stop is a convenience: whatever it cuts short is in the log or was not accepted, as after a kill.
+Nothing depends on a graceful stop. Work that it interrupts is in the log, or was not accepted, as after a kill.
 """
 
 from antecede.server.core import ServerCore
@@ -20,12 +20,12 @@ class Shutdown:
         core.stop(reason)
 
     def waits(self, now: float) -> bool:
-        """Whether to wait for work in progress; turns go on meanwhile."""
+        """Return whether to wait for work in progress; the driver's turns continue meanwhile."""
         core = self._core
         return core.driver.busy and now < self._until and not core.failure
 
     def leave(self) -> None:
-        """End what is still in progress, and close all connections."""
+        """End the work that is still in progress, and close all connections."""
         self._core.leave(self._reason)
 
     @property

@@ -15,7 +15,7 @@ from antecede.topology import TopologyFile, parse_topology
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """There is no command to give for a moment."""
+    """A pause before the next commands."""
 
     seconds: float
     reason: str = ""
@@ -71,7 +71,8 @@ def all_of(commands: Iterable[Command]) -> Part[list[dict[str, object]]]:
 
 
 def survey(wish: Wish, without: frozenset[str] = frozenset()) -> Part[tuple[dict[str, View], TopologyFile]]:
-    """Look at all servers of both topologies. Return what they have, and the topology in force."""
+    """Ask all servers of the new topology and of the one in force for their state. Return the answers, and the topology
+    in force."""
     views = yield from _look(wish, [server for server in wish.servers if server not in without])
     old = _in_force(views)
     # Their addresses may be known only now.
@@ -129,8 +130,8 @@ def behind_of(views: dict[str, View], old: TopologyFile) -> dict[str, View]:
 def teach(views: dict[str, View], old: TopologyFile, behind: dict[str, View]) -> Part[dict[str, str]]:
     """Let servers learn the changes that they have missed. Return those that cannot, with the reason. Each learns from
     the first server of its own topology (:func:`antecede.server.learning.believes`), so that a server that lies about
-    the topology in force deceives no other. If this first server was removed, or has itself lost its data, the server
-    with the newest change is believed."""
+    the topology in force deceives no other. If this first server was removed, or is itself the one that must learn
+    because it has lost its data, the server with the newest change is believed."""
     unable: dict[str, str] = {}
     members = [views[name] for name in old.servers if name in views]
     leader = max(members, key=lambda view: view.change)

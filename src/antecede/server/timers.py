@@ -27,7 +27,8 @@ class Timers:
         self._footprint.add(letter)
 
     def due(self, clock_ms: int) -> tuple[int, ...]:
-        """Return the numbers of timers whose time has come, at most as many as may fire in one step."""
+        """Return the numbers of timers whose time has come, at most as many as may fire in one step. ``fire`` must
+        follow."""
         alarms = self.alarms
         due: list[int] = []
         while alarms and alarms[0][0] <= clock_ms and len(due) < limits.timers_together_max:
@@ -53,7 +54,8 @@ class Timers:
         return taken
 
     def put_in(self, agent: str, timers: list[tuple[int, Letter]]) -> None:
-        """Set timers that another server had set. Their numbers are negative: positive ones are given to letters."""
+        """Set timers that another server had set. Their numbers are negative, because this server numbers its own
+        timers, like letters, with positive numbers."""
         last = min(self.waiting, default=0)
         for number, (when, letter) in enumerate(timers, 1):
             self.set(min(0, last) - number, when, agent, letter)

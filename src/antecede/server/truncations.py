@@ -35,7 +35,7 @@ class Truncations:
         return [cut for cut in cuts if cut.group > self.newest]
 
     def apply(self, item: CutItem) -> None:
-        """Apply an item of the log: a truncation, or its acknowledgement."""
+        """Apply an item of the log: a truncation, or an acknowledgement of all truncations up to a group."""
         if isinstance(item, Truncated):
             self.open.append(item)
             self.newest = max(self.newest, item.group)

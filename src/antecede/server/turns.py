@@ -24,7 +24,7 @@ class Commit(Enum):
     """The time to commit the log, after a run of turns."""
 
     HERE = "here"
-    """Here and now: something waits for the records, and nothing else is going on."""
+    """At once, in the thread of the adapter: something waits for the records, and there is no other work."""
     SOON = "soon"
     """By the commit thread, together with records that come meanwhile."""
     LATER = "later"

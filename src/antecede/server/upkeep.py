@@ -89,8 +89,8 @@ class Upkeep:
         self._wrote_at = now
 
     def look(self, now: float) -> Snapshot | Task | None:
-        """Check everything. Return a snapshot to write, or the task to build one, if it is due; ``kept`` or
-        ``not_kept`` must follow."""
+        """Do the regular work that is due. If a snapshot is due, return it or the task to build it; then ``kept`` or
+        ``not_kept`` must follow. Otherwise return None."""
         self._marks.watch(self.stopping)
         engine = self._machine.engine
         if engine.mailboxes or engine.following.held or engine.too_many_dead:

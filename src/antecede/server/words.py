@@ -40,7 +40,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class FromPeer(msgspec.Struct, frozen=True, gc=False):
-    """Something arrives from a peer of a domain."""
+    """A frame, an acknowledgement or a hello from a peer of a domain."""
 
     domain: str
     peer: str
@@ -91,17 +91,19 @@ class Look(msgspec.Struct, frozen=True, gc=False):
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
-    """A client's publishes up to this number are on disk: from here on, delivery exactly once is guaranteed."""
+    """The reply that a client's publishes up to this number are accepted: each will be delivered exactly once, or
+    become a dead letter."""
 
     client: str
     number: int
     unhurried: bool = False
-    """Whether the answer to a call will follow, which shows that the call was accepted."""
+    """Whether this reply may be sent a little later, because the answer to a call will follow and shows that the call
+    was accepted."""
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False):
-    """A client's publish, or several in a row, was refused, with the reason. Later publishes with their old numbers are
-    skipped: unless ``retry`` is set, the client sends them again with new numbers."""
+    """The reply that a client's publish, or several in a row, was refused, with the reason. Later publishes with their
+    old numbers are skipped: unless ``retry`` is set, the client sends them again with new numbers."""
 
     unhurried: ClassVar[bool] = False
     client: str
@@ -115,8 +117,8 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
 
 
 class Denied(msgspec.Struct, frozen=True, gc=False):
-    """Publishes of a client that its permissions or its limits do not allow. The machine refuses them when their turn
-    comes; no record contains them."""
+    """Publishes of a client that its permissions or its limits do not allow. The machine refuses them when it has
+    processed all earlier publishes of the client; no record contains them."""
 
     client: str
     number: int
@@ -137,8 +139,8 @@ class Denied(msgspec.Struct, frozen=True, gc=False):
 
 
 class Step(msgspec.Struct, gc=False):
-    """The result of a step: its record, the output that may leave once the record is durable, and what may run at
-    once."""
+    """The result of a step: its record, the output that may leave once the record is durable, and the letters to hand
+    out."""
 
     record: bytes | None
     outgoing: list[Outgoing]
@@ -150,7 +152,7 @@ class Step(msgspec.Struct, gc=False):
 
 
 class Outputs(Protocol):
-    """The receivers of what the gate lets leave, and of the driver's reports."""
+    """The receiver of the output that the gate lets leave, and of the driver's reports."""
 
     def send(self, outgoing: list[Outgoing]) -> None:
         """Write frames and acknowledgements to peers; called by the gate only."""
@@ -162,7 +164,7 @@ class Outputs(Protocol):
         ...
 
     def deliver(self, due: React) -> None:
-        """Letters for a client are due; they must leave through the gate."""
+        """Hand out letters for a client; they must leave through the gate."""
         ...
 
     def fault(self, domain: str, peer: str, reason: str) -> None:
@@ -174,8 +176,8 @@ class Outputs(Protocol):
         ...
 
     def organised(self, due: list[React]) -> None:
-        """A step has applied an item about a change of the topology. The receiver may remove some of what the step has
-        handed out."""
+        """Process a step that has applied an item about a change of the topology. ``due``: the letters that the step
+        has handed out; the receiver may remove some of them."""
         ...
 
 

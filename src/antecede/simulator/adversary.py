@@ -8,10 +8,10 @@ which is bad in its own way:
 ``any``        any packet in flight may be next, with equal probability
 ``last``       mostly the newest comes first
 ``first``      mostly the oldest comes first, so that exceptions are rare and surprising
-``starved``    each packet has a fixed rank: one with a bad rank waits until nothing better is in flight
+``starved``    each packet has a fixed rank, and the packet in flight with the best rank arrives next
 ``timed``      exponential delays, as by default in ``antecede simulate``
 ``heavy``      delays with a heavy tail
-``slow link``  timed, and one link is very slow; or none, if its two ends are drawn equal
+``slow link``  timed, and one link is very slow; no link is slow if both of its ends are drawn equal
 ``slow peer``  timed, and everything to one process is very slow
 ``slow kind``  timed, and one kind of packet is very slow: copies of messages, or all others (drawn at random)
 =============  =====================================================================================
@@ -58,7 +58,8 @@ class Bag:
 
 
 class Ranked:
-    """Packets in flight, each with its arrival time."""
+    """Packets in flight, each with an arrival time, or with a rank (``starved``). The packet with the smallest value
+    arrives next."""
 
     def __init__(self, moment: Callable[[float, Packet], float]) -> None:
         self._moment = moment
@@ -85,7 +86,7 @@ Network = Bag | Ranked
 
 
 def network(style: str, processes: int, rng: Random) -> Network:
-    """Return a network of one of the ``STYLES``; its slow part is drawn at random."""
+    """Return a network of one of the ``STYLES``; a slow link, process or kind of packet is drawn at random."""
     if style in ("any", "last", "first"):
         return Bag(rng, {"any": None, "last": -1, "first": 0}[style])
     random = rng.random

@@ -2,8 +2,8 @@
 
 Each packet that arrives is handed to one order, and the order's effects are carried out immediately. Loss, duplicates,
 crashes and domains need links and durable state: :mod:`antecede.simulator.channels` runs the shipped channel for them.
-This loop exists beside that world because it is many times faster, and because an order must keep its guarantees
-without the help of links.
+This loop is kept because it is many times faster, and because an order must keep its guarantees without the help of
+links.
 """
 
 from antecede.messages import Deliver, Effects, Message, Packet, Send, Sent, Verdict
@@ -52,7 +52,7 @@ class BareWorld(World):
             figures.arrived(packet, verdict is Verdict.HOLD)
         if observer is not None:
             message = packet.message
-            # A copy on a detour reaches the order, but not as a destination.
+            # A copy on a detour also reaches the order of a process that is not a destination.
             if message is not None and message.to >> target & 1:
                 observer.arrived(target, message, order.size(packet) if observer.weighs else None, self.now)
         if effects:
@@ -98,5 +98,5 @@ class BareWorld(World):
         self._carry_in(self._delay(), packet.source, packet.target, self._arrival, packet)
 
     def _transmit_in(self, seconds: float, packet: Packet) -> None:
-        """Let a packet arrive after these seconds."""
+        """Let a packet arrive after this number of seconds."""
         self._carry_in(seconds, packet.source, packet.target, self._arrival, packet)

@@ -4,7 +4,7 @@ Each seed is one schedule (:mod:`antecede.simulator.schedules`). Its events are 
 trace alone (:mod:`antecede.trace.oracle`), by these rules:
 
 * the guarantees of the order hold (FIFO, causal, total, synchronous);
-* every message is delivered, once, at its destinations, after it was sent, and nothing is left over;
+* every message is delivered, once, at its destinations, after it was sent, and at the end no order holds anything;
 * a second arrival of a packet is answered ``DUPLICATE`` and changes nothing;
 * orders that know exactly which messages must come first (``TIGHT``) hold no message longer than needed.
 """
@@ -44,7 +44,7 @@ VARIANTS = (
     "objects",
     "objects:clocks=asked",
 )
-"""Every order of the project, and every option that changes an order's behaviour."""
+"""Every order of the project, and every option that changes an order's behaviour in a campaign."""
 
 
 class Outcome(msgspec.Struct):
@@ -65,12 +65,12 @@ class Outcome(msgspec.Struct):
         return {finding.kind for finding in self.findings}
 
     def replay(self) -> str:
-        """The command that replays this schedule."""
+        """Return the command that replays this schedule."""
         chosen = {None: "", True: " --faults", False: " --no-faults"}[self.faults]
         return f"antecede campaign --order {self.order} --seed {self.seed}{chosen} --show"
 
     def diagram(self) -> str:
-        """The schedule as a space-time diagram."""
+        """Return the schedule as a space-time diagram."""
         late = {(found.message, found.to) for found in judge(self.events, ("causal",)).causal}
         return from_events(self.events, processes=NAMES[: self.processes], late=late).text()
 
@@ -120,7 +120,8 @@ def _leftover(orders: list[Order]) -> str:
 
 
 def _judge(outcome: Outcome, guarantees: frozenset[str], tight: bool, leftover: str | None) -> None:
-    """Judge the events. ``leftover``: what the orders still hold; ``None`` if an error came before the end."""
+    """Judge the events. ``leftover``: a text about messages that the orders still hold, empty if there are none;
+    ``None`` if an error came before the end."""
     trace = match(outcome.events)
     verdict = judge(trace, tuple(sorted(guarantees)))
     outcome.deliveries = trace.deliveries

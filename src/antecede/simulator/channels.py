@@ -6,9 +6,9 @@ domain's order.
 
 A crash happens at one of three moments: between two steps; within a step before it is durable (the step never happened,
 but packets that the order sent too early did leave); or within a step after it is durable (everything is on disk, and
-nothing has left). Send events and deliveries belong to the step. If a crash undoes an application's send, the
-application sends again when its machine is back. A second delivery of one message at one process is counted separately,
-in ``twice``.
+only such early packets have left). If a crash undoes a step, it also undoes its send events and deliveries, except
+those that came too early. If a crash undoes an application's send, the application sends again when its machine is
+back. A second delivery of one message at one process is counted separately, in ``twice``.
 
 The topology need not be a forest: if it has a cycle, this world shows why servers need a forest.
 """
@@ -78,7 +78,8 @@ class ChannelWorld(World):
         self._numbers = {name: number for number, name in enumerate(self.names)}
         self._routed = issubclass(channel, RoutedChannel)
         self._reliable = self._routed and not (loss or duplicate or crash or partition)
-        """Whether nothing can be lost, so that links have nothing to resend. Acknowledgements then take no time."""
+        """Whether this is a world with a topology in which nothing can be lost, so that links have nothing to resend.
+        Acknowledgements then take no time."""
         self._network = Network(self, delay, faults, fifo=fifo_links, loss=loss, duplicate=duplicate)
         self._faults = faults or Random(0)
         self._crash = crash
@@ -139,7 +140,8 @@ class ChannelWorld(World):
     # Steps.
 
     def _step(self, process: int, take: Callable[[], Step], sending: Message | None = None) -> bool:
-        """Take a step and carry out its effects, unless the machine crashes within it. Return whether it is durable."""
+        """Take a step and carry out its effects; the machine may crash within the step. Return whether the step is
+        durable."""
         machine = self.machines[process]
         crashed = self._strikes(process)
         moment = below(self._faults, 3) if crashed else -1
@@ -233,7 +235,7 @@ class ChannelWorld(World):
             return
         if self.figures is not None:
             self.figures.arrived(_named(packet), received.verdict is Verdict.HOLD)
-        # A copy on a detour, within its domain or on its way to others, reaches an order, but not as a destination.
+        # A copy on a detour, within its domain or on its way to other domains, also reaches orders of other processes.
         observer, letter = self.observer, letter_of(packet.message)
         if observer is not None and packet.message.to >> order.me & 1 and self.names[process] in letter.to:
             size = order.size(packet) if observer.weighs else None
@@ -258,7 +260,7 @@ class ChannelWorld(World):
     # Faults.
 
     def crash(self, process: int, seconds: float) -> None:
-        """Crash a machine between two steps; it is back after these seconds."""
+        """Crash a machine between two steps; it restarts after this number of seconds."""
         self._crash_now(process)
         self.at(self.now + seconds, self._restart, process)
 
@@ -311,7 +313,7 @@ class ChannelWorld(World):
 
 
 def _named(packet: Packet) -> Packet:
-    """Return a packet of an order with the application's name of its message as the subject."""
+    """Return the packet with the id of its letter as its subject."""
     assert packet.message is not None
     return msgspec.structs.replace(packet, subject=letter_of(packet.message).id)
 

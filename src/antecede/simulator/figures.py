@@ -121,7 +121,8 @@ class Figures:
                 self.bytes_max = max(self.bytes_max, ceil(course.bytes / copies))
 
     def latency_quantile(self, share: float) -> float:
-        """Return the latency that ``share`` of the deliveries do not exceed, with a precision of 1 %."""
+        """Return the latency that ``share`` of the deliveries do not exceed, with a precision of 1 %; 0 without
+        deliveries."""
         remaining = share * self.deliveries
         for bucket in sorted(self._latencies):
             remaining -= self._latencies[bucket]
@@ -130,7 +131,8 @@ class Figures:
         return 0.0
 
     def report(self) -> dict[str, Any]:
-        """Return the part of ``simulate``'s document that depends on the run itself."""
+        """Return the part of ``simulate``'s document that depends on the run itself. Call this once, at the end of the
+        run."""
         undelivered = 0
         for course in self._under_way.values():
             self._weigh(course)

@@ -1,4 +1,4 @@
-"""The packets of a played scenario: where each of them is, by name and by age.
+"""The packets of a played scenario, and the state of each packet: flying, lost or arrived.
 
 Nothing moves by itself. A packet is *flying* until the script lets it arrive or loses it; a lost one flies again when
 its link resends it. The script may also name a packet before it exists: the statement then waits until the packet is
@@ -99,7 +99,7 @@ class Flights:
             flight.arrivals += 1
 
     def hurry(self, flight: Flight) -> None:
-        """Mark a packet: it arrives without a statement of the script."""
+        """Mark a packet as one that arrives without a statement of the script."""
         heappush(self._due, flight.age)
 
     def next_due(self) -> Flight | None:
@@ -112,15 +112,17 @@ class Flights:
         return None
 
     def oldest(self) -> Flight | None:
-        """Return the oldest packet that is flying."""
+        """Return the packet that has been flying for the longest time; None if no packet is flying."""
         return next(iter(self._flying.values()), None)
 
     def find(self, parcel: Parcel, at: str) -> Flight | None:
-        """Return the oldest packet of that name that is flying to ``at``."""
+        """Return the packet with the name ``parcel`` that is flying to ``at``; if there are several, the one that was
+        posted first; None if there is none."""
         return next((flight for flight in self._by_name.get((parcel, at), ()) if flight.state == FLYING), None)
 
     def landed(self, parcel: Parcel, at: str) -> Flight | None:
-        """Return the newest packet of that name that has ever arrived at ``at``."""
+        """Return the packet with the name ``parcel`` that has arrived at ``at`` at least once; if there are several,
+        the one that was posted last; None if there is none."""
         flights = self._by_name.get((parcel, at), [])
         return next((flight for flight in reversed(flights) if flight.arrivals), None)
 
@@ -142,7 +144,7 @@ class Flights:
         ]
 
     def next_early(self, flight: Flight) -> Early | None:
-        """Return the first statement that waits for this packet."""
+        """Return the first statement that waits for this packet; None if there is none."""
         waiting = self.early.get((flight.parcel, flight.at))
         return waiting[0] if waiting else None
 
@@ -154,7 +156,7 @@ class Flights:
             del self.early[flight.parcel, flight.at]
 
     def why_never(self, line: Early) -> str:
-        """Return why the packet that a statement names never existed."""
+        """Return why a statement still waits for its packet at the end."""
         earlier = self.landed(line.parcel, line.at)
         name = f"{line.parcel} to {line.at}"
         if earlier is not None and earlier.state == ARRIVED:

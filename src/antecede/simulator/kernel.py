@@ -15,7 +15,8 @@ from antecede.messages import Message
 
 
 class Observer(Protocol):
-    """Receives every event of the applications: a recorder of traces, a meter, a test."""
+    """An object that receives every event of the applications: for example, a recorder of traces, a meter, or a
+    test."""
 
     weighs: ClassVar[bool]
     """Whether the observer wants the sizes of stamps. Computing them takes time."""

@@ -70,7 +70,7 @@ class Step(msgspec.Struct):
     frames: list[InTransit]
     acks: list[InTransit]
     leaked_events: int = 0
-    """The number of events that came before ``Persist``."""
+    """The number of events that came before the first ``Persist``; if there was none, the number of all events."""
     leaked_frames: int = 0
 
     def sizes(self, letter: str, domain: str | None = None) -> list[int]:
@@ -88,7 +88,7 @@ class Step(msgspec.Struct):
 
 
 class ObservedOrder:
-    """An order that reports its actions, and otherwise is the order that it wraps."""
+    """A wrapper around an order. It behaves as this order does, and also reports the order's actions to its machine."""
 
     def __init__(self, order: Order, domain: str, machine: "Machine") -> None:
         self._order = order
@@ -115,7 +115,7 @@ class ObservedOrder:
         return self.carried_out(self._order.tick(now))
 
     def carried_out(self, effects: Effects) -> Iterator[Any]:
-        """Report each effect right before it is carried out."""
+        """Yield the effects that the channel must carry out, and report each effect right before that."""
         machine = self._machine
         for effect in effects:
             kind = type(effect)
@@ -150,7 +150,7 @@ class SingleConsumer(MessageConsumer):
 
 
 class TravellingConsumer(SingleConsumer):
-    """A consumer whose packets to itself travel as all others do: they can be late, lost and repeated."""
+    """A consumer whose packets to itself travel as all other packets do: they can be late, lost and repeated."""
 
     own_at_once = False
 
@@ -200,8 +200,8 @@ FLAT = "all"
 
 
 class FlatChannel(Channel):
-    """The channel of a process in a single domain, whose order decides everything, including messages of a process to
-    itself."""
+    """The channel of a process in a single domain. The order of the domain handles all messages, including those of a
+    process to itself."""
 
     consumer: type[MessageConsumer] = TravellingConsumer
 
@@ -320,8 +320,8 @@ class Machine:
     # What the observed orders report.
 
     def persisted(self) -> None:
-        """Mark that the events and frames of this step so far come before ``Persist``: a crash does not hold them
-        back."""
+        """Mark that the events and frames of this step so far come before ``Persist``: they take place even if the
+        machine crashes in this step."""
         if not self._persisted:
             self._persisted = True
             self._note_leaks()

@@ -12,8 +12,8 @@ to one sender. Where its messages wait depends on the order:
   packet that the order would deliver *now*, given what the program has received. So the matrix protocol lets a program
   take x although y came first, and refuses z while an x on which z depends has not been received.
 * **Behind** any other order, in its sequence: the buffer protocol has no information about dependencies, so only the
-  first message of the queue can be taken. The same holds with domains: a router cannot choose, because others wait in
-  the next domain for the messages that it receives.
+  first message of the queue can be taken. The same holds with domains: a router cannot choose, because processes in the
+  next domain wait for the messages that it receives.
 
 A receive that finds nothing waits, and so do all later statements of its program. When nothing can arrive any more,
 such a program is blocked for ever: selective receive may contradict causal order, and then no execution exists.
@@ -57,7 +57,7 @@ class Programs:
             self._running.discard(process)
 
     def receiving(self) -> list[str]:
-        """Return the processes that wait in a receive."""
+        """Return the processes that still have a ``receive`` statement to carry out."""
         return sorted(
             process
             for process, program in self._waiting.items()
@@ -78,7 +78,8 @@ class Programs:
         return None
 
     def take(self, process: str, source: str | None) -> str | None:
-        """Remove and return the first message of the queue, if it is from ``source`` or that is None; else None."""
+        """Remove and return the first message of the queue, if its sender is ``source`` or ``source`` is None.
+        Otherwise return None."""
         queue = self.queues[process]
         return queue.popleft()[0] if queue and source in (None, queue[0][1]) else None
 

@@ -60,7 +60,7 @@ class Recorder:
     def hopped(
         self, process: int, message: Message, domain: str, hop: int, sizes: list[int], now: float | None
     ) -> None:
-        """Record that a router has sent a message on into its next domain."""
+        """Record that a router has forwarded a message into its next domain."""
         index = self._next_hop[process]
         self._next_hop[process] = index + 1
         columns: dict[str, Any] = {"domain": domain, "hop": hop, "stamp_bytes": mean_size(sizes)}

@@ -1,11 +1,12 @@
 """Schedules: the plan that is drawn from a seed, and its execution.
 
-A **plan** is drawn from (order, seed) and nothing else: two to eight processes; the number of sends, and their
-destinations (one process, subsets, all, the sender itself, none); how eager the applications are to send rather than to
-wait; how often a delivery is answered or forwarded; one of the networks of :mod:`antecede.simulator.adversary`.
+A **plan** depends only on the order, the seed and the choice of faults: two to eight processes; the number of sends,
+and their destinations (one process, subsets, all, the sender itself, none); how eager the applications are to send
+rather than to wait; how often a delivery is answered or forwarded; one of the networks of
+:mod:`antecede.simulator.adversary`.
 
-In most schedules the orders run on the bare network, which may deliver a packet again to an order that has counters. In
-the other schedules they run on links, in a :class:`~antecede.simulator.channels.FaultyWorld`: frames are lost and
+In most schedules the orders run on the bare network. If an order recognises duplicates, packets may arrive at it twice.
+In the other schedules they run on links, in a :class:`~antecede.simulator.channels.FaultyWorld`: frames are lost and
 duplicated, machines crash and restart, the network splits.
 
 Applications react to a delivery only after the step with the delivery has ended.
@@ -49,7 +50,7 @@ class Plan:
         everyone = list(range(self.processes))
         actors = subset(rng, everyone, 1 + below(rng, self.processes)) if below(rng, 2) else (1 << self.processes) - 1
         self.actors = list(members_of(actors))
-        """Processes that send by themselves; the others at most react."""
+        """Processes that send by themselves; the other processes send only in reaction to a delivery."""
         shapes = ("single", "subset", "everybody", "mixed", "others")
         self.shape = "everybody" if "broadcast" in sample.needs else shapes[below(rng, len(shapes))]
         self.destinations = _destinations(self.shape, self.processes, rng)
@@ -87,7 +88,8 @@ def _destinations(shape: str, processes: int, rng: Random) -> Callable[[int], in
 
 
 class BareSchedule(BareWorld):
-    """Orders on the bare network of an adversary, which chooses the next packet without looking at a clock."""
+    """Orders on the bare network of an adversary, which chooses the packet that arrives next. Virtual time does not
+    pass."""
 
     def __init__(self, spec: OrderSpec, plan: Plan, recorder: Watcher) -> None:
         super().__init__(spec, plan.processes, float, observer=recorder)

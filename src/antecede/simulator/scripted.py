@@ -56,13 +56,14 @@ class ScriptedWorld:
         self.may_refuse: set[str] = set()
         """Messages that the order may refuse, because the script expects it."""
         self.stops: dict[tuple[str, str], int] = {}
-        """The last line that names a copy at a process: until that line the copy can be stopped there."""
+        """By message and process: the last line that names this copy. Before this line, the copy does not arrive at
+        this process without a statement."""
         self._local = {
             (line.message, line.source)
             for line in scenario.statements
             if isinstance(line, SendLine) and line.source in line.to and scenario.domains
         }
-        """Copies that do not travel, with their process: with domains, those for the sending server itself."""
+        """With domains: (message, server) of each copy from a server to itself. Such a copy does not travel."""
         self._steps = 0
         self._subjects: dict[tuple[str, str], str] = {}
         """The script's name of each message of a domain's order."""
@@ -196,7 +197,7 @@ class ScriptedWorld:
         return self.machines[flight.at].channel.consumers[flight.sent.domain].order
 
     def _named_early(self, flight: Flight) -> ArriveLine | LoseLine | None:
-        """Return the statement that named a packet before it was posted."""
+        """Return the statement that named a packet before it was posted; None if there is none."""
         line = self.flights.next_early(flight)
         return None if isinstance(line, ArriveLine) and line.again else line
 
@@ -347,7 +348,7 @@ class ScriptedWorld:
         return [machine for machine in self.machines.values() if machine.up]
 
     def crash(self, line: int, process: str) -> None:
-        """Lose everything that is not on disk: held packets, and messages that wait to be received."""
+        """Crash a process. It loses what is not on disk: held packets, and packets that wait in front of its order."""
         machine = self.machines[process]
         if not machine.up:
             raise self.scenario.error(line, f"{process} is already down")
@@ -381,7 +382,7 @@ class ScriptedWorld:
             self.programs.run(process, self._go_on)
 
     def _go_on(self, line: SendLine | ReceiveLine) -> bool:
-        """Carry out the next statement of a program, if it need not wait."""
+        """Carry out the next statement of a program, if it need not wait. Return whether it was carried out."""
         if isinstance(line, SendLine):
             ready = not self.flights.awaited(line.source, before=line.line)
             if ready:
@@ -428,7 +429,8 @@ class ScriptedWorld:
         return any(self.machines[flight.at].up for flight in flying) or (not self.raw and self._to_be_resent())
 
     def blocked(self) -> list[str]:
-        """Return the processes whose program waits in a receive that nothing will ever end."""
+        """Return the running processes that still have a ``receive`` to carry out, if nothing can arrive any more;
+        otherwise an empty list."""
         if self.on_its_way():
             return []
         return [process for process in self.programs.receiving() if self.machines[process].up]
@@ -441,7 +443,7 @@ class ScriptedWorld:
         return holding or bool(self.unposted()) or bool(self.blocked())
 
     def finish(self) -> None:
-        """End the play: every packet that the file names must have existed."""
+        """End the play. Raise an error if a statement still waits for its packet."""
         lines = [line for waiting in self.flights.early.values() for line in waiting]
         if lines:
             line = min(lines, key=lambda line: line.line)

@@ -15,7 +15,8 @@ GUARANTEES = ("fifo", "causal", "total", "synchronous", "significant")
 
 
 class Parcel(msgspec.Struct, frozen=True):
-    """The packet in ``arrive`` and ``lose``: a copy of a message, or a control packet about it and its sender."""
+    """The packet in ``arrive`` and ``lose``: a copy of a message; or a control packet, with its sender and the message
+    that it is about, if any."""
 
     kind: str
     message: str
@@ -123,7 +124,8 @@ class ExpectDelivered(Expectation, frozen=True):
 
 
 class ExpectHolds(Expectation, frozen=True):
-    """``expect P holds m``: the message has arrived at P, and waits there."""
+    """``expect P holds m``: the message has arrived at P, and waits there; or ``arrive m P`` waits until the copy is
+    posted."""
 
     process: str
     messages: tuple[str, ...]
@@ -136,7 +138,7 @@ class ExpectNotSent(Expectation, frozen=True):
 
 
 class ExpectRefused(Expectation, frozen=True):
-    """``expect M refused``: the order refused it."""
+    """``expect M refused``: the order refused to send M."""
 
     message: str
 

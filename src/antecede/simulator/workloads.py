@@ -1,8 +1,8 @@
 """Workloads: which process sends to which, and when.
 
 ``uniform`` and ``multicast`` are the set-up of Jang et al. §6.2: every process sends at its own intervals; a multicast
-goes to a number of processes that is uniform in 1 … n − 1, drawn without replacement (mean n / 2). The others imitate
-real systems: requests and replies, a ping-pong, groups that communicate mostly among themselves.
+goes to a number of processes that is uniform in 1 … n − 1, drawn without replacement (mean n / 2). The other workloads
+imitate real systems: requests and replies, a ping-pong, groups that communicate mostly among themselves.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Destinations = Callable[[int], int]
 
 
 def uniform(processes: int, rng: Random) -> Destinations:
-    """Send to one other process, uniformly."""
+    """Return a function that chooses one other process, each with the same probability."""
 
     def choose(process: int) -> int:
         other = below(rng, processes - 1)
@@ -28,7 +28,7 @@ def uniform(processes: int, rng: Random) -> Destinations:
 
 
 def multicast(processes: int, rng: Random) -> Destinations:
-    """Send to other processes; their number is uniform in 1 … n − 1."""
+    """Return a function that chooses some of the other processes; their number is uniform in 1 … n − 1."""
     others = [[other for other in range(processes) if other != process] for process in range(processes)]
 
     def choose(process: int) -> int:
@@ -38,14 +38,14 @@ def multicast(processes: int, rng: Random) -> Destinations:
 
 
 def broadcast(processes: int, rng: Random) -> Destinations:
-    """Send to all other processes."""
+    """Return a function that chooses all other processes."""
     everyone = (1 << processes) - 1
     return lambda process: everyone & ~(1 << process)
 
 
 def clusters(processes: int, rng: Random, size: int = 4, locality: float = 0.9) -> Destinations:
-    """Send to one process: for a share ``locality`` of the messages one of the sender's group of ``size`` consecutive
-    processes, otherwise any."""
+    """Return a function that chooses one other process: for a share ``locality`` of the messages from the sender's
+    group of ``size`` consecutive processes, otherwise from all processes."""
     anywhere = uniform(processes, rng)
 
     def choose(process: int) -> int:
@@ -91,7 +91,8 @@ class Spontaneous:
 
 
 class RequestReply(Spontaneous):
-    """Sends requests as :class:`Spontaneous` does; every receiver of a request answers its sender."""
+    """Sends requests as :class:`Spontaneous` does; every receiver of a request sends a reply, until ``messages``
+    requests and replies have been sent in total."""
 
     payload = b"request"
 
@@ -102,7 +103,8 @@ class RequestReply(Spontaneous):
 
 
 class PingPong:
-    """Process 0 sends to each of the others; each delivery is answered immediately (Laumay et al. §6.1)."""
+    """Process 0 sends to each other process; each delivery is answered immediately (Laumay et al. §6.1), until
+    ``messages`` have been sent in total."""
 
     def __init__(self, messages: int) -> None:
         self._left = messages

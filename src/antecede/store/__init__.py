@@ -52,7 +52,8 @@ def open_store(
     on_failed: OnFailed | None = None,
     files: Files | None = None,
 ) -> Store:
-    """Open a store that survives what its durability names: a power cut, a kill, or nothing."""
+    """Open a store. Its records survive a power cut (``disk``), a kill of the process (``os``), or nothing
+    (``memory``)."""
     if durability not in durabilities:
         raise UsageError(f"durability {durability!r} is not one of {', '.join(durabilities)}")
     if durability == "memory":
@@ -67,8 +68,8 @@ def open_store(
 def read_records(
     directory: str, after: int = 0, upto: int | None = None, files: Files | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Return the records of a log after one number, up to another, without changing anything, even while a server has
-    it open.
+    """Yield the records of a log, with their numbers: those after number ``after``, up to number ``upto`` (None: to the
+    end). Nothing is changed, and a server may have the log open.
 
     Records that the server is writing right now may be missing at the end.
     """
@@ -98,8 +99,8 @@ def read_state(
 
 
 def write_draft(directory: str, upto: int, state: bytes, mark: str, files: Files | None = None) -> str:
-    """Write a snapshot under a temporary name, which has a mark, for the process that has the directory open; return
-    its path."""
+    """Write a snapshot under a temporary name that contains ``mark``; return its path. The process that has the
+    directory open gives it its final name (``adopt_snapshot``)."""
     files = files or Files()
     with named(directory):
         return draft_snapshot(files, directory, identity_of(files, directory).seal, upto, state, mark)

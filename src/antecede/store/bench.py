@@ -90,7 +90,7 @@ class _Bare:
 
 
 def _grouped_floor(place: str, size: int, syncs: int) -> float:
-    """The median seconds of one bare write and sync of a group."""
+    """Return the median seconds of one bare write and sync of a group."""
     bare = _Bare(place, size, syncs)
     try:
         return median(_seconds(bare.once) for _ in range(syncs))
@@ -134,7 +134,8 @@ def _seconds(once: Callable[[], object]) -> float:
 
 
 def _flat_out(store: Store, record: bytes, records: int) -> float:
-    """Return records per second of a producer that only stops at the limit of pending bytes; groups form freely."""
+    """Return the records per second of a producer that waits only when too many bytes are pending. The log forms the
+    groups."""
     append = store.append
     started = perf_counter()
     for _ in range(records):
@@ -148,8 +149,8 @@ def _flat_out(store: Store, record: bytes, records: int) -> float:
 
 
 def _grouped(store: Store, record: bytes, group_records: int, records: int) -> float:
-    """Return records per second in groups of about that size: one is collected while the previous one is being
-    written."""
+    """Return the records per second in groups of about ``group_records`` records. One group is collected while the
+    previous one is being written."""
     append = store.append
     started = perf_counter()
     before = store.last

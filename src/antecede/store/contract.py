@@ -1,4 +1,4 @@
-"""The interface of a store, independent of what is beneath: a log on a disk, or nothing at all.
+"""The interface of all stores: of a log on a disk, and of a store without a disk.
 
 An owner appends opaque records and learns, by number, up to which record its log is durable. ``append`` only puts a
 record into a list. Records that arrive while one group is being synced become the next group, so that many records
@@ -60,10 +60,11 @@ def again(failure: StoreFailedError) -> StoreFailedError:
 
 
 class Store(Protocol):
-    """A log of records numbered 1, 2, 3 … that survive what its durability names.
+    """A log of records with the numbers 1, 2, 3 … Its durability decides which failures the records survive.
 
     ``append`` is for one thread at a time: the owner's, since only the owner knows the sequence of events. Every other
-    method may be called from any thread; all but ``append`` and the properties may block.
+    method may be called from any thread. The properties never block. ``append`` waits for the disk only if more would
+    be pending than allowed: it then tries to make a segment longer. The other methods may block.
     """
 
     @property
@@ -161,7 +162,8 @@ class Store(Protocol):
         ...
 
     def forget_cuts(self) -> None:
-        """Declare that the owner has recorded all truncations in ``recovered.cuts``."""
+        """Delete the notes about truncations. Call this when the owner has recorded everything that is in
+        ``recovered.cuts``."""
         ...
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """A data directory: its identity, the process that has it open, and its files.
 
 Creation writes the first segment, then the identity. So a directory with an identity always has a segment; otherwise it
-is refused. Segments without an identity are either all zeros, which is an unfinished creation that starts again, or the
-rest of a directory whose identity is lost, which is refused.
+is refused. If there are segments but no identity, there are two cases. If all segments are zeros, the creation was not
+finished, and starts again. Otherwise the identity was lost, and the directory is refused.
 """
 
 import os
@@ -65,7 +65,7 @@ def lock_directory(files: Files, directory: str) -> int:
 
 
 def refuse_foreign(files: Files, directory: str) -> None:
-    """Refuse a folder with files of others, which is not a data directory: it was probably given by mistake."""
+    """Refuse a folder that is not a data directory and contains other files: it was probably given by mistake."""
     try:
         names = files.names(directory)
     except FileNotFoundError:
@@ -113,8 +113,8 @@ def create(files: Files, directory: str, segment_bytes: int) -> Identity:
 
 
 def adopt(files: Files, directory: str, identity: Identity) -> Identity:
-    """Upgrade a directory of an older format before anything is written to it: an older version would mistake
-    unknown records for a torn write, and remove them."""
+    """Upgrade a directory of an older format before anything is written to it; return its identity. Otherwise an older
+    version of the program could open it later, take unknown records for a torn write, and remove them."""
     if identity.format == FORMAT:
         return identity
     identity = Identity(identity.incarnation, identity.seal)
@@ -172,7 +172,7 @@ def segment_numbers(files: Files, directory: str) -> list[int]:
 
 _allowed = (LOCK, "lost+found", "audit.jsonl", "audit.jsonl.1", "calls", "system", "trace")
 """Files that a folder may have before a server's first start there: those of a new file system, the audit log of
-servers without a log, and what a server leaves beside a log that was removed (the recorder refuses such a trace)."""
+servers without a log, and the files that remain if only the log was removed (the recorder refuses such a trace)."""
 
 
 def _unused(files: Files, path: str) -> bool:

@@ -90,18 +90,18 @@ class Group(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def vouches(self) -> bool:
-        """Every group before this one was durable before this one was written."""
+        """Whether every group before this one was durable before this one was written."""
         return bool(self.flags & VOUCHES)
 
 
 def encode_identity(identity: Identity) -> bytes:
-    """The content of the identity file."""
+    """Return the content of the identity file."""
     data = _identity.pack(_identity_magic, identity.format, identity.incarnation, identity.seal, 0)[:-4]
     return data + crc32(data).to_bytes(4, "little")
 
 
 def decode_identity(data: bytes, path: str) -> Identity:
-    """The identity of a directory, or a typed error that names the file."""
+    """Return the identity in the content of its file; raise a typed error that names the file if it cannot be read."""
     if data[: len(_identity_magic)] != _identity_magic:
         raise CorruptLogError(path, 0, "not the identity of a data directory")
     if len(data) != _identity.size or crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
@@ -114,7 +114,7 @@ def decode_identity(data: bytes, path: str) -> Identity:
 
 
 def encode_group(group: Group, seal: int, records: Sequence[bytes]) -> tuple[bytes, bytes, int]:
-    """Header, body and checksum of a group of these records."""
+    """Return the header, the body and the checksum of a group of these records."""
     lengths = array("I", map(len, records))
     if byteorder == "big":
         lengths.byteswap()
@@ -176,17 +176,17 @@ def group_pattern(seal: int) -> bytes:
 
 
 def segment_name(number: int) -> str:
-    """The file of one segment."""
+    """Return the name of the file of a segment."""
     return f"segment-{number:012d}.log"
 
 
 def snapshot_name(upto: int) -> str:
-    """The file of the snapshot that covers all records up to that number."""
+    """Return the name of the file of the snapshot that covers all records up to that number."""
     return f"snapshot-{upto:020d}.state"
 
 
 def cut_name(group: int) -> str:
-    """The file with the note that this group was removed."""
+    """Return the name of the file with the note that this group was removed."""
     return f"cut-{group:020d}.note"
 
 
@@ -201,6 +201,7 @@ _names = {
 
 
 def numbered(names: Sequence[str], kind: str) -> list[int]:
-    """The numbers of all segments, snapshots or notes of cuts among these names, ascending."""
+    """Return the numbers of all files of one kind (``segment``, ``snapshot`` or ``cut``) among these names,
+    ascending."""
     pattern = _names[kind]
     return sorted(int(found[1]) for found in map(pattern.fullmatch, names) if found)

@@ -1,7 +1,7 @@
-"""Read a data directory without changing it, not even its lock: what it contains, and whether it is intact.
+"""Report what a data directory contains, and whether it is intact, without changing anything, not even its lock.
 
-Everything is read, from the oldest segment, and every snapshot; recovery reads only what it needs. If a server has the
-directory open, the group that it is writing at this moment may look like a torn group.
+All segments and all snapshots are read; recovery reads only what it needs. If a server has the directory open, the
+group that it is writing at this moment may look like a torn group.
 """
 
 import os

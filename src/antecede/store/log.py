@@ -1,4 +1,4 @@
-"""The write-ahead log of a server: records in, numbers out, and a thread that makes them durable.
+"""The write-ahead log of a server: it numbers records, and a thread makes them durable.
 
 The commit thread (or the owner's thread, in ``commit_here``) takes all records appended so far as the next group,
 writes it with one call, syncs, and only then notifies the owner. Meanwhile new records collect. So **group k+1 is
@@ -68,7 +68,7 @@ class LogStore(Closing):
         self._on_durable = on_durable
         self._on_failed = on_failed
         self._previous = msgspec.structs.replace(judged.tail)
-        """The data of the chain's last group, which the next group needs."""
+        """The last group of the chain: its number, last record and checksum, which the next group continues."""
         self._sure = True
         """Whether everything written so far is synced, so that the next group may vouch for it."""
         self._record_bytes_max = segments.sizes.group_bytes_max - LENGTH_BYTES
@@ -95,7 +95,7 @@ class LogStore(Closing):
         self._vouch = False
         """Whether a group that vouches for the last one was asked for."""
         self._look = False
-        """Whether a record was refused, so that the commit thread must check again for space for a segment."""
+        """Whether the commit thread must check again for space for a segment."""
         self._look_after = 0.0
         self._waiting = Waiting()
 
@@ -327,7 +327,7 @@ class LogStore(Closing):
             self._waiting.wake(last)
 
     def _prepare(self) -> None:
-        """Prepare the next segment; remember a lack of space or descriptors; after a refusal, try again."""
+        """Prepare the next segment, or remember why it is not possible; then try again only if ``_look`` is set."""
         full: StoreFullError | None = None
         if self.full is None or self._look:
             try:
@@ -432,8 +432,7 @@ class LogStore(Closing):
             self._wake.release()
 
     def _write_witness(self) -> None:
-        """Write a group without records, which vouches for all groups before it. Nothing need vouch for such a group:
-        if it is lost, no record is lost."""
+        """Write a group without records, which vouches for all groups before it. Its loss would lose no record."""
         if not self._sure:
             self._segments.sync()
             self._sure = True

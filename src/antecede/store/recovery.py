@@ -43,9 +43,10 @@ class Recovered(msgspec.Struct, frozen=True):
     walk: Walk | None = None
 
     def records(self) -> Iterator[tuple[int, bytes]]:
-        """The records after the snapshot with their numbers, one group in memory at a time.
+        """Return an iterator over the records after the snapshot, with their numbers. Only one group is in memory at a
+        time.
 
-        Can be read again, until a segment is released.
+        This may be called again, until a segment is released.
         """
         covered = self.snapshot.upto if self.snapshot else 0
         if self.walk is None or covered >= self.last:
@@ -125,7 +126,8 @@ def _erase(files: Files, file: int, begin: int, end: int) -> None:
 
 
 def _newest(files: Files, directory: str, seal: int, oldest: int) -> tuple[Snapshot | None, list[str]]:
-    """Return the newest readable snapshot, and why newer ones cannot be used."""
+    """Return the newest readable snapshot (None: there is none), and why newer ones cannot be used. Raise
+    CorruptLogError if the log does not begin with record 1 and no snapshot covers the records before it."""
     unreadable: list[str] = []
     for upto in reversed(numbered(files.names(directory), "snapshot")):
         try:
@@ -146,7 +148,8 @@ def _newest(files: Files, directory: str, seal: int, oldest: int) -> tuple[Snaps
 
 
 def _needed(segments: list[int], starts: dict[int, int], snapshot: Snapshot | None) -> list[int]:
-    """Return the segments starting with the one that has the first record after the snapshot."""
+    """Return the segments starting with the one that has the last record of the snapshot; all segments, if none has
+    it."""
     if snapshot is None:
         return segments
     begin = segments[0]
@@ -158,8 +161,7 @@ def _needed(segments: list[int], starts: dict[int, int], snapshot: Snapshot | No
 
 
 def _tidy(files: Files, directory: str, recovered: Recovered) -> None:
-    """Remove unfinished files, and set damaged snapshots aside, so that they do not count among the snapshots to
-    keep."""
+    """Remove unfinished files, and rename damaged snapshots, so that they do not count among the snapshots to keep."""
     for name in files.names(directory):
         if name.endswith(TEMPORARY):
             files.unlink(f"{directory}/{name}")

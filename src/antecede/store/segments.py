@@ -1,12 +1,13 @@
-"""The place of the next group: the current segment, one allocated in advance, and the old ones until they are released.
+"""The segments of an open log: the current one, one that is allocated in advance, and old ones until they are released.
 
 Because of the segment in advance, a full disk is noticed *before* a record is accepted. While it exists, everything
 that may be pending fits into it, so accepted records can always be written. If it cannot be allocated, only records
 that fit into the rest of the current segment are accepted.
 
 The first segment is small, and each one has twice the size of the previous one, up to the full size. If more must be
-pending than fits into the segment in advance, that segment is made longer first, because nothing was written to it yet.
-So a segment keeps its length from its first group on, and no segment is shorter than the one before it.
+pending than fits into the segment in advance, that segment is made longer first. This is possible, because nothing was
+written to it yet. So a segment keeps its length from its first group on, and no segment is shorter than the one before
+it.
 
 A segment may be deleted when all its records are released and the next segment has a durable group, from which the
 chain can continue.
@@ -47,8 +48,8 @@ class Sizes(msgspec.Struct, frozen=True):
 
     @property
     def headers_bytes_max(self) -> int:
-        """The size of the headers of all groups that pending records can form. Any two consecutive groups together are
-        larger than one full group."""
+        """The largest size of the headers of all groups that pending records can form. Their number is bounded, because
+        any two consecutive groups together are larger than one full group."""
         return (2 * self.pending_bytes_max // self.group_bytes_max + 2) * HEADER_BYTES
 
     def check(self) -> None:
@@ -100,14 +101,15 @@ class Segments:
         self.total_bytes = sum(self._lengths.values())
 
     def room(self) -> int:
-        """The number of further bytes of records that may be pending, without headers."""
+        """Return how many bytes of records may be pending at the same time, without headers."""
         return self._next_room if self.spare else self._room_in(self.left)
 
     def _room_in(self, size: int) -> int:
         return min(self.sizes.pending_bytes_max, size - self.sizes.headers_bytes_max)
 
     def prepare(self) -> None:
-        """Allocate the next segment, if there is space for it."""
+        """Allocate the next segment, unless it exists; raise StoreFullError if there is no space or no descriptor for
+        it."""
         if self.spare:
             return
         # Twice the size of the current one, but never shorter, even if a previous process had larger segments.
@@ -159,7 +161,7 @@ class Segments:
             self.total_bytes += more
 
     def turn(self) -> None:
-        """Close the current segment, all of which is durable, and continue in the next."""
+        """Make the current segment durable and close it; continue in the next segment."""
         assert self.spare, "a record was accepted without space for it"
         self.files.fdatasync(self._file)
         self.files.close(self._file)
@@ -210,12 +212,12 @@ class Segments:
             dropped += 1
 
     def closed(self) -> int:
-        """The number of the last record in the segments before the newest one with a durable group."""
+        """Return the number of the last record in the segments before the newest one with a durable group; 0: none."""
         with self._lock:
             return max(self._starts.values(), default=1) - 1
 
     def close(self) -> None:
-        """Close the file, in any state."""
+        """Close the open files; this may be called in any state."""
         file, following, self._file, self._next = self._file, self._next, -1, -1
         try:
             if file >= 0:

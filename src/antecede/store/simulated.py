@@ -4,12 +4,12 @@ A file has the bytes that its readers see and, underneath, the bytes that are on
 that were not synced, page by page. The names of files are kept in the same two ways. Then
 
 - :meth:`kill` ends the process: unsynced data is still visible, and still not on the disk;
-- :meth:`power_cut` forgets unsynced data: of each unsynced page, any state since the last sync may be on the disk
-  (pages in any combination, since writes are reordered), the last state torn at any byte; of the unsynced names, any
-  may be lost;
+- :meth:`power_cut` forgets unsynced data: of each unsynced page, any state since the last sync may be on the disk,
+  perhaps torn at any byte (pages in any combination, since writes are reordered); any unsynced change of a name may be
+  lost;
 - a sync that **fails** leaves bytes that are visible, are not on the disk, and count as written, until they are written
   again;
-- ``room`` is the number of bytes on the disk; ``script`` may raise an error or cut the power at any operation.
+- ``room`` is the size of the disk in bytes; ``script`` may raise an error or cut the power at any operation.
 
 The random generator is an argument, so a seed replays a run. A file is a number, as for the operating system.
 """

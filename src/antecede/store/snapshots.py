@@ -45,7 +45,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         return _read(self.files, self.path, self.seal, self.upto)
 
     def data(self) -> bytes:
-        """All parts joined."""
+        """Return all parts joined."""
         return b"".join(self.parts())
 
 
@@ -58,7 +58,8 @@ def write_snapshot(files: Files, directory: str, seal: int, upto: int, state: by
 
 
 def draft_snapshot(files: Files, directory: str, seal: int, upto: int, state: bytes, mark: str) -> str:
-    """Make a snapshot durable under a temporary name with a mark, for another process to name; return its path."""
+    """Make a snapshot durable under a temporary name that contains ``mark``; return its path. Another process names
+    it."""
     path = draft_path(directory, upto, mark)
     _carefully(files, path, path, lambda: _write_file(files, path, seal, upto, state))
     return path
@@ -162,7 +163,7 @@ def _write(files: Files, file: int, seal: int, upto: int, parts: Iterable[bytes]
 
 
 def _read(files: Files, path: str, seal: int, upto: int) -> Iterator[bytes]:
-    """Return the parts; check the bounds of each, and the checksum at the end."""
+    """Yield the parts; check the bounds of each, and the checksum at the end. Raise CorruptLogError if one is wrong."""
     with files.opened(path) as file:
         size = files.size(file)
         head = files.read(file, _head.size, 0)

@@ -18,9 +18,9 @@ Adding an agent, or a server with a separate new domain, changes no route: the r
 pause or begin, servers that come or go, that get or lose agents or clients, or that could not be found any more because
 an address changes. The first server of the old topology always takes part: so of two changes of the same topology at
 most one can be made, even if servers cannot reach each other. The others learn changes from this first server, so all
-take part if it is removed or gets another address. For every other server all routes to the servers that it knows stay
-the same (otherwise it would be in the region), and so do its domains and its agents. It may be down, and learn the
-change later (:mod:`antecede.server.learning`).
+take part if it is removed or gets another address. For a server that need not take part, all routes to the servers that
+it knows stay the same (otherwise it would be in the region), and so do its domains and its agents. Such a server may be
+down, and learn the change later (:mod:`antecede.server.learning`).
 
 This module knows names and routes. It does not know what the servers contain.
 """
@@ -54,7 +54,8 @@ class Change(msgspec.Struct, frozen=True):
     """The domains of the old topology that pause until all their letters have arrived."""
     begun: tuple[str, ...]
     """The domains of the new topology that start again: new ones, and all that were in the region. A server that has
-    made the change and one that has not do not connect in these, because they would forward letters differently."""
+    made the change and a server that has not do not connect in these domains, because they would forward letters
+    differently."""
     leaving: dict[str, str]
     """Agents that leave their server, each with the server to which its state goes; empty: it is removed."""
     emptied: dict[str, str]
@@ -62,7 +63,7 @@ class Change(msgspec.Struct, frozen=True):
     refusals: tuple[str, ...]
     """The reasons why the change must not be made, one line each."""
     needed: tuple[str, ...] = ()
-    """The servers of both topologies that must take part; the others may be down."""
+    """The servers of both topologies that must take part; other servers may be down."""
     concerned: frozenset[str] = frozenset()
     """The servers that cannot learn the change later: those for which something changes, and the first server."""
 
@@ -150,7 +151,8 @@ def _same_domain(old: TopologyFile, new: TopologyFile, name: str) -> bool:
 
 
 def _region(old: TopologyFile, new: TopologyFile, leaving: list[AgentHome]) -> set[str]:
-    """Return the domains of the old topology that must be empty before the new one is in force."""
+    """Return the domains of the old topology in which all letters must have arrived before the new topology is in
+    force."""
     before, after = old.organisation, new.organisation
     changed = {name for name in before.domains if name not in after.domains or not _same_domain(old, new, name)}
     region = set(changed)
@@ -168,7 +170,8 @@ def _region(old: TopologyFile, new: TopologyFile, leaving: list[AgentHome]) -> s
 
 
 def _domains_with_other_routes(before: Topology, after: Topology, source: str) -> set[str]:
-    """Return the domains on the routes, before and after, from a server to those others to which its route changes."""
+    """Return the domains on the old and the new routes from a server to all servers to which its route changes. Empty
+    if the server is removed."""
     if source not in after.servers:
         return set()
     old, new = before.tree(source), after.tree(source)

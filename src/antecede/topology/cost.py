@@ -4,8 +4,8 @@ The paper assumes that sending in a domain of s servers costs s², the size of i
 domain on its route. For a bus of n servers in leaves of s around a backbone of n/s routers, the longest route costs 2s²
 + (n/s)²: 3n at s = √n, and least at s = √n / ⁴√2 ≈ 0.84·√n, where it is 2√2·n ≈ 2.83·n. A flat topology costs n².
 
-For uniform traffic, pairs need not be examined one by one: a domain of a forest, if removed, leaves one part at each of
-its members, and is on the route of exactly those pairs that lie in different parts.
+For uniform traffic, pairs need not be examined one by one. If a domain of a forest is removed, one part remains at each
+of its members. The domain is on the route of exactly those pairs whose two servers lie in different parts.
 """
 
 from collections.abc import Callable

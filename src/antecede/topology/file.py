@@ -23,10 +23,10 @@ line.
 
 **Canonical form.** The sequence in the file does not matter: names are sorted in natural order (``s2`` before ``s10``)
 everywhere, also within a domain, where the position is the member number in the order's stamps. So two servers whose
-files differ only in layout agree on everything. The **epoch**, a hash of the canonical form, shows this: any other
+files differ only in layout agree on everything, and have the same **epoch**, a hash of the canonical form. Any other
 difference gives another epoch. The addresses of metrics pages and the settings of mailboxes and reactions
-(:mod:`antecede.topology.mailboxes`, :mod:`antecede.topology.reactions`) are not part of it: they may differ between
-servers, and change.
+(:mod:`antecede.topology.mailboxes`, :mod:`antecede.topology.reactions`) are not part of the epoch: they may differ
+between servers, and change.
 """
 
 import hashlib
@@ -123,7 +123,7 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
         return Topology(self.domains, self.servers)
 
     def domain(self, name: str) -> DomainEntry:
-        """Return the domain with this name."""
+        """Return the domain with this name, which must exist."""
         return next(domain for domain in self.domains if domain.name == name)
 
     def home_of(self, server: str) -> str:
@@ -418,7 +418,7 @@ def brief(value: Any) -> str:
 
 
 def _addressed(text: Any) -> Address | None:
-    """Return the address in the text ``tcp://HOST:PORT``; None: it is another text."""
+    """Return the address in the text ``tcp://HOST:PORT``; None for any other value."""
     found = _address.fullmatch(text) if isinstance(text, str) else None
     if found is None or not 1 <= int(found["port"]) <= 65_535:
         return None

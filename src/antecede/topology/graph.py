@@ -1,10 +1,11 @@
 """Servers, domains, and the route from one server to another (Laumay et al. §4.1–4.2).
 
 A *domain* is a group of servers that keep an order among themselves; a server in several domains is a *router*. The
-deciding graph is bipartite: servers on one side, domains on the other, an edge for each membership. Order inside each
-domain gives order end to end iff this graph is a **forest**. (The paper's own cycle test allows a domain inside
-another, and a plain graph of domains calls a safe star cyclic.) A forest has one route between any two servers. In
-other graphs the shortest route is used; of two equally short ones, the one named first.
+graph that decides whether order holds is bipartite: servers on one side, domains on the other, an edge for each
+membership. Order inside each domain gives order end to end iff this graph is a **forest**. (The paper's own cycle test
+allows a domain inside another. In a plain graph of domains, a star, which is safe, would contain a cycle.) A forest has
+one route between any two servers. In other graphs the shortest route is used; of two equally short routes, the one
+whose domains are given first.
 
 A multicast travels along the tree of shortest routes from its source: one multicast in each domain that it enters, so
 no server and no domain sees it twice. This module knows only names: no orders, no addresses.
@@ -96,7 +97,8 @@ class Topology:
         return [(_SERVER, server) for server in self.domains[name].servers]
 
     def tree(self, source: str) -> dict[str, tuple[str, str]]:
-        """Return every reachable server, with the domain and the server before it on the shortest route."""
+        """Return every server that can be reached from ``source``, each with the domain and the server before it on the
+        shortest route. The nearest servers come first; ``source`` itself is not included."""
         known = self._trees.get(source)
         if known is not None:
             return known
@@ -117,8 +119,8 @@ class Topology:
         return before
 
     def walk(self, start: str) -> Iterator[tuple[str, str, str]]:
-        """Return the domains that a domain is connected with, the nearest first: each with the domain before it on the
-        way, and the server that is in both domains."""
+        """Yield the domains that ``start`` is connected with, the nearest first. Each comes with the domain before it
+        on the way from ``start``, and with the server that is in both domains."""
         entered = {start}
         waiting = deque([start])
         while waiting:
@@ -131,7 +133,8 @@ class Topology:
                         yield other, name, server
 
     def route(self, source: str, target: str) -> list[str]:
-        """Return the servers from ``source`` to ``target``, both included."""
+        """Return the servers on the route from ``source`` to ``target``, both included. Raise :class:`TopologyError` if
+        a server is unknown or there is no route."""
         if source not in self._domains_of or target not in self._domains_of:
             raise TopologyError(f"unknown server {source if source not in self._domains_of else target}")
         before = self.tree(source)

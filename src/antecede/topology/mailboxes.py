@@ -7,9 +7,10 @@
     agents = { letters = 100000 }                                        # of each agent (default: no limit)
     orders = { letters = 1000, full = "refuse" }                         # of one agent, or of one client name@server
 
-Letters above the quota of a mailbox **expire**, oldest first: they are dead, with the reason. With ``full = "refuse"``
-the publishes of clients of the same server to a full mailbox are refused before letters expire. These settings act at
-the server of the mailbox. They are not part of the epoch: they may change from one start of a server to the next.
+Letters above the quota of a mailbox **expire**, oldest first: they become dead letters, with the reason. With ``full =
+"refuse"`` the publishes of clients of the same server to a full mailbox are refused before letters expire. These
+settings act at the server of the mailbox. They are not part of the epoch: they may change from one start of a server to
+the next.
 """
 
 from functools import cached_property
@@ -52,7 +53,7 @@ class Mailboxes(msgspec.Struct, frozen=True, dict=True):
     """Agents for which letters that follow from a dead letter are held (``dead_follow = "hold"``)."""
 
     def quota(self, address: str, agent: bool) -> Quota:
-        """Return the quota of a mailbox; ``agent``: it is an agent's, not a client's."""
+        """Return the quota of a mailbox. ``agent``: whether the mailbox belongs to an agent, not to a client."""
         return self.named.get(address) or (self.agents if agent else self.clients)
 
     @cached_property
@@ -61,8 +62,7 @@ class Mailboxes(msgspec.Struct, frozen=True, dict=True):
         return any(quota.full == "refuse" for quota in (self.clients, self.agents, *self.named.values()))
 
     def lines(self) -> list[str]:
-        """Return the lines of a table ``[mailboxes]``, without its header; empty if all settings have their
-        defaults."""
+        """Return the lines of a table ``[mailboxes]``, without its header; empty if all quotas have their defaults."""
         plain = Mailboxes()
         some = {"clients": self.clients} if self.clients != plain.clients else {}
         if self.agents != plain.agents:

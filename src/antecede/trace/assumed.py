@@ -4,10 +4,11 @@ A foreign record may show that a process sent a message, but not when. The impor
 process's line and marks the row ``assumed``. The row's order relative to the other rows of its process is unknown; the
 edge from a send to its deliveries is still known.
 
-:func:`certain` is the trace in which each assumed row is outside the line of its process. A delivery that is late in
-this certain trace is late for every position of the assumed rows. A delivery that is late in the imported trace, but
+:func:`certain` returns the trace in which each assumed row is outside the line of its process. A delivery that is late
+in this certain trace is late for every position of the assumed rows. A delivery that is late in the imported trace, but
 not in the certain one, is *undecided*. Edges are only removed, so every delivery that is late in the certain trace is
-also late in the imported one. Total and synchronous order are about sequences of rows, and leave the assumed rows out.
+also late in the imported one. Total and synchronous order are about sequences of rows, and are judged without the
+assumed rows.
 
 An assumed row outside its line often makes nothing late, and is then left out:
 

@@ -1,8 +1,8 @@
-"""The conflicting instances of an object: cells of instances, and the conflicts of cells.
+"""The conflicts between the instances of an object. Instances with the same conflicts are grouped into cells.
 
 Two instances of an object conflict iff their operations conflict at that object and neither instance is an ancestor of
-the other: a caller waits for its callee, so neither can exclude the other (Enokido, Higaki, Takizawa §2 on nested
-operations). For two *requests* only the operations count: a request is put in order before the ancestors of the
+the other. (A caller waits for its callee, so neither can exclude the other; see Enokido, Higaki, Takizawa §2 on nested
+operations.) For two *requests* only the operations count, because a request is put in order before the ancestors of the
 instance that it starts are known.
 
 Instances of one operation at one object share a **cell**, so that the knowledge about all of them can be kept together.
@@ -28,7 +28,8 @@ class Cells:
         self.rivals: list[frozenset[int]] = []
         """For each cell, the cells that conflict with it."""
         self.request_rivals: list[frozenset[int]] = []
-        """For each cell, the cells that conflict with it for requests, including those of ancestors and descendants."""
+        """For each cell, the cells whose requests conflict with its requests, including the cells of ancestors and
+        descendants."""
         for process, own in enumerate(instances.by_name):
             self._divide(process, own)
 
@@ -53,7 +54,7 @@ class Cells:
         check_kin(len(kin), where)
         shared: dict[str, int] = {}
         members: list[tuple[str, str | None]] = []
-        """For each cell its operation, and its instance if the cell has only one."""
+        """For each cell its operation, and its instance if it is the separate cell of one instance."""
         begin = len(self.rivals)
         for name, instance in own.items():
             if instance.operation is None:

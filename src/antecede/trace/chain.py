@@ -10,11 +10,12 @@ T_h is the least of these, and of T_(h−1). The first h with T_h[q] < deliver(m
 the later ones were examined when the old T was new. So every send is examined once. Each step of round h continues a
 step of round h − 1, so the way back from round h has exactly h messages.
 
-**Only the window is examined.** In any causal order of all events, a chain lies between send(m) and deliver(m). One
-such order is computed once for all explanations; the search along a process stops at the first event after deliver(m).
+**Only the window is examined.** In any sequence of all events that agrees with happened-before, a chain lies between
+send(m) and deliver(m). One such sequence is computed once for all explanations; the search along a process stops at the
+first event that comes after deliver(m) in this sequence.
 
-Among the shortest chains, the one that arrives first at q is chosen, and then likewise at each process on its way back.
-So the answer does not depend on the sequence in which sends are examined.
+Among the shortest chains, the one that arrives first at q is chosen. The same rule is then applied at each process of
+the chain, going back from q. So the answer does not depend on the sequence in which sends are examined.
 """
 
 from array import array
@@ -45,7 +46,8 @@ class Link(msgspec.Struct, frozen=True, rename={"source": "from"}):
 
 
 class _Step(msgspec.Struct, frozen=True, gc=False):
-    """A message in transit, in positions: sent at ``source``, delivered at ``to``."""
+    """A copy of a message: process ``source`` sent it at position ``sent``, process ``to`` delivered it at
+    ``delivered``."""
 
     source: int
     sent: int
@@ -60,7 +62,7 @@ class Chains:
         self._trace = trace
         self._numbers = {name: number for number, name in enumerate(trace.names)}
         self._moments = [array("q", bytes(8 * len(line))) for line in trace.lines]
-        """For each event its place in one causal order of all events."""
+        """For each event its place in one sequence of all events that agrees with happened-before."""
         self._copies: dict[tuple[int, int], list[tuple[int, int]]] = {}
         """For each send, where its message is delivered."""
         for moment, (process, position, event) in enumerate(trace.in_causal_order()):

@@ -1,13 +1,14 @@
 """Check whether the clocks recorded in a trace agree with its events.
 
-**Vector clocks.** There are two rules, and the trace decides which one applies. If the own entry is ``index`` + 1 on
-most rows that have a clock, the rule is ``exact``: in the clock of an event f, the entry of each process must be the
-index + 1 of that process's last event in the past of f (f included); a missing entry is 0. Otherwise the clocks count
-in another way and the rule is ``order``: V(e) < V(f) iff e → f. We test it one event f at a time, among the events that
-have a clock:
+**Vector clocks.** There are two rules, and the trace decides which one applies. If the entry of the row's own process
+(its *own entry*) is ``index`` + 1 on most rows that have a clock, the rule is ``exact``: in the clock of an event f,
+the entry of each process must be the index + 1 of that process's last event in the past of f (f included); a missing
+entry is 0. Otherwise the clocks count in another way and the rule is ``order``: V(e) < V(f) iff e → f. We test it one
+event f at a time, among the events that have a clock:
 
 * V(f) is at least V(e), entry by entry, for every e → f;
-* for every process p, as many of p's events have an own entry of at most V(f)[p] as lie in f's past (f included).
+* for every process p, the number of p's events whose own entry is at most V(f)[p] equals the number of p's events in
+  f's past (f included).
 
 If every event passes, the rule holds for every pair. First, e → f gives V(e) ≤ V(f), and the two differ in f's own
 entry, which counts one event more. Second, let V(e) < V(f) and let p be e's process. Then V(e)[p] ≤ V(f)[p], so e is
@@ -59,7 +60,7 @@ def check_clocks(trace: Matched) -> dict[str, Any]:
 
 
 def own_entry(event: Event) -> int:
-    """Return the entry of an event's clock for its own process."""
+    """Return the entry of an event's clock for its own process; 0 if there is none."""
     return (event.clock or {}).get(event.process, 0)
 
 
@@ -136,14 +137,15 @@ def _walk(trace: Matched, rule: _Exact | _Order) -> int:
 
 
 def raise_to(clock: dict[str, int], other: dict[str, int]) -> None:
-    """Raise the entries of a clock to those of another one that are larger."""
+    """Raise each entry of a clock to the same entry of another clock, if that is larger."""
     for name, entry in other.items():
         if entry > clock.get(name, 0):
             clock[name] = entry
 
 
 def _join(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
-    """Return the larger of the two values of each entry. Neither clock is changed: messages in transit may share it."""
+    """Return a clock with the larger of the two values of each entry. The given clocks are not changed, because
+    messages in transit may share them."""
     joined = dict(a)
     raise_to(joined, b)
     return joined

@@ -61,7 +61,7 @@ def traffic(trace: Matched, unsaid: dict[str, tuple[str, ...]]) -> dict[Pair, tu
 
 
 class Stamps(msgspec.Struct):
-    """Bytes of stamps, over the copies that record them."""
+    """The sizes of stamps in bytes, over the copies whose stamp size is known."""
 
     copies: int = 0
     bytes: int = 0
@@ -77,12 +77,13 @@ def stamps(trace: Matched, hops: Iterable[Event], unsaid: dict[str, tuple[str, .
     """Return the stamp sizes, per copy and over all hops.
 
     The size of a copy's stamp is that of its first arrival, or else that of its delivery, or else the mean that its
-    send row records. For a message that routers forwarded, the sizes of all its packets are added and divided by the
-    number of its destinations: one packet to each destination and to each router on the way. If the send row has a
-    size, each router's row has the size of the packet that left the router: the packet to a router h hops away is
-    estimated as the mean of the packets that left h − 1 hops away, which is exact for one destination. Otherwise, in
-    the traces of servers, a router's row has the size of the packet that it received. A message with a packet of
-    unknown size is left out.
+    send row records. A message that routers forwarded has one packet to each destination and to each router on the way.
+    The sizes of all its packets are added and divided by the number of its destinations.
+
+    If the send row has a size, each router's row has the size of the packet that left the router. The packet to a
+    router h hops away is then estimated as the mean of the packets that left the servers h − 1 hops away, which is
+    exact for one destination. Otherwise, in the traces of servers, a router's row has the size of the packet that it
+    received. A message with a packet of unknown size is left out.
     """
     arrived: dict[tuple[str, str], int] = {}
     for event in _events(trace, ARRIVE, DELIVER):
@@ -146,12 +147,12 @@ def delays(trace: Matched) -> dict[Pair, "array[int]"]:
 
 
 def quantile(ascending: Sequence[int], percent: int) -> int:
-    """Return the smallest value that this percentage of all values do not exceed."""
+    """Return the smallest value for which at least ``percent`` percent of all values are at most this value."""
     return ascending[max(0, -(-len(ascending) * percent // 100) - 1)]
 
 
 def held(trace: Matched, hops: Iterable[Event] = ()) -> dict[str, tuple[int, int]]:
-    """Return for each process its arrivals, and how many of them were held.
+    """Return for each process the number of its arrivals, and how many of them were held.
 
     An arrival counts unless its message was delivered to that process before. It is *direct* if the delivery happens in
     the same step: every index in between belongs to a delivery, and, if both rows have a time, the times are equal. All
@@ -191,7 +192,8 @@ def held(trace: Matched, hops: Iterable[Event] = ()) -> dict[str, tuple[int, int
 def hop_figures(
     trace: Matched, hops: Iterable[Event], unsaid: dict[str, tuple[str, ...]]
 ) -> tuple[float | None, int | None]:
-    """Return packets per copy, and the largest number of hops to a destination, if routers wrote ``hop`` rows.
+    """Return packets per copy, and the largest number of hops to a destination; both are ``None`` if no router wrote a
+    ``hop`` row.
 
     A message takes one packet to each of its destinations and to each router that forwarded it. A router that the
     message reached after h hops forwarded it on hop h + 1.
@@ -223,8 +225,8 @@ def drawn(messages: int) -> list[int]:
 
 
 def concurrency(trace: Matched) -> tuple[float | None, int]:
-    """Return the share of pairs of messages in which neither send happened before the other; and how many messages were
-    compared."""
+    """Return the share of pairs of messages in which neither send happened before the other, and how many messages were
+    compared. With fewer than two messages the share is ``None``."""
     sends = list(_events(trace, SEND))
     bits = {sends[rank].message or "": 1 << number for number, rank in enumerate(drawn(len(sends)))}
     compared = len(bits)
@@ -264,7 +266,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def span(trace: Matched) -> Span | None:
-    """Return the range from the first to the last time of a send, an arrival or a delivery."""
+    """Return the range from the first to the last time of a send, an arrival or a delivery; ``None`` without times."""
     times = [event.time for event in _events(trace, SEND, ARRIVE, DELIVER) if event.time is not None]
     return Span(min(times), max(times)) if times else None
 
@@ -279,8 +281,8 @@ def sends_by_second(trace: Matched, first: int) -> dict[str, Counter[int]]:
 
 
 def hop_table(hops: Iterable[Event]) -> list[dict[str, Any]]:
-    """Return how many messages each router forwarded into each domain after how many hops, and the bytes of their
-    stamps."""
+    """Return one row for each router, domain and number of hops: how many messages the router forwarded into this
+    domain after this number of hops, and the bytes of their stamps (``None`` if one is unknown)."""
     found: dict[tuple[str, str | None, int | None], list[int | None]] = {}
     for row in hops:
         found.setdefault((row.process, row.domain, row.hop), []).append(row.stamp_bytes)

@@ -2,15 +2,16 @@
 
 Metadata list the epochs under ``epochs``, oldest first. An epoch has the number of the change that began it, and
 ``since``: for each process the index of its first event in this epoch. A process that is missing in ``since`` had no
-event in the previous epoch, so its entry of that epoch applies again (0 in the first epoch). A process is an address:
-its index continues if a change moves it to another server. Each server lists its own processes; the lists of all files
-are united.
+event in the previous epoch, so its entry of the previous epoch applies again (0 in the first epoch). A process is
+identified by its address, so its index continues if a change moves it to another server. Each server lists its own
+processes; the lists of all files are united.
 
 **The rule.** FIFO and causal order are judged where they were guaranteed. A late delivery of m is a violation if the
 order was guaranteed, on the route of m, in the epoch in which m was sent, in the epoch in which the message that
 overtook m was sent, and in all epochs between. Otherwise it is counted as ``not_guaranteed``. So for two messages, one
-sent before a change and one after it, the weaker of the two guarantees holds, as ``docs/guide/change.md`` states. In a
-forest only the route of m matters: a chain that leaves it through some server returns through the same server.
+sent before a change and one after it, the weaker of the two guarantees holds, as ``docs/guide/change.md`` states. If
+the topology is a forest, only the route of m matters: a chain that leaves the route at some server returns to it at the
+same server.
 
 *Soundness*: every reported violation breaks a guarantee. *Completeness*: a delivery that several messages overtook is
 judged by the first of them only, so ``holds`` may be optimistic if the others were sent in other epochs.
@@ -76,8 +77,8 @@ class _Routes:
             raise TraceError(f"metadata: epochs: change {epoch.change}: {error}") from None
 
     def strength(self, source: str, target: str) -> int:
-        """Return the guarantee from one process to another. If the route is not known, this is the weakest guarantee of
-        all domains."""
+        """Return the guarantee from one process to another, as a number that is larger for a stronger guarantee. If the
+        route is not known, this is the weakest guarantee of all domains."""
         ends = self._home(source), self._home(target)
         known = self._known.get(ends)
         if known is None:
@@ -124,7 +125,7 @@ class Epochs:
 
     def guaranteed(self, order: str, first: int, last: int, source: str, target: str) -> bool:
         """Return whether an order was guaranteed on the route between two processes in all epochs between ``first`` and
-        ``last``, these included."""
+        ``last``, these included; false if one of them is -1 (see :meth:`of`)."""
         first, last = min(first, last), max(first, last)
         if first < 0:
             return False
@@ -154,7 +155,8 @@ class Tally:
         return wrong
 
     def complete(self, report: dict[str, Any]) -> None:
-        """Add the epochs, and the late deliveries that break no guarantee, to a report that has only the violations."""
+        """Add the epochs, and the number of late deliveries that break no guarantee, to a report that has only the
+        violations."""
         for order in self._orders:
             others = sum(other for _, other in self._counts[order]) + self._before[order]
             report["orders"][order]["not_guaranteed"] = others

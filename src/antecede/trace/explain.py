@@ -227,7 +227,8 @@ def _shortened(circle: list[str], homes: Mapping[str, Homes]) -> list[str]:
 
 
 def _way_back(start: str, after: Mapping[str, list[str]], shorter_than: int) -> list[str] | None:
-    """Return the shortest path from a message back to itself, if it has fewer than ``shorter_than`` messages."""
+    """Return the shortest path from a message back to itself, if it has fewer than ``shorter_than`` messages; otherwise
+    ``None``."""
     came_from = {start: start}
     edge = [start]
     for _ in range(shorter_than - 1):

@@ -31,7 +31,8 @@ _decoder = msgspec.json.Decoder()
 
 
 class _Row(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A line with only the columns that nearly all lines have: it needs no further check."""
+    """A line with only the columns that nearly all lines have. Decoding checks their types, but does not find repeated
+    keys."""
 
     process: str
     index: Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
@@ -57,7 +58,7 @@ def encode(event: Event) -> bytes:
     """Return an event as one line, without the line break."""
     if not event.extra:
         return _encoder.encode(event)
-    # The schema's keys come in its order, before the extra ones, which come in that of their names.
+    # First the keys of the schema, in its order; then the extra keys, sorted by name.
     return _encoder.encode(msgspec.structs.replace(event, extra=None))[:-1] + b"," + _encoder.encode(event.extra)[1:]
 
 
@@ -106,7 +107,7 @@ def content(event: Event) -> bytes:
 
 
 def _decode_any(line: bytes) -> Event | Fault:
-    """Return the content of a line of any text."""
+    """Return the content of any line, also of one that cannot be decoded as a :class:`_Row`."""
     try:
         row = _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError) as error:

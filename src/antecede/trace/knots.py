@@ -1,11 +1,11 @@
 """Total and synchronous order as one question: can these sequences of messages be merged into one?
 
 Each process contributes a sequence of messages: its deliveries for total order, all its sends and deliveries for
-synchronous order (Garg §12.1, §12.3). Message a *comes before* b ≠ a if it does so in some sequence; the question
-is whether this relation has a cycle. Merging answers it: release a message as soon as it is at the head of every
-sequence in which it still occurs. The sequence of releases does not change which messages can be released, so the rest,
-if any, is the same in every engine. A message that occurs again in one sequence after another message can never be
-released: it comes before that other message and after it.
+synchronous order (Garg §12.1, §12.3). Message a *comes before* b ≠ a if it does so in some sequence; the question is
+whether this relation has a cycle. Merging answers it: release a message as soon as it is at the head of every sequence
+in which it still occurs. Whatever the sequence of releases is, the same messages are released in the end. So the
+messages that remain, if any, are the same in every engine. A message that occurs again in one sequence after another
+message can never be released: it comes before that other message and after it.
 
 **The witness.** When the merge is stuck, every remaining message is blocked: in some sequence the first remaining
 message other than itself comes before it. Start with the head of the first stuck sequence. From each message, go to the

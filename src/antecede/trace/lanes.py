@@ -58,7 +58,7 @@ class Lanes:
 
 
 class Arrays:
-    """The same arithmetic with arrays of numpy, as far as a walk needs it."""
+    """The same arithmetic with arrays of numpy; only the operations that a walk needs."""
 
     def __init__(self, entries: int) -> None:
         self._numpy: Any = import_module("numpy")

@@ -5,11 +5,11 @@ numbered in the order of their names, so that a decision by number is also a dec
 where message ``m`` was sent, as (process, position in its line). ``origins`` has the same for each event that is a
 delivery, because in a trace of millions of events every look-up by message id waits for memory.
 
-**The causal order of events.** :meth:`Matched.in_causal_order` walks all events so that each comes after everything
-that happened before it. After matching, a delivery may come as soon as its sender's cursor has passed the send, so one
-cursor per process is the only state. A process is advanced only as far as some delivery needs it, and the processes
-with the most deliveries lead. So few messages are in transit at any moment, which saves memory in the code that uses
-the walk.
+**The walk over all events.** :meth:`Matched.in_causal_order` walks all events so that each comes after everything that
+happened before it. After matching, a delivery may come as soon as its sender's cursor has passed the send, so one
+cursor per process is the only state. The walk takes one process after the other, beginning with the one that has the
+most deliveries. It advances the other processes only as far as some delivery needs it. So few messages are in transit
+at any moment, which saves memory in the code that uses the walk.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,7 +42,7 @@ class Matched(msgspec.Struct, frozen=True):
         return self.lines[process][position]
 
     def late(self, delivery: Event, overtaken_by: str = "", rule: str = "") -> Late:
-        """The finding that a delivery is late."""
+        """Return a late delivery as a :class:`Late`."""
         message = delivery.message or ""
         send = self.sent(message)
         return Late(delivery.index, delivery.process, message, send.process, send.index, overtaken_by, rule)
@@ -96,7 +96,7 @@ class Matched(msgspec.Struct, frozen=True):
 
 
 def match(events: Iterable[Event]) -> Matched:
-    """Number the processes and find the sends, for events that are known to be well formed."""
+    """Return a :class:`Matched` of well-formed events, given in any sequence; ``hop`` rows are left out."""
     by_process: dict[str, list[Event]] = {}
     for event in events:
         if event.kind != HOP:
@@ -111,7 +111,7 @@ def match(events: Iterable[Event]) -> Matched:
 
 
 def of_lines(names: list[str], lines: list[list[Event]]) -> Matched:
-    """Find the sends of events that are already grouped by process and in order."""
+    """Return a :class:`Matched` of events that are already grouped by process and sorted by index."""
     sends: dict[str | None, tuple[int, int]] = {
         event.message: (process, position)
         for process, line in enumerate(lines)
@@ -131,7 +131,7 @@ def merged(
     """Merge lines of these lengths into one sequence: yield (line, position), after all places that this place needs.
 
     Among the places that may come next, the one with the smallest rank comes first. Places that would have to come
-    before themselves are left out.
+    before themselves are left out, and so are all places that must come after these.
     """
     cursors = [0] * len(lengths)
     waiting: dict[tuple[int, int], list[int]] = {}

@@ -34,7 +34,7 @@ from antecede.trace.verdicts import ORDERS, Late, Verdict
 
 
 def judge(events: Iterable[Event] | Matched, orders: Sequence[str] = ORDERS) -> Verdict:
-    """Judge well-formed events, given in any sequence."""
+    """Return the verdict on well-formed events, given in any sequence."""
     trace = events if isinstance(events, Matched) else match(events)
     verdict = Verdict(trace.deliveries, trace.undelivered(), tuple(orders))
     sure = certain(trace)

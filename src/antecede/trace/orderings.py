@@ -7,7 +7,7 @@ of m and m′, not m first). Every significant ordering is also causal (Enokido,
 the rest was not needed.
 
 Pairs are counted among the messages that the figure of concurrency compares: all of them, or a sample. Sets of messages
-are bit masks, and each object is counted in one step: with its deliveries sorted by instance and operation, the
+are bit masks, and each object is counted in one step: its deliveries are grouped by instance and by operation, so the
 messages that a message must wait for are a union of a few masks.
 """
 
@@ -26,7 +26,8 @@ from antecede.trace.significance import Significance
 
 
 class Received(msgspec.Struct, frozen=True, gc=False):
-    """A delivery of a compared message: its number, and, if known, the instance that received it and its role."""
+    """A delivery of a compared message: the number of the message, and, if known, the instance that received it, the
+    cell of this instance, and the role of the delivery."""
 
     number: int
     instance: str | None = None
@@ -68,8 +69,8 @@ def figures(messages: int, causal: int, significant: int) -> dict[str, Any]:
 
 
 def _pasts(cells: Cells, compared: Collection[str]) -> tuple[dict[str, int], list[int], list[int]]:
-    """Return the numbers of the compared messages that are delivered, and for each number the messages sent in its
-    past, and those that significantly precede it."""
+    """Return the numbers of the compared messages that are delivered. Also return two sets for each number: the
+    messages sent in the past of this message, and the messages that significantly precede it."""
     causal: dict[str, int] = {}
     significant: dict[str, int] = {}
     known = [0] * len(cells.trace.lines)

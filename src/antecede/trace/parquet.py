@@ -62,7 +62,7 @@ def opened_file(file: IO[bytes] | str, where: str) -> tuple[Any, Any, Any]:
 def read(file: IO[bytes], where: str, keep_raw: bool = True) -> tuple[Metadata | None, Iterator[Item]]:
     """Return the metadata of a Parquet file, if it has any, and its rows, numbered from 1.
 
-    Parquet has no text of a row: with ``keep_raw`` each row gets one, as JSON.
+    A row of a Parquet file has no text; with ``keep_raw`` it gets one, as JSON.
     """
     pa, opened, schema = opened_file(file, where)
     twice = [name for name in COLUMNS if schema.names.count(name) > 1]
@@ -110,7 +110,8 @@ def conformed(batch: Any) -> Any:
     equivalent, are changed.
 
     A timestamp in ``time`` becomes nanoseconds, an integer in ``message`` its digits, an unsigned ``index`` a signed
-    one. If a value does not fit, the column is left unchanged, and the row with that value is reported as wrong.
+    one. If a value does not fit, the column is left unchanged in the whole batch, so the values of other rows may be
+    reported as wrong, too.
     """
     pa = pyarrow()
     other = case_matched(batch.schema.names)
@@ -142,8 +143,8 @@ def _exact(pa: Any, name: str, column: Any) -> Any:
 
 
 def _plain_events(pa: Any, batch: Any, folded: Collection[str]) -> list[Event] | None:
-    """Return the events of a batch without errors, whose columns are those of the schema, except ``clock``, and at most
-    one more, into which other columns are folded.
+    """Return the events of a batch, if it has no errors, no ``clock``, and no columns outside the schema except at most
+    one, into which other columns are folded.
 
     They are read column by column, several times as fast as row by row. Return ``None`` for any other batch:
     :func:`event_of` then examines its rows one by one and reports the errors.

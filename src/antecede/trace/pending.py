@@ -1,17 +1,18 @@
 """Late deliveries by sets of pending messages: for traces of many processes with few messages in transit.
 
-A vector has an entry for each sender, but most entries are settled: once a message is delivered everywhere, it cannot
-matter any more. So each process keeps the set of *pending* messages, sent and not yet delivered everywhere, whose sends
-are in its past through deliveries. **A delivery of m at q is late iff m is in q's set.** Otherwise m and the messages
-that m carries are added to q's set: the sender's set, and the sender's earlier sends.
+A vector has an entry for each sender, but most entries are not needed any more: a message that has been delivered
+everywhere has no further delivery that could be late. So each process keeps the set of *pending* messages, sent and not
+yet delivered everywhere, whose sends are in its past through deliveries. **A delivery of m at q is late iff m is in q's
+set.** Otherwise m and the messages that m carries are added to q's set: the sender's set, and the sender's earlier
+sends.
 
 A set is the bits of one integer. A bit becomes free when its message has been delivered everywhere. When half of the
 bits are free, one sweep removes them from all sets; only then are they used again.
 
 **The walk** determines how many messages are pending. If one process receives everything, such as an archive, few are
-pending when that process leads, as it does in :meth:`Matched.in_causal_order`. Otherwise few are pending in the order
-of Lamport's clock: each event as soon as everything before it has happened. If a vector would be smaller than the sets
-in both walks, this module gives no answer.
+pending if the walk begins with that process, as :meth:`Matched.in_causal_order` does. Otherwise few are pending in the
+order of Lamport's clock, where each event comes as soon as everything before it has happened. If vectors would be
+smaller than the sets in both walks, :func:`late_deliveries` returns ``None``.
 """
 
 from itertools import accumulate
@@ -20,16 +21,16 @@ from antecede.trace.matched import Matched
 from antecede.trace.schema import SEND, Event
 
 _senders_min = 64
-"""With fewer senders than this, a vector is small enough."""
+"""With fewer processes than this, vectors are small enough."""
 
 _sweep_min = 1_024
 """With fewer free bits than this there is no sweep, since a sweep examines all sets."""
 
 _sets_per_bit_swept = 4
-"""With many processes a sweep waits until it frees at least one bit per this number of sets."""
+"""With many processes a sweep waits until it frees at least one bit per this number of processes."""
 
 _Step = tuple[int, int, int, Event]
-"""Lamport's clock, process, number of the message, event: a send or a delivery."""
+"""A send or a delivery: its Lamport clock, its process, the number of its message, and the event."""
 
 
 def late_deliveries(trace: Matched) -> list[Event] | None:
@@ -97,7 +98,8 @@ class _Bits:
         self.bit = [0] * messages
         """For each pending message, the set with only this message: its bit."""
         self.brings: dict[int, int] = {}
-        """For each pending message, the set that its delivery adds: the message, and what it carries."""
+        """For each pending message, the set that its delivery adds: the message itself, and the messages that it
+        carries."""
         self._width = 0
         self._free: list[int] = []
         self._done: list[int] = []

@@ -7,7 +7,7 @@ The reasons are tested one after the other, each on the rows that are left, so a
 (``unreadable_line``, ``missing_field``, ``wrong_type``, ``unknown_kind``) are found while reading, row by row. Then:
 
 ====================== ==============================================================================================
-``duplicate_row``      the same row again: all but the first one. Texts for people and unknown columns don't count.
+``duplicate_row``      the same row again: all but the first one. Texts for people and unknown columns do not count.
 ``duplicate_index``    different rows with one process and index: all of them, since any may be the true one.
 ``duplicate_send``     an id that is sent more than once: all its sends and all its deliveries. Its arrivals are then
                        without a send, and so orphans.
@@ -62,7 +62,7 @@ DELIVERIES = ("duplicate_delivery", "orphan_delivery", "not_addressed", "before_
 """The reasons that only deliveries can have."""
 
 SILENT_SHOWN = 5
-"""The largest number of silent names that a report lists."""
+"""The largest number of silent names (names that occur only as a destination) that a report lists."""
 
 UNREAD = REASONS[:4]
 """The reasons of rows that cannot be read as events: each is found in the row itself."""
@@ -84,7 +84,7 @@ class Sifted(msgspec.Struct):
     missing: int
     """The number of indices that no row has."""
     silent_first: list[str]
-    """The first of the silent names."""
+    """The first silent names, in alphabetical order."""
 
 
 def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
@@ -106,7 +106,8 @@ def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
 
 
 def _places(events: list[Event], reasons: dict[int, str]) -> dict[tuple[bool, str], dict[int, int]]:
-    """Return for each process, and for each server's hops, the first event at each index."""
+    """Set aside rows that share their index with another row. Return for each process, and for each server's hops, the
+    number of the first event at each index."""
     places: dict[tuple[bool, str], dict[int, int]] = {}
     contested: dict[int, list[int]] = {}
     for number, event in enumerate(events):

@@ -64,7 +64,7 @@ class Found(msgspec.Struct):
     pairs: int = 0
     untimed: int = 0
     late: int = 0
-    """The number of deliveries that broke causal order, which are not races any more."""
+    """The number of deliveries that broke causal order; they are not races."""
     races: list[Race] = []
     """The races with the smallest slack, ascending."""
     resolution: int | None = None
@@ -103,7 +103,7 @@ class _Receiver:
         """For each lane, the position after the earliest send whose message was delivered here; the largest possible
         value if there is none."""
         self.of: dict[int, list[int]] = {}
-        """For each lane, the numbers of the deliveries of its messages; that of the last delivery is at the end."""
+        """For each lane, the numbers of the deliveries of its messages. The lane of the last delivery is at the end."""
         self.positions: list[int] = []
         self.lanes: list[int] = []
         """For each delivery, the lane of its sender."""
@@ -111,7 +111,8 @@ class _Receiver:
         self.arrivals: dict[str, int | None] = {}
         self._sent: list[int] = []
         self._ascending: dict[int, list[int] | None] = {}
-        """For each lane, the positions of its sends, as long as they are ascending."""
+        """For each lane, the positions of the sends in the order of their deliveries; ``None`` if they are not
+        ascending."""
         self._latest: list[int] = []
         """For each delivery, the latest time among all deliveries up to it."""
         self._released: dict[int, int | None] = {}
@@ -147,7 +148,8 @@ class _Receiver:
         self._latest.append(max(self._latest[-1], clock.latest) if self._latest else clock.latest)
 
     def every(self, begin: int, reach: Sequence[int]) -> Iterator[int]:
-        """Yield the deliveries from position ``begin`` of messages sent within ``reach``, newest first."""
+        """Yield the numbers of the deliveries at or after position ``begin`` whose messages were sent within ``reach``,
+        newest first."""
         for number in range(len(self.positions) - 1, bisect_left(self.positions, begin) - 1, -1):
             if self._sent[number] < reach[self.lanes[number]]:
                 yield number
@@ -175,7 +177,7 @@ class _Receiver:
 
 
 def find_races(trace: Matched, guarantee: str, wanted: Wanted) -> Found:
-    """Examine every delivery of a trace, in causal order; return the races and their number."""
+    """Return the races of a trace and their number; there are none if the guarantee is ``causal``."""
     times = (event.time for line in trace.lines for event in line if event.kind in (ARRIVE, DELIVER))
     found = Found(resolution=resolution_of(time for time in times if time is not None))
     return found if guarantee == "causal" else _Pass(trace, guarantee == "fifo", wanted, found).run()
@@ -241,7 +243,8 @@ class _Kept:
         """The fields of each race, negated, so that the largest race is on top."""
 
     def add(self, at: int, second: int, first: int, slack: int | None, count: bool) -> None:
-        """Keep a race if it is among the first ones, and with ``count`` also count it."""
+        """Keep a race if its slack is among the smallest so far, and with ``count`` also count it. A race that
+        ``wanted.within`` excludes is neither kept nor counted."""
         within = self._wanted.within
         if within is not None and (slack is None or slack > within):
             return
@@ -254,15 +257,15 @@ class _Kept:
             heappushpop(self._heap, race)
 
     def since(self, clock: _Clock) -> int:
-        """Return the earliest time of a first message whose race with this second message can be among the first
-        ones."""
+        """Return the earliest time of a first message whose race with this second message has a slack that is small
+        enough to be kept."""
         if len(self._heap) < self._wanted.first or not self._heap or self._heap[0][0]:
             return _never
         return clock.earliest + self._heap[0][1]
 
     def open_to(self, at: int, timed: bool) -> bool:
-        """Return whether a race at this process can be among the first ones. Without times, races are sorted by
-        process, and within a process by delivery."""
+        """Return whether a race at this process can still be kept. Without times, races are sorted by process, and
+        within a process by delivery."""
         if len(self._heap) < self._wanted.first or timed:
             return bool(self._wanted.first)
         return bool(self._heap) and at < -self._heap[0][2]

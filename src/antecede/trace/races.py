@@ -102,7 +102,7 @@ def assembled(
 
 
 def _told(trace: Matched, found: list[Race]) -> list[dict[str, Any]]:
-    """Return each race by names, with a shortest chain through which the second message depends on the first."""
+    """Return the report of each race, with a shortest chain through which the second message depends on the first."""
     if not found:
         return []
     chains = Chains(trace)

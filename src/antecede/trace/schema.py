@@ -139,11 +139,11 @@ NEEDED: Final = ("process", "index", "kind", "message", "to")
 """Columns in which a value of a wrong type sets the row aside."""
 
 NEEDED_BY_INSTANCES: Final = ("instance", "operation", "parent", "type")
-"""Further such columns for significant order."""
+"""Further columns in which, for significant order, a value of a wrong type sets the row aside."""
 
 
 class Mended(Event, frozen=True, omit_defaults=True, gc=False):
-    """An event without its values of a wrong type; only for the reader, which counts them."""
+    """An event without its values of a wrong type. Only the reader uses it, to count these values."""
 
     nulled: tuple[tuple[str, str], ...] = ()
     """The columns whose value was dropped, each with its error."""
@@ -236,13 +236,13 @@ def _fault(reason: str, detail: str, row: Mapping[str, Any]) -> Fault:
 
 
 def brief(value: Any) -> str:
-    """Return a value as the messages about errors show it."""
+    """Return a value as error messages show it, in at most 40 characters."""
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
 
 
 class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The metadata of a trace. Everything except the schema's number is optional and unchecked here."""
+    """The metadata of a trace. Every entry is optional, and only the schema's number is checked here."""
 
     schema: int = SCHEMA
     order: Any = None

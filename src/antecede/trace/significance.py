@@ -13,12 +13,13 @@ and R2.2 of §3.2 leave messages of interleaved instances unrelated. An instance
 message that no instance sends has no predecessors. Everything that an instance received counts in (2-1), including
 messages that repeat its request, commit it or abort it. :mod:`antecede.trace.cells` defines which instances conflict.
 
-**Computed in one walk** in causal order, which contains →. An instance *knows* the messages that it received and sent,
-with everything that precedes them. A message carries what its sender knows. From its first send on, an instance also
-knows its *base*: what the conflicting instances that precede it knew at their end. For this an object keeps one set for
-each cell, the union over its completed instances (conflict is not transitive, so there are no classes of operations
-that could share one). An instance's base is the union over the cells that conflict with its own. The base stays
-separate until the first send, since (3) chains messages: an instance that sends nothing passes nothing on.
+**Computed in one walk** over all events, each after everything that happened before it. So a message comes after all
+messages that precede it. An instance *knows* the messages that it received and sent, with everything that precedes
+them. A message carries what its sender knows. From its first send on, an instance also knows its *base*: what the
+conflicting instances that precede it knew at their end. For this an object keeps one set for each cell, the union over
+its completed instances (conflict is not transitive, so there are no classes of operations that could share a set). An
+instance's base is the union over the cells that conflict with its own. The base stays separate until the first send,
+since (3) chains messages: an instance that sends nothing passes nothing on.
 
 Sets are bit masks. A message's bit is needed until its last delivery. Unused bits are removed from time to time, so a
 mask is as wide as the number of messages in transit.
@@ -34,7 +35,7 @@ from antecede.trace.instances import REQUEST, Instance
 from antecede.trace.schema import DELIVER, SEND, Event
 
 _squeezed_bits = 1_024
-"""The number of unused bits, beyond the number of those in use, that is allowed before the masks are compacted."""
+"""The masks are compacted when the number of unused bits is larger than the number of bits in use by more than this."""
 
 
 class _Running(msgspec.Struct):
@@ -47,7 +48,8 @@ class _Running(msgspec.Struct):
 
 
 class Brought(msgspec.Struct):
-    """The data for a delivery: the bit of its message, what the message carries, and what came before it."""
+    """The data for a delivery: the bit of its message, the messages that this message carries, and the knowledge from
+    earlier deliveries."""
 
     bit: int
     carried: int
@@ -78,7 +80,8 @@ class Significance:
         self._carried: dict[str, int] = {}
 
     def carried(self, message: str) -> int:
-        """Return what the sender of a message knew at its send; 0 before the send and after the last delivery."""
+        """Return the messages that the sender of a message knew at its send, as a bit mask; 0 before the send and after
+        the last delivery."""
         return self._carried.get(message, 0)
 
     def take(self, process: int, position: int, event: Event) -> Brought | None:

@@ -1,9 +1,9 @@
 """The reason why a delivery is late by significant order: the shortest chain that should have waited for it.
 
 A chain is x0 = m, x1, … xk, each significantly before the next by one of the four direct steps of §3.2 (Enokido,
-Higaki, Takizawa): before the sender of x(i+1) sent it, this sender sent or received x(i), either in the same instance,
-or in an instance that conflicts with it and had ended before it began. xk was delivered at m's object before m, against
-the rule. The search goes forward from m, one message per round:
+Higaki, Takizawa): before the sender of x(i+1) sent it, this sender sent or received x(i), either in the instance that
+sent x(i+1), or in a conflicting instance that had ended before that instance began. xk was delivered at m's object
+before m, against the rule. The search goes forward from m, one message per round:
 
 * each instance that sent or received a message of the last round offers its later sends;
 * the end of such an instance offers the sends of instances of conflicting operations that began later. For each
@@ -38,18 +38,18 @@ class Acts(msgspec.Struct):
     instance: Numbers
     """The instance of each event, or -1."""
     moment: Numbers
-    """The place of each event in one causal order."""
+    """The place of each event in one sequence of all events that agrees with happened-before."""
     first: Numbers
     last: Numbers
     aborted: Numbers
     cell: Numbers
-    """For each instance the number of its operation at its object, or -1."""
+    """For each instance the number of its cell (:mod:`antecede.trace.cells`), or -1."""
     sends_from: Numbers
     sends: Numbers
     """The sends of each instance, ascending."""
     begun_from: Numbers
     begun: Numbers
-    """The instances of each cell, by their first events."""
+    """The instances of each cell, sorted by their first events."""
     rivals_from: Numbers
     rivals: Numbers
     """The cells that conflict with each cell."""

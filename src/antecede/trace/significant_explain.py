@@ -1,10 +1,11 @@
 """``explain --order significant``: for each late delivery the chain that should have waited, or the disagreement.
 
-A chain's link is a message. Besides its send it has **after**: what its sender did with the previous message (``kind``,
-``index``), in which instance, and **by** which connection: the same ``instance`` sends this message, or one that has a
-``conflict`` with it. If the chain continues from a delivery, ``to`` and ``deliver_index`` describe that delivery; if it
-continues from the send, they are null. For the last link they describe the early delivery. The rule *agreement* has no
-chain: the link is the other request, and ``elsewhere`` is the object that received the two in the other order.
+A link of a chain is a message. Besides its send it has **after**: the event by which its sender sent or received the
+previous message (``kind``, ``index``), and the instance of that event. Its key **by** is ``instance`` if the same
+instance sends this message, and ``conflict`` if a conflicting instance sends it. If the chain continues from a
+delivery, ``to`` and ``deliver_index`` describe that delivery; if it continues from the send, they are null. For the
+last link they describe the early delivery. For the rule *agreement* there is no chain: the only link is the other
+request, and ``elsewhere`` is the object that received the two requests in the other order.
 
 Both engines use this module: they provide the events of a chain, and a function that names them.
 """

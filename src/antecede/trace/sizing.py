@@ -1,8 +1,9 @@
 """Estimate the size of a trace: its events and processes, from the sizes of its files and the beginning of each.
 
 Parquet files record their number of rows. For text, the first lines are read: their length, their processes, and how
-many of these processes first occur in the second half of the sample. The estimate assumes that the number of new
-processes changes by the same factor from each such half of the trace to the next.
+many of these processes first occur in the second half of the sample. The estimate divides the trace into parts as long
+as half of the sample, and assumes that the number of new processes changes by the same factor from each part to the
+next.
 """
 
 import gzip
@@ -61,8 +62,8 @@ def _extrapolated(first: int, fresh: int, halves: float) -> int:
     """Return the number of processes of a whole trace, from their number in the first half of the sample, the number of
     new ones in its second half, and the number of such halves in the trace.
 
-    Each half has as many new processes as the one before, times a constant factor: 1 if processes come and go, less
-    if a fixed set of them takes turns.
+    Each half is assumed to have as many new processes as the previous half, times a constant factor: 1 if new processes
+    replace old ones all the time, less if the same processes occur again and again.
     """
     if not first or fresh >= first:
         return first + int(fresh * max(0.0, halves - 1))

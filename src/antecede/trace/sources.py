@@ -56,7 +56,7 @@ class Loaded:
         self.nulled = Nulled(used)
         """Values of a wrong type that count as null."""
         self.nulled_first: dict[str, str] = {}
-        """For each column, the first such value."""
+        """For each column, the place and the error of the first value of a wrong type."""
         self.placed: list[Fault] = []
         """The rows that are not events but have a place in a process."""
         self.set_aside: list[SetAside] = []

@@ -14,7 +14,8 @@ Place = Callable[[str, int], str]
 
 
 def clauses(explanation: Mapping[str, Any], title: Name, name: Name = str, at: Place | None = None) -> list[str]:
-    """Return the steps by which a message was overtaken, in causal order. ``at`` adds the place of each event."""
+    """Return the steps by which a message was overtaken, as one clause per step, first to last. ``at`` adds the place
+    of each event."""
 
     def where(process: str, index: int) -> str:
         return "" if at is None else f" ({at(process, index)})"

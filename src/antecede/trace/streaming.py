@@ -1,9 +1,9 @@
-"""The oracle's verdicts on large traces: one pass in causal order, with a vector for each process.
+"""The oracle's verdicts on large traces: one pass over all events, with a vector for each process.
 
 Let V_q be process q's vector: for each sender p, how many of p's events q has learned of through deliveries; q itself
-also has an entry. A message carries the vector of its sender, in which the sender's own entry is the position of the
-send. A delivery sets V_q to the maximum of V_q and the carried vector. **A delivery of m, sent by p, at q is late iff
-V_q already covers send(m)** just before the delivery: this is the definition in :mod:`antecede.trace.oracle`.
+also has an entry. A message carries the vector of its sender, in which the sender's own entry counts its events up to
+the send. A delivery sets V_q to the maximum of V_q and the carried vector. **A delivery of m, sent by p, at q is late
+iff V_q already covers send(m)** just before the delivery: this is the definition in :mod:`antecede.trace.oracle`.
 
 A send changes no vector, so messages share that of their sender. A late delivery adds nothing new, so its maximum is
 skipped. A carried vector is dropped with the message's last delivery, a process's vector with its last event. The walk
@@ -13,8 +13,8 @@ With many processes there are faster ways to the same answer: sets of pending me
 (:mod:`antecede.trace.pending`), and vectors as arrays, if numpy is installed (:mod:`antecede.trace.lanes`).
 
 **Overtakers** are searched afterwards, only for the messages that were late: a second pass carries sets of those
-messages only, as the oracle does with all. The overtaker of a message is the first delivery that brings the message's
-bit to q.
+messages only, as the oracle does with all. The overtaker of a late message is the message of the first delivery that
+brings the late message's bit to q.
 """
 
 from bisect import bisect_right

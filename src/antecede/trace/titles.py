@@ -40,7 +40,7 @@ class Titles:
     """Names messages for people. The caller must replace characters that are not printable."""
 
     def __init__(self, named: Iterable[Mapping[str, Any]] = ()) -> None:
-        """``named``: the key ``named`` of a report."""
+        """``named`` is the value of the key ``named`` in a report."""
         self._known = {one["message"]: (one["notification"], one["label"]) for one in named}
         self._shared = {text for text, count in Counter(map(self._brief, self._known)).items() if count > 1}
         """Short names that several messages have."""
@@ -118,7 +118,7 @@ def _rows(path: str, wanted: set[str]) -> Iterator[tuple[str, _Texts]]:
 
 
 def _rows_of_parquet(path: str, wanted: set[str]) -> Iterator[tuple[str, _Texts]]:
-    """Yield the same from a Parquet file, of which only the ids and the columns with texts are read."""
+    """Yield the texts of the wanted messages in a Parquet file; only the columns with ids and texts are read."""
     from importlib import import_module
 
     pa, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")

@@ -26,7 +26,7 @@ def known_orders(orders: Sequence[str]) -> tuple[str, ...]:
 
 
 class Late(msgspec.Struct, frozen=True, order=True):
-    """A delivery that came too late: after that of a message that should have waited for it.
+    """A delivery that came too late: after the delivery of a message that should have waited for it.
 
     The order of the fields decides which late delivery is the *first*: by its own index, then by the receiver's name.
     """
@@ -39,7 +39,7 @@ class Late(msgspec.Struct, frozen=True, order=True):
     overtaken_by: str = ""
     """The first message delivered at ``to`` that should have come after ``message``: for causal order, it was sent
     causally later; for FIFO order, later by the same sender; for significant order, significantly later, or another
-    object delivered it after ``message``."""
+    object delivered it after ``message``. Empty if it was not searched."""
     rule: str = ""
     """The rule that the delivery breaks, if the order has several rules."""
 
@@ -69,7 +69,7 @@ class Verdict(msgspec.Struct):
     causal_undecided: int = 0
     """The number of deliveries that are late by causal order only if the positions of assumed rows are right."""
     pairwise: bool = True
-    """Whether no two processes disagree on the order of two deliveries."""
+    """Whether no two processes deliver two messages in opposite orders."""
     cycle: list[str] | None = None
     """A cycle of messages, each delivered before the next in some process."""
     crown: list[str] | None = None

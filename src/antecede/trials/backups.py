@@ -1,7 +1,7 @@
-"""Backups of a running system under load, with kills; each is restored, started and verified.
+"""Backups of a running system under load, with kills; each backup is restored, started and verified.
 
 Between backups servers are killed and started again. Some are killed during a backup: if the command then fails, it
-must leave nothing. At the end of a round each backup is restored on other ports. The restored servers must deliver
+must leave no files. At the end of a round each backup is restored on other ports. The restored servers must deliver
 everything that was in transit at the cut, and clients fetch what waits for them. A restored system passes if
 
 - its trace has no copy that is undelivered, repeated or late, and no walker or client saw a wrong number, and
@@ -31,7 +31,8 @@ class Backups(Round):
     def __init__(self, folder: Path, seed: int, topology: TopologyFile | None = None, nice: int = 0) -> None:
         super().__init__(folder, seed, topology, nice)
         self._expected: list[Counter[str]] = []
-        """For each backup, by walker, the reactions to walks that were accepted before it began."""
+        """For each backup, how often each walker must have reacted to the walks that were accepted before the backup
+        began."""
 
     async def strike(self, victim: str) -> None:
         if self.random.random() < _kills:

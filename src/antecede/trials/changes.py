@@ -1,10 +1,11 @@
 """Changes of the topology of a running system under load, with kills of servers and of topology apply.
 
-Each round goes through several topologies and back: one domain → a bus of domains → one more server → an agent moves to
-it → a domain is split → back to one domain, without the added server. Meanwhile clients start walks; servers are
-killed, and started again with the topology file that they had at first; the command is killed at random moments and
-given again. Some servers that a change does not need are down until it is made, and learn of it afterwards. The checks
-are those of all trials: nothing lost, nothing twice, nothing late, the states of agents are right.
+A *pass* (one of the ``--rounds`` of ``antecede trial changes``) goes through several topologies and back: one domain →
+a bus of domains → one more server → an agent moves to it → a domain is split → back to one domain, without the added
+server. Meanwhile clients start walks; servers are killed, and started again with the topology file that they had at
+first; the command is killed at random moments and started again. Some servers that a change does not need are down
+until the change is made, and learn it afterwards. The checks are those of all trials: nothing lost, nothing twice,
+nothing late, the states of agents are right.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ class Journey:
         return self._topology({"A": self.base}, {})
 
     def stations(self, extra: str) -> list[TopologyFile]:
-        """Return the topologies of one round; the last one has one domain again. ``extra``: the name of the server that
+        """Return the topologies of one pass; the last one has one domain again. ``extra``: the name of the server that
         is added."""
         self._ports[extra] = free_ports(1)[0]
         groups = [self.base[at : at + 3] for at in range(0, len(self.base), 3)]
@@ -69,7 +70,7 @@ class Journey:
 
 
 class Changes(Round):
-    """A trial with changes of the topology; one of its faults is one way through all topologies (see above)."""
+    """A round with changes of the topology. Each of its faults is one pass through all topologies (see above)."""
 
     pause_seconds = 0.01
 

@@ -31,7 +31,7 @@ class Item(Notification):
 
 
 class Count(Notification):
-    """Asks a sink for its figures."""
+    """A question about the figures of a sink."""
 
 
 class Counted(Notification):
@@ -50,7 +50,8 @@ class Answer(Notification):
 
 
 class Sink(Agent):
-    """Takes a tenth of a millisecond per message, and remembers the count and the sum of the numbers."""
+    """An agent that needs a tenth of a millisecond per message, and remembers the count of messages and the sum of
+    their numbers."""
 
     count: int = 0
     digest: int = 0
@@ -132,7 +133,8 @@ async def publish(address: str, name: str, to: str, rate: float, seconds: float)
 
 
 async def strangers(addresses: list[str], count: int, seconds: float) -> dict[str, float]:
-    """Let strangers connect again and again for a while; return what they counted."""
+    """Let strangers connect again and again for a while; return how often they connected, were disconnected and were
+    refused."""
     raise_limit()
     seen: Counter[str] = Counter()
     end = time.monotonic() + seconds

@@ -31,8 +31,8 @@ _length_bytes = 4
 
 
 class TroubledFiles(Files):
-    """The file layer of a server in a trial: it records every operation in the journal, and makes the faults that the
-    second file names."""
+    """The file layer of a server in a trial: it records every operation in the journal, and causes the faults that the
+    file ``troubles`` names."""
 
     def __init__(self, journal: str, troubles: str) -> None:
         self._journal = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o640)
@@ -140,8 +140,8 @@ class TrialDisk:
             self.troubles.unlink(missing_ok=True)
 
     def fell(self, random: Random, power: bool) -> None:
-        """Handle the end of the process, with or without a power cut. When this returns, the directory has the
-        result."""
+        """Handle the end of the process, with or without a power cut. When this returns, the data directory has the
+        content that the disk kept."""
         if self.journal.exists():
             play(self.journal.read_bytes(), self._disk)
             self.journal.unlink()

@@ -94,7 +94,7 @@ class Lies(msgspec.Struct):
     calls_per_byte: float = 0.0
     """The most function calls per byte of a conversation, whose length is counted with ``grace_bytes`` more."""
     growth_mib: int = 0
-    """The largest growth of the process's memory between the ends of the first and of a later server."""
+    """The largest growth of the process's memory, from the end of the first server to the end of a later one."""
     kinds: dict[str, int] = {}
     """The number of conversations of strangers, peers, clients and operators."""
     found: list[str] = []
@@ -109,7 +109,7 @@ class Victim:
     """One server, the two machines that are its peers, and valid conversations with it."""
 
     def __init__(self, order: str, seed: int, outcome: Lies) -> None:
-        """``outcome``: to which the results of this server are added."""
+        """The results of this server are added to ``outcome``."""
         self.random = Random(f"{order} {seed}")
         self._outcome = outcome
         text = f"""

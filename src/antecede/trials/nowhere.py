@@ -72,7 +72,7 @@ def resident_mib(pid: int | str = "self") -> int:
 
 
 class Ear(logging.Handler):
-    """Keeps the reasons in log messages, and exceptions."""
+    """A log handler that keeps the reasons and the exceptions of log messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,8 @@ class Ear(logging.Handler):
         self.exceptions: list[str] = []
 
     def heard(self, reason: str) -> bool:
-        """Return whether a log message had this reason; the log cuts long texts, and names links in other fields."""
+        """Return whether a log message had this reason. The log cuts long texts, and has the name of a stopped link in
+        another field; this is taken into account."""
         shown = reason[: limits.log_text_chars_max] + "…"
         stopped = reason.partition(" is stopped: ")[2] or reason
         return not self.reasons.isdisjoint({reason, shown, stopped})

@@ -1,15 +1,16 @@
 """An overload trial: two servers under several times the load that they can bear, with everything else that may disturb
 them.
 
-- Publishers offer messages to the agent ``sink`` of s1 at a multiple of the rate that it can handle, which is measured
-  first. The mailbox of ``sink`` has a quota with ``full = "refuse"``.
+- Publishers offer messages to the agent ``sink`` of s1, at a multiple of the rate that it can handle. This rate is
+  measured first. The mailbox of ``sink`` has a quota with ``full = "refuse"``.
 - A client of s2 subscribes to the topic ``news`` of s1, leaves and never returns; news are still published.
 - The agent ``stuck`` of s1 never returns from a handler; it is isolated.
 - Strangers connect to both servers from many loopback addresses.
 
-Meanwhile probes ask an agent of each server, from each server. At the end: **memory** was bounded, the **p99** of the
-probes was small, and **nothing accepted was lost**: every message to ``sink`` that a publisher knows as accepted was
-handled, and every message to the absent client or to ``stuck`` waits or is dead with a reason.
+Meanwhile probes on each server ask an agent of each server. At the end the trial checks three things: the **memory**
+was bounded, the **p99** of the probes was small, and **nothing accepted was lost**. Every message to ``sink`` that was
+accepted must have been handled, and every message to the absent client or to ``stuck`` must wait or be dead with a
+reason.
 """
 
 import asyncio

@@ -9,7 +9,7 @@ from antecede.errors import UsageError
 
 
 class Report:
-    """The rounds of one campaign, oldest first; without a path they are not saved."""
+    """The rounds of one campaign, oldest first. Without a path they are not saved. An existing file is read first."""
 
     def __init__(self, path: str | None, kind: str) -> None:
         self.kind = kind
@@ -42,7 +42,7 @@ class Report:
         return max([first, *(int(one["seed"]) + 1 for one in self.rounds)])
 
     def add(self, round_: dict[str, Any]) -> None:
-        """Add a round; it is on the disk when this returns."""
+        """Add a round; if there is a path, the file contains the round when this returns."""
         self.rounds.append(round_)
         if self._path is not None:
             text = json.dumps({"campaign": self.kind, "rounds": self.rounds}, indent=1)

@@ -133,7 +133,7 @@ class Processes:
         return [server for server, process in self.running.items() if process.poll() is not None]
 
     def wait(self, server: str, seconds: float = 60.0) -> None:
-        """Wait until a server listens."""
+        """Wait until a server listens. Raise ClosedError if it ends, or does not listen within ``seconds``."""
         end = time.monotonic() + seconds
         address = self.topology.servers[server]
         while time.monotonic() < end:

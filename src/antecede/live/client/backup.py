@@ -21,7 +21,7 @@ from antecede.server.cutting import Cutting
 from antecede.topology import Address
 
 Tell = Callable[[int, int], None]
-"""Reports how many bytes are copied, and how many there are at most."""
+"""A function that reports how many bytes are copied so far, and how many will be copied at most."""
 
 
 class Remote:
@@ -62,7 +62,7 @@ class Remote:
         return {server: copy.result() for server, copy in copies.items()}
 
     async def end(self) -> None:
-        """End the backup at all servers; those that do not answer give up by themselves."""
+        """End the backup at all servers. A server that does not answer ends it by itself after some time."""
         await asyncio.gather(*(self._end(*one) for one in self._cutting.releases()))
 
     async def _end(self, server: str, command: str, arguments: list[str]) -> None:
@@ -76,7 +76,7 @@ class Remote:
             self._cutting.answered(server, None, error)
 
     async def _read(self, server: str, name: str, offset: int) -> Any:
-        """Read a page. An operator whose rate is limited waits, and tries again."""
+        """Read a page of a file. If the server refuses the request because of a rate limit, wait and try again."""
         [(_, _, [id_])] = [one for one in self._cutting.releases() if one[0] == server]
         for left in reversed(range(_tries)):
             try:

@@ -40,13 +40,13 @@ class Bus:
         self._numbering = self._publishing.numbering
         self._failed: list[Ticket] = []
         self._changed = asyncio.Event()
-        """Something was accepted or refused."""
+        """Set when publishes were accepted or refused."""
         self._names: dict[type, str] = {}
         """The names of classes without labels."""
         self._questions: Questions[Ticket] = Questions(self._numbering, self._ended)
         self._timer: asyncio.TimerHandle | None = None
-        """The time at which the first question may be late. One timer serves all questions: most are answered long
-        before."""
+        """The timer for the question whose time limit ends first. One timer is enough for all questions, because most
+        are answered long before their limits."""
         self._timer_at = 0.0
         self._listening = False
         self._handlers = Handlers(name, self._questions.answered, self._line.done, self._publishing.begins)
@@ -92,18 +92,18 @@ class Bus:
 
     @property
     def last_sent(self) -> int:
-        """The number of the newest publish of this client's name, which :meth:`send` has just returned a ticket for. It
-        changes only if an earlier publish is refused."""
+        """The number of the newest publish of this client's name. Directly after :meth:`send` it is the number of the
+        notification that was sent. The number of a publish changes only if an earlier publish is refused."""
         return self._numbering.last
 
     @property
     def last_accepted(self) -> int:
-        """The number of the last publish of this client's name that the server has accepted; right after the start of a
-        program, the last one of its earlier processes."""
+        """The number of the last publish of this client's name that the server has accepted. Right after the start of a
+        program this is a publish of an earlier process with this name."""
         return self._numbering.accepted_upto
 
     def send(self, to: str | Iterable[str], notification: Notification) -> Ticket:
-        """Send to one agent, or one multicast to several."""
+        """Send a notification to one agent, or as one multicast to several agents; return its ticket."""
         kind = self._names.get(type(notification))
         if kind is None:
             kind = self._name(notification)
@@ -112,8 +112,9 @@ class Bus:
 
     def send_many(self, to: str | Iterable[str], notifications: Iterable[Notification]) -> Tickets:
         """Send several notifications, in this sequence, to one agent, or each of them to the same several agents. There
-        is one ticket for all: awaiting it raises the first refusal. If one of them cannot be sent, or if there are too
-        many, nothing is sent. ``await bus.ready()`` before each call, and there is always room."""
+        is one ticket for all; awaiting it raises the first refusal. If one notification cannot be sent, or if there are
+        too many, an error is raised and nothing is sent. After ``await bus.ready()``, one call of the largest allowed
+        size is always possible."""
         some = list(notifications)
         self._publishing.check_room(len(some))
         groups = [one for kind, group in groupby(some, type) for one in self._encoded(kind, list(group))]
@@ -129,7 +130,7 @@ class Bus:
         return [(name, self._context(tail), [body for _, body in group]) for tail, group in alike]
 
     def post(self, to: str | Iterable[str], kind: str, fields: dict[str, Any]) -> Ticket:
-        """Send a notification by its name and its fields, without its class."""
+        """Send a notification without its class: ``kind`` is its name, ``fields`` are its fields."""
         return self._put(to, kind, _encode(fields), self._context(""))
 
     async def ready(self) -> None:
@@ -142,7 +143,8 @@ class Bus:
             await self._change()
 
     async def drain(self) -> None:
-        """Wait until all sends are accepted; raise the first refusal that no ticket's owner has seen."""
+        """Wait until all sends are accepted or have failed. Raise the first error that was not already raised by
+        awaiting a ticket."""
         while self.outstanding:
             if self._publishing.closed is not None:
                 raise again(self._publishing.closed)
@@ -178,11 +180,12 @@ class Bus:
         return cast("Notification | Received", read(letter, expect))
 
     async def inquire(self, to: str, kind: str, fields: dict[str, Any], *, timeout: float = 30.0) -> Received:
-        """Ask with a notification by its name and its fields, without its class."""
+        """Ask a question like :meth:`ask`, but without its class: ``kind`` is its name, ``fields`` are its fields."""
         return cast(Received, read(await self._question(to, kind, _encode(fields), timeout), None))
 
     def object(self, name: str, kind: type[Object] | None = None, *, timeout: float = 30.0) -> RemoteObject:
-        """Return a replicated object; its operations are methods to await. With its class, calls are checked here."""
+        """Return a replicated object; its operations are methods to await. If its class is given, calls are checked
+        before they are sent."""
         return RemoteObject(self._call, name, kind, timeout)
 
     async def _call(self, to: str, operation: str, body: bytes, seconds: float) -> Returned:
@@ -289,7 +292,7 @@ class Bus:
             self._changed.set()
 
     def gone(self, error: AntecedeError) -> None:
-        """Fail everything, because there will be no server any more."""
+        """Let all publishes and questions fail, because the connection to the server has ended for good."""
         self._no_more.set()
         self._questions.fail_all(self._publishing.fail(error))
         if self._timer is not None:
@@ -315,8 +318,9 @@ class Bus:
         self._listen()
 
     async def subscribe(self, topic: str, handler: Call) -> None:
-        """Receive everything sent to a topic from now on. Annotate the handler's first parameter with a notification's
-        class; without an annotation it gets every notification as a :class:`Received`."""
+        """Receive everything sent to a topic from now on. If the handler's first parameter is annotated with a
+        notification's class, the handler gets only notifications of this class; otherwise it gets every notification as
+        a :class:`Received`."""
         self._handlers.on_topic(topic, handler)
         self._listen()
         await self.send(topic, Subscribe())

@@ -2,8 +2,8 @@
 :class:`antecede.server.inbox.Inbox`.
 
 A handler may be a coroutine; later letters wait until it ends. ``SystemExit`` and ``KeyboardInterrupt`` in a handler
-end the program, because a client's program, unlike a server, belongs to the application; the letter is delivered again
-to the next client.
+end the program, because a client's program, unlike a server, belongs to the application. The letter is delivered again
+when a client with the same name connects.
 """
 
 import asyncio

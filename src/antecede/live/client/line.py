@@ -1,7 +1,7 @@
 """The line from a bus to a server over TCP: an adapter around :class:`antecede.server.client.ClientLine`.
 
-It dials when the line requests it, and passes on what arrives. Everything written within one turn of the event loop
-leaves in one call, in one frame if that is not too long.
+It dials when the :class:`ClientLine` requests it, and passes the input to it. Everything that is written within one
+iteration of the event loop is sent in one call, in one frame if that is not too long.
 """
 
 import asyncio
@@ -98,8 +98,8 @@ class TcpLine:
     # The connection.
 
     async def _keep(self) -> None:
-        """Keep up the connection, until it ends for good. Any error ends it, since nothing would dial again: then the
-        bus must not wait for a connection."""
+        """Keep up the connection, until it ends for good. After an unexpected error nothing would dial again, so close
+        the line and report the error to the bus; otherwise the bus would wait for ever."""
         try:
             await self._keep_connected()
         except Exception as error:
@@ -169,7 +169,8 @@ class TcpLine:
 
 
 def _clock() -> float:
-    """Return seconds by a clock that is never set back and that, if possible, continues while the machine sleeps."""
+    """Return the seconds of a clock that continues while the machine sleeps. This is the time since the boot, which is
+    never set back. If the system does not offer it, this is the wall clock."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.time()
 
 
@@ -196,11 +197,11 @@ def connect(
     """Return a bus to the server at ``tcp://HOST:PORT``, to be entered with ``async with``.
 
     ``name`` is durable: a client that reconnects with it finds its mailbox. Without a name the client is temporary: it
-    gets a unique name, and its mailbox is removed when it closes. ``patience`` is how long to try the first time.
-    ``waits`` is called when the server cannot be reached, at the start or later, with its address and the reason;
-    ``resumes`` is called with the address when it answers again. ``credentials``: the folder with the client's
-    credentials, for servers with an access file (``antecede credentials``). If the folder is replaced, the bus uses it
-    when it connects again.
+    gets a unique name, and its mailbox is removed when it closes. ``patience``: how many seconds to try to connect for
+    the first time. ``waits`` is called when the server cannot be reached, at the start or later, with its address and
+    the reason; ``resumes`` is called with the address when it answers again. ``credentials``: the folder with the
+    client's credentials, for servers with an access file (``antecede credentials``). If the folder is replaced, the bus
+    uses it when it connects again.
     """
     where = _address_in(address)
     if where is None:

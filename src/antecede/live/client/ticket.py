@@ -67,7 +67,7 @@ class Tickets:
 
     @property
     def settled(self) -> bool:
-        """Whether all of them were accepted or refused."""
+        """Whether all batches were accepted or have failed."""
         return all(ticket.settled for ticket in self._tickets)
 
 
@@ -79,7 +79,8 @@ class Line(Protocol):
         ...
 
     def publish(self, ticket: Ticket, last: bool) -> None:
-        """Send a ticket; ``last``: nothing else will be published in this turn of the event loop."""
+        """Send the publishes of a ticket; ``last``: nothing else will be published in this iteration of the event
+        loop."""
         ...
 
     def done(self, letters: list[str], dead: str) -> None: ...

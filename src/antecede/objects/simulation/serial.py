@@ -55,7 +55,8 @@ def _is(type_: str | None, wanted: str, kind: str) -> bool:
 
 
 def _compute(at: tuple[str, ...], plan: Plan, relation: Relation, cells: dict[str, dict[str, int]]) -> None:
-    """Compute an operation after its calls. A call that several objects make in the same way is one call."""
+    """Compute the calls of an operation, then the operation itself at the objects ``at``. A call that several objects
+    make in the same way is one call."""
     for to, called in plan.calls:
         if not called.fails:
             _compute(to, called, relation, cells)

@@ -2,8 +2,8 @@
 
 Every process sends requests at its own intervals, as in Jang et al. §6.2. A share of them, the *density*, are of the
 operation ``set``, which conflicts with itself; the others are of ``add``, which conflicts with nothing. A request is
-sent by an instance of its own operation, and computed as soon as it is delivered. So at density 1 every message depends
-on all earlier ones, as causal order assumes; at 0 no message depends on another.
+sent by an instance of its own operation, and computed as soon as it is delivered. So at density 1 every message must be
+delivered after all messages on which it depends, as in causal order; at 0 no message must wait for another.
 
 All orders get the same sends, to the same destinations, and each copy has the same delay. Control packets have separate
 delays from the same distribution. The report gives, for each of the two operations, the share of copies that were held,

@@ -1,8 +1,8 @@
 """A simulated group of objects: lost, repeated and reordered frames, machines that crash and come back.
 
-Each object is a :class:`antecede.objects.Site` in the place of an order, on the shipped channel and a disk, as orders
-are in :mod:`antecede.simulator.channels`. Its events become rows of a trace with the columns ``instance``,
-``operation``, ``parent`` and ``type``: a request is delivered when its instance begins.
+Each object is a :class:`antecede.objects.Site` in the place of an order, on the channel that servers use and a
+simulated disk, as orders are in :mod:`antecede.simulator.channels`. Its events become rows of a trace with the columns
+``instance``, ``operation``, ``parent`` and ``type``: a request is delivered when its instance begins.
 """
 
 from collections.abc import Callable
@@ -34,9 +34,9 @@ class ObjectWorld(ChannelWorld):
     ) -> None:
         self.recorder = Recorder(spec.names, sink or (lambda row: None))
         self.answers: dict[str, Answered] = {}
-        """How each root ended."""
+        """The end of each root that has ended, by the root's name."""
         self.started: dict[str, tuple[int, tuple[Any, ...]]] = {}
-        """The object of each root, and its arguments."""
+        """The object of each root (as its number), and the root's arguments."""
         topology = Topology([Domain(FLAT, spec.names)])
         super().__init__(topology, {FLAT: spec}, delay, faults, channel=FlatChannel, **settings)
 
@@ -45,7 +45,7 @@ class ObjectWorld(ChannelWorld):
         return self.orders  # type: ignore[return-value]
 
     def missing(self) -> list[str]:
-        """Return the messages that were not delivered everywhere."""
+        """Return the ids of the messages that were not delivered everywhere."""
         return list(self._under_way)
 
     def start(

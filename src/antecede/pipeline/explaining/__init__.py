@@ -1,1 +1,1 @@
-"""Explanations of violated orders: the chains and circles behind late deliveries."""
+"""Explanations of violated orders: chains of messages that overtook late deliveries, and circles of messages."""

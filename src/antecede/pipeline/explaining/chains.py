@@ -24,8 +24,8 @@ Place = tuple[int, int]
 
 
 class Sought(msgspec.Struct, frozen=True):
-    """The deliveries to explain: the ``first`` late ones or, with ``message``, all late ones of the message with these
-    places."""
+    """The deliveries to explain: the ``first`` late deliveries or, with ``message``, all late deliveries of the message
+    that was sent at ``sent`` and delivered at ``delivered``."""
 
     order: str
     first: int
@@ -135,8 +135,9 @@ class Chains:
     def _round(
         self, fresh: list[tuple[int, int]], late: int, target: int, reach: dict[int, int]
     ) -> dict[int, tuple[int, int]]:
-        """Return, for each process, the earliest delivery of a message sent in the stretches ``fresh`` of lines, as
-        send and delivery, if it is earlier than that in ``reach`` (in ``target``: earlier than ``late``)."""
+        """Find the earliest delivery in each process of a message that was sent in the stretches ``fresh`` of lines.
+        Return these deliveries, with their sends, if they are earlier than the delivery in ``reach`` (in the process
+        ``target``: earlier than ``late``)."""
         lines = self._lines
         horizon = self._moments[late]
         pieces = []

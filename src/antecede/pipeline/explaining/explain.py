@@ -111,7 +111,8 @@ def explained_on(trace: Trace, asked: Asked) -> dict[str, Any]:
 
 
 def _rows_of(trace: Trace, message: str) -> dict[str, Any]:
-    """Return where a message was sent and delivered, and how many of its rows were set aside."""
+    """Return where a message was sent and delivered, and how many of its rows were set aside for each reason. Raise an
+    error if the trace has no row of the message."""
     stage = partial(rows_of, numbering=trace.numbering, message=message)
     for packed in trace.on_buckets(stage):
         found = unpack(packed)

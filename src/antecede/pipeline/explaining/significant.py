@@ -31,8 +31,8 @@ Longs = NDArray[np.int64]
 
 
 def explained_significant(trace: Trace, conflicts: Conflicts, sought: Sought, deliveries: int) -> dict[str, Any]:
-    """Return how many deliveries are ``late``, the ``explanations`` of those searched for, and how many deliveries of
-    the message searched for are on a cycle (``circular``)."""
+    """Return how many deliveries are ``late``, the ``explanations`` of the late deliveries searched for, and how many
+    deliveries of the message searched for are on a cycle (``circular``)."""
     pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
     packed = pieces.gather(partial(explained, bench=bench_for(trace, conflicts), sought=sought), [0])[0]
     said: dict[str, Any] = msgspec.msgpack.decode(packed)

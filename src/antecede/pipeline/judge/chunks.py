@@ -8,9 +8,9 @@ why the result is exact.
 at most ``halo_units`` more. A message belongs to the lowest tier on which its delivery lies in the chunk of its send or
 in that chunk's halo. On a tier that is high enough the whole trace is one chunk, so each delivered message has a tier.
 A message that is never delivered belongs to no task, so no task waits for it. A task above tier 0 reads from the first
-send to the last delivery of its own messages, and keeps lanes only for the senders of these. So a message that spans
-the whole trace is judged by one task that walks the whole trace with one lane; its lines are on disk, like those of the
-single walk.
+send to the last delivery of its own messages, and keeps lanes only for the senders of its own messages. So a message
+that spans the whole trace is judged by one task that walks the whole trace with one lane. The lines of this task are on
+disk, as in the single walk.
 
 **Cycles.** A consistent cut contains either all of a cycle or nothing of it, so each cycle lies within one unit. Every
 task that reads the unit removes the cycle, and the task of tier 0 whose core contains it reports it.
@@ -119,8 +119,8 @@ def planned(
     cuts: Cuts | None = None,
     **options: Any,
 ) -> Plan:
-    """Return the cuts and the tasks that follow from them; ``lengths`` has the ends of all lines, also of sparse
-    ones."""
+    """Return a plan: the cuts, and the tasks that follow from them. ``lengths`` has the ends of all lines, also of
+    sparse ones."""
     cuts = cuts or cuts_of(parts, buckets, lengths, grain.cuts(events))
     own: dict[tuple[int, int], list[int]] = {}
     for packed in parts.gather(partial(_tally, cuts=cuts, grain=grain), buckets):
@@ -266,7 +266,7 @@ def judged(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
             summary.first = late_places(lines, asked[candidate], over[candidate])
             if plan.every_late:
                 yield from writer.rows("causal", late, over)
-    # The number if each earlier task had written one blob, so that all parts in use are counted.
+    # The writer fills the parts from 1 + ``number`` on; this is the last of them.
     summary.late_blobs = number + writer.blobs if writer.blobs else 0
     yield 0, pack_struct(summary)
 

@@ -1,11 +1,11 @@
-"""Consistent cuts through a matched trace that no single task reads: the bounds of chunks of time.
+"""Consistent cuts through a matched trace, as bounds of the chunks of time. No task reads the whole trace to find them.
 
 First, cuts are *proposed* from a clock in the rows: the Lamport clock, otherwise the wall clock, otherwise the rank
 (the same share of each process's events). The clock need not be right for this. Then the cuts are *lowered* to the
 greatest consistent cuts below them, in rounds. In each round, every bucket of messages reports the bounds that would
-exclude its deliveries whose sends are not in the cut, and the lowest bound wins. A correct Lamport clock needs one
-round, which changes nothing. Cuts that still move after ``limits.cut_rounds_max`` rounds are dropped. A chunk is longer
-then, but the verdict stays right.
+exclude its deliveries whose sends are not in the cut, and the lowest of these bounds is used. A correct Lamport clock
+needs one round, which changes nothing. Cuts that still move after ``limits.cut_rounds_max`` rounds are dropped. A chunk
+is longer then, but the verdict stays right.
 """
 
 from collections.abc import Iterable, Sequence
@@ -68,7 +68,7 @@ class Cuts(msgspec.Struct, frozen=True):
 
 
 def cuts_of(parts: Parts, buckets: Sequence[int], lengths: Longs, wanted: int) -> Cuts:
-    """Return consistent cuts through the matched rows of some buckets, about as many as ``wanted``."""
+    """Return consistent cuts through the matched rows of some buckets, at most ``wanted``."""
     wanted = max(0, min(wanted, limits.cut_entries_max // max(1, len(lengths))))
     if not wanted:
         return Cuts.of(np.zeros((len(lengths), 0), np.int64), lengths)
@@ -145,5 +145,5 @@ def _below(packed: Iterable[bytes], clock: str, thresholds: bytes) -> bytes:
 
 
 def piece_in(packed: Iterable[bytes]) -> Timed | None:
-    """Return the matched rows in a part: the pieces of its buckets as one."""
+    """Return the matched rows in a part: the pieces of its buckets as one; ``None`` if there are none."""
     return joined(said for said in map(read_apart, packed) if isinstance(said, Timed))

@@ -29,8 +29,8 @@ Bytes = NDArray[np.uint8]
 
 
 _generations = 64
-"""Number of generations of ancestors that are searched for in all instances together (further ones are searched for one
-instance at a time): twice the nesting depth of calls in our own servers."""
+"""The number of generations of ancestors that are found for all instances together. Older ancestors are found for one
+instance at a time. The number is twice the nesting depth of calls in our own servers."""
 
 
 class Bench(msgspec.Struct, frozen=True):

@@ -102,8 +102,8 @@ def spark_for(
 
 
 def _tasks(master: str | None) -> int:
-    """Return into how many splits text files are divided, unless the splits would be too small: two per core of this
-    machine, or enough to keep a large cluster busy."""
+    """Return the wanted number of splits of text files: two per core of this machine, or enough to keep a large cluster
+    busy. There are fewer splits if they would be too small."""
     if master is not None and not master.startswith("local"):
         return _cluster_tasks
     cores = re.fullmatch(r"local\[(\d+)\]", master or "")
@@ -111,7 +111,7 @@ def _tasks(master: str | None) -> int:
 
 
 def open_trace(running: Session, given: Given, say: Say = lambda _: None, **layout: Any) -> Trace:
-    """Read, encode and survey a trace; ``layout`` lists what the stages carry."""
+    """Read, encode and survey a trace; ``layout`` sets options of its layout, such as ``figures``."""
     return _read(running, _planned(running, given), running.scratch, say, **layout)
 
 
@@ -125,8 +125,8 @@ def _planned(running: Session, given: Given) -> Input:
 
 
 def check_seen(context: Any, given: Input, tasks: int) -> None:
-    """Check that the workers can read the files; otherwise their tasks would fail one after the other in the middle of
-    the work."""
+    """Raise an error if a worker cannot read the files; otherwise its tasks would fail one after the other in the
+    middle of the work. Of many files, only a sample is tried."""
     files = list(dict.fromkeys(split.path for split in given.splits if "://" not in split.path))
     some = files[:: max(1, len(files) // _files_asked_about)]
 

@@ -88,7 +88,8 @@ class _Vectors:
         return 2 * lanes <= self._lanes_max if self._lanes_max else 16 * lanes * rows <= _vector_bytes
 
     def grow(self) -> None:
-        """Enlarge what has no free entry left."""
+        """Double the slots, the rows of running instances and the lanes, but only those of the three that have no free
+        entry. Lanes are doubled only if they may grow."""
         self.slots = grown(self.slots)
         if self.counts[RUNS] == 0:
             of, free, *vectors = self.running
@@ -185,7 +186,8 @@ RULES = ("", "instance", "conflict", "agreement")
 
 
 def judged_deeds(deeds: Deeds, every_late: bool, lanes_max: int | None = None, segments: int = 1 << 18) -> Verdict:
-    """Judge significant order. The overtaking delivery is found for the first late delivery, or for all of them."""
+    """Judge significant order. The overtaking delivery is found for the first late delivery or, with ``every_late``,
+    for all of them."""
     lines = deeds.lines
     told = [*late_by_precedence(deeds, lanes_max=lanes_max, segments=segments)]
     late = np.concatenate(told) if told else np.zeros(0, np.int64)
@@ -258,8 +260,8 @@ def _pairs_of_cells(deeds: Deeds) -> Longs:
 
 
 def _settle(deeds: Deeds, pairs: Longs, before: Longs) -> None:
-    """For each pair of requests, store the second one in ``before``, at the place of the first, unless the second
-    precedes the first significantly. Of several second ones, the earliest is kept."""
+    """Store, for each pair of requests, the second one in ``before``, at the position of the first, unless the second
+    significantly precedes the first. Of several second requests, the earliest is kept."""
     sends = deeds.lines.send_of(pairs.reshape(-1)).reshape(-1, 2)
     start = 0
     while start < len(pairs):
@@ -322,7 +324,8 @@ def _places(lines: Lines, verdict: Verdict, some: slice) -> LatePlaces:
 def significant_on(
     trace: Trace, conflicts: Conflicts, deliveries: int, every_late: bool = False, lanes_max: int | None = None
 ) -> tuple[dict[str, Any], Callable[[], Iterator[dict[str, Any]]]]:
-    """Return the report's entry for significant order, and a function that yields every late delivery."""
+    """Return the report's entry for significant order, and a function that yields every late delivery (nothing without
+    ``every_late``)."""
     bench = bench_for(trace, conflicts, every_late, lanes_max)
     pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
     parts = pieces.scatter(partial(judged, bench=bench), [0], 2)

@@ -82,8 +82,8 @@ class Trace:
         """For a large trace that was matched: its regions, and the pieces of the buckets by region."""
 
     def _first(self, told: Iterable[tuple[int, dict[str, tuple[int, str]]]]) -> dict[str, str]:
-        """Return, for each reason or column, the first wrong row, in the order of the files, and what is wrong in
-        it."""
+        """Return, for each reason or column, the first wrong row, in the order of the files, and what is wrong in it.
+        Rows of a DataFrame are left out, since they have no file."""
         found: dict[str, tuple[int, int, str]] = {}
         for split, firsts in told:
             for name, (number, detail) in firsts.items():
@@ -228,7 +228,8 @@ class Trace:
 
     def look_up(self, process: Sequence[int] | NDArray[Any], index: Sequence[int] | NDArray[Any]) -> dict[str, Any]:
         """Look up the valid deliveries at these places. Return, in the given order, whether the destinations of their
-        sends are ``known``, the ``split`` of each row, and the number of the row in that split (``at``)."""
+        sends are ``known``, the ``split`` of each row, and the number of the row (``at``; -1 if rows do not carry their
+        number)."""
         columns = {name: np.zeros(len(process), np.int64) for name in ("known", "split", "at")}
         for found, back, said in self._sought(look_up, DELIVER, process, index, self._buckets):
             for name, column in columns.items():
@@ -284,7 +285,7 @@ class Outcome(msgspec.Struct):
     report: dict[str, Any]
     late: Iterator[dict[str, Any]]
     circular: list[tuple[int, int]]
-    """Split and row of each delivery on a cycle, if rows are numbered."""
+    """Split and number of the row of each delivery on a cycle; the numbers are -1 if rows do not carry them."""
 
 
 def verdict_on(
@@ -295,7 +296,7 @@ def verdict_on(
     epochs: Epochs | None = None,
     **options: Any,
 ) -> Outcome:
-    """Judge a trace. Return the same report as :func:`antecede.trace.verify`.
+    """Judge a trace. Return an outcome with the same report as :func:`antecede.trace.verify`.
 
     ``causal`` is ``walk`` or ``chunks``; ``options`` are those of :meth:`Trace.judge` or :meth:`Trace.judge_by_chunks`.
     """
@@ -352,7 +353,8 @@ def _judge_by_epoch(trace: Trace, summary: Judged, parts: Parts, tally: Tally) -
 
 
 def late_in(trace: Trace, parts: Parts, blobs: int) -> Iterator[dict[str, Any]]:
-    """Yield every late delivery, from ``blobs`` blobs, with ``order`` and the keys of the report's ``first``."""
+    """Yield every late delivery in the parts from 1 to ``blobs``, with ``order`` and the keys of the report's
+    ``first``."""
     for packed in parts.stream(lambda blobs: blobs, range(1, 1 + min(blobs, LATE_PARTS))):
         late = read_late(packed)
         for row in late_rows(late, trace.names, trace.ids):

@@ -2,8 +2,8 @@
 
 The task judges causal order in one walk over all events. This is cheap: together with the assembly of the lines the
 walk takes about a quarter of the processor time of a run (0.19 of 0.69 µs per event), while the earlier stages are
-spread over all cores. The task's output is a bounded summary in places (process and index) and, if the caller wants
-them, every late delivery.
+spread over all cores. The task's output is a summary of bounded size, in which events are given by their places
+(process and index), and, if the caller wants them, every late delivery.
 """
 
 from collections import Counter
@@ -123,7 +123,7 @@ def _causal_found(lines: Lines, docket: Docket) -> _Late | None:
     """Return the deliveries that are late by causal order (empty if this order was not requested); ``None`` if cycles
     must be removed first.
 
-    Cycles are rare. So they are not searched for first, which would cost another walk.
+    Cycles are rare, and a separate search for them would cost another walk. So this walk itself notices them.
     """
     found = _Late()
     try:
@@ -187,7 +187,7 @@ def late_places(lines: Lines, late: Longs, over: Longs, order: str = "") -> Late
 
 
 class LateRows:
-    """Distributes late deliveries over the parts in turn, beginning with part ``1 + first``."""
+    """Distributes blobs of late deliveries over the parts, one after the other, beginning with part ``1 + first``."""
 
     def __init__(self, lines: Lines, first: int = 0) -> None:
         self._lines = lines

@@ -69,15 +69,15 @@ def compiled(function: F) -> F:
 
 
 def inner(function: F) -> F:
-    """Compile a function that only kernels call, as a part of each of them. It has no entry for Python and no place in
-    the cache, which saves a fifth of the time in which a large kernel is compiled."""
+    """Compile a function that only kernels call, as a part of each of them. It cannot be called from Python and is not
+    cached separately, which saves a fifth of the time in which a large kernel is compiled."""
     bare: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     return cast(F, numba.njit(nogil=True, **bare)(function))
 
 
 class _Turn:
-    """The turn to compile one kernel, which one process has at a time. A kernel takes its turn before those that it
-    calls, so no two processes wait for each other."""
+    """The lock for compiling one kernel, which one process holds at a time. A kernel takes its lock before the locks of
+    the kernels that it calls, so no two processes wait for each other."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -85,8 +85,8 @@ class _Turn:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Wait for the turn, and keep it while the block runs."""
-        # One thread of a process compiles at a time. It must not wait for a turn that another thread holds.
+        """Wait for the lock, and hold it while the block runs."""
+        # One thread of a process compiles at a time. It must not wait for a lock that another thread holds.
         with global_compiler_lock:
             file = -1 if self._depth else self._locked()
             self._depth += 1

@@ -2,12 +2,14 @@
 
 Let V_q be process q's vector: for each sender p, the position after the last send of p that q knows through deliveries.
 **A delivery at q of message m, sent by p at position s, is late iff V_q[p] > s just before it**: its send was already
-in q's past. V_q[q] is what came back to q through other processes, so a message to oneself needs no special rule.
+in q's past. V_q[q] covers only the sends of q that q knows through deliveries, so a message to oneself needs no special
+rule.
 
-**What a message carries.** If a process learns nothing between two sends, the two messages carry the same vector except
-for their own entry, which is their position. So they share one copy of the vector, a *slot*. The slot is taken for the
-first of these sends, and it is free again after the last delivery of all of them. The number of a message's slot is
-written at its send, in place of the number of awaited deliveries, so that a delivery finds it by position.
+**Slots.** A message carries the vector of its sender. If a process learns nothing between two sends, the vectors of the
+two messages differ only in the sender's own entry, which is the position of the send. So the messages share one copy of
+the vector, a *slot*. The slot is taken for the first of these sends, and it is free again after the last delivery of
+all these messages. The number of a message's slot is written at its send, in place of the number of awaited deliveries,
+so that a delivery finds it by position.
 
 **Blocks.** Only the entries of senders are kept, one *lane* each. If there are more lanes than fit into memory, the
 trace is walked once for each block of lanes, and a block judges the messages of its own senders. ``lane_of`` is -1
@@ -29,8 +31,8 @@ A task judges the messages sent in its *core*, which ends at ``core[p]`` in the 
 the core; it is read for the deliveries of these messages. A message sent in the halo is judged by another task. But it
 carries what its sender knows about the core, including the sender's own sends; without it, most violations that reach
 into the halo would be missed. Counters hold positions in the core plus one, and a send in the halo counts as the end of
-the core. So a counter is never larger than the longest core of a line, and ``known`` and the slots have a narrow type
-if it can hold that. The core of a whole trace is the trace.
+the core. So a counter is never larger than the longest core of a line. If a narrow integer type can hold this length,
+``known`` and the slots use it. The core of a whole trace is the trace.
 """
 
 from typing import NamedTuple
@@ -139,7 +141,8 @@ def causal(
 def _answer(
     at: int, process: int, slot: int, lane: int, sent: int, vectors: Vectors, slots: Slots, questions: Questions
 ) -> None:
-    """Answer the questions of a process for which this delivery is the first answer; the delivery is not merged yet."""
+    """Answer the questions of a process for which this delivery is the first answer. The vector of the process does not
+    contain the knowledge from this delivery yet."""
     row = questions.asker[process]
     for k in range(vectors.known.shape[1]):
         reached = sent + 1 if k == lane else slots.rows[slot, k]

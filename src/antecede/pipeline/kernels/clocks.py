@@ -113,8 +113,8 @@ def clocks(
 
 @compiled
 def lamport(lines: Flat, clocked: Longs, value: Longs) -> int:
-    """Return the number of Lamport clocks that are not larger than that of the previous row of their process that has
-    a Lamport clock, or not larger than that of their send."""
+    """Return the number of Lamport clocks that are too small: not larger than the previous Lamport clock in the same
+    process, or, at a delivery, not larger than the clock of its send."""
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     disagree = 0
     for process in range(len(offsets) - 1):

@@ -2,7 +2,8 @@
 antecede.trace.knots).
 
 A message is the flat position of its send. It is released when it is at the head of every sequence in which it still
-occurs. The messages that cannot be released lie on or behind a cycle; the order of releasing does not matter.
+occurs. A message that cannot be released lies on a cycle, or comes after a message on a cycle. The order in which
+messages are released does not matter.
 """
 
 import numpy as np
@@ -45,8 +46,8 @@ def following(
 def merge(
     offsets: Longs, source: Ints, argument: Ints, with_sends: bool, occurs: Ints, at_head: Ints, cursors: Longs
 ) -> bool:
-    """Release all messages that can be released. Return whether no message is left. ``cursors`` end where each sequence
-    is stuck.
+    """Release all messages that can be released. Return whether no message is left. ``cursors`` gets the position at
+    which each sequence is stuck, or its length.
 
     ``occurs`` must be zero everywhere, and ``at_head`` must be -1 everywhere.
     """
@@ -120,8 +121,8 @@ def owners(offsets: Longs) -> Ints:
 
 @compiled
 def deliveries_of(offsets: Longs, source: Ints, argument: Ints) -> tuple[Longs, Longs]:
-    """Return two arrays: for each send, where its deliveries begin in the second one; and all deliveries, process by
-    process."""
+    """Return two arrays. The first has, for each flat position, where the deliveries of the send there begin in the
+    second array. The second has all deliveries, grouped by send, each group in the order of processes."""
     events = len(source)
     first = np.zeros(events + 1, np.int64)
     for at in range(events):

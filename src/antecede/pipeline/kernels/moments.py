@@ -1,4 +1,4 @@
-"""Number the events in one causal order of all events: the order of the walk."""
+"""Number all events in the sequence of the walk: each event comes after everything that happened before it."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -37,7 +37,7 @@ class Before(NamedTuple):
     """The deliveries before each delivery."""
 
     reach: Ints
-    """For each delivery, how far the past of its send reaches in the line of its own process."""
+    """For each delivery, how far the past of its send reaches in the line of the process that delivers."""
     head: Ints
     """The last delivery at a process from the sender of a lane."""
     before: Ints
@@ -132,7 +132,8 @@ def races(
 
 @compiled
 def _count(process: int, second: int, first: int, base: int, times: Times, within: int, found: Races) -> None:
-    """Count one race, and keep it if it is among those with the smallest slack."""
+    """Count one race, unless its slack is larger than ``within`` or unknown while ``within`` is set. Keep it if it is
+    among the races with the smallest slack."""
     counts, heap = found.counts, found.heap
     untimed, slack = 0, 0
     if times.released[base + second] != UNKNOWN and times.arrived[base + first] != UNKNOWN:
@@ -191,8 +192,8 @@ def _less(a: Longs, b: Longs) -> bool:
 
 @compiled
 def release(lines: Flat, times: Times, fifo: bool) -> None:
-    """Compute when each message could be delivered: under FIFO order not before its sender's earlier messages
-    arrived."""
+    """Compute when each message could be delivered: when it arrived or, under FIFO order, when it and the messages from
+    the same sender that were delivered before it had all arrived."""
     offsets, source, arrived, released = lines.offsets, lines.source, times.arrived, times.released
     last, seen = np.zeros(len(offsets), np.int64), np.full(len(offsets), -1, np.int32)
     for process in range(len(offsets) - 1):

@@ -1,4 +1,4 @@
-"""Sends and deliveries by the regions of the lines in which they lie, and their way into the lines.
+"""Sort sends and deliveries by the region of the lines in which they lie, and write them into the lines.
 
 A region is a stretch of the flat arrays (:mod:`antecede.pipeline.match.lines`). Within it an event has a *place*: its
 flat position minus the start of the region.
@@ -37,7 +37,7 @@ class Sorted(NamedTuple):
     source: NDArray[Any]
     """The sender of the message of each delivery."""
     argument: Ints
-    """The position of its send in the sender's line."""
+    """For each delivery, the position of its send in the sender's line."""
 
 
 @compiled

@@ -19,7 +19,8 @@ Shorts = NDArray[np.uint16]
 Words = NDArray[np.uint64]
 
 _DELIVERED, _ARRIVED, _UNADDRESSED = 255, 254, 253
-"""Codes of a delivery, an arrival, and a send without known destinations. Smaller codes are sends."""
+"""Codes of a delivery, an arrival, and a send without known destinations. The code of any other send is the number of
+its destinations."""
 
 _index_max = 2**31 - 1
 

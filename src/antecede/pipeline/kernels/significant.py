@@ -1,8 +1,8 @@
 """Late deliveries by significant order, along a walk, with vectors for each instance and each operation of an object.
 
-:mod:`antecede.trace.significance` defines the knowledge, message by message; here it is kept in vectors. The sends of
-one instance follow from each other: knowing one of them implies knowing those before it. So one entry per instance is
-enough. An entry is a *serial*, the number of a send along the walk.
+:mod:`antecede.trace.significance` defines the knowledge, message by message; here it is kept in vectors. Knowledge of
+one send of an instance includes all earlier sends of this instance. So one entry per instance is enough. An entry is a
+*serial*, the number of a send along the walk.
 
 **Lanes.** Only messages that are not yet delivered have to be distinguished. So an instance has a lane from its first
 send to the last delivery of its messages; then another instance can use the lane. Nothing is erased: serials only grow,
@@ -10,9 +10,9 @@ so old values in a lane are smaller than all serials of its next owner. If no la
 an instance is *put off*: this walk judges none of its messages, and another walk judges all of them.
 
 **Rows of vectors.** A running instance has three: its base, its knowledge, and what it received. A *cell*, which is an
-operation of an object, has two: the knowledge of completed instances, and what requests brought. A message that is not
-yet delivered has one, in which the entry of its own instance is its own serial. So memory is bounded by the number of
-cells, running instances and undelivered messages, times the number of lanes.
+operation of an object, has two: the knowledge of completed instances, and the knowledge that requests brought. A
+message that is not yet delivered has one, in which the entry of its own instance is its own serial. So memory is
+bounded by the number of cells, running instances and undelivered messages, times the number of lanes.
 
 **Overtaking messages.** A question is a late delivery. It is open from the send of its message on, and it is in a list
 of its object. Each delivery at the object goes through that list, until an answer is found or the late delivery itself
@@ -305,8 +305,8 @@ class Copies(NamedTuple):
 
 @compiled
 def crossed(lines: Flat, instances: Instances, copies: Copies, both: Longs, before: Longs) -> None:
-    """Find the pairs of requests that two objects deliver in different orders. For the one that came second at the
-    object with the later name, find the delivery that came first there.
+    """Find the pairs of conflicting requests that two objects deliver in different orders. For the request that came
+    second at the object with the later name, find the delivery that came first there; of several, the earliest.
 
     ``before`` gets flat positions, -1 if nothing came first. ``both`` has the pairs of cells, at two objects, that
     receive the same request (see :func:`pair_of`), ascending. Each object is walked backwards. For each of these pairs,
@@ -362,9 +362,10 @@ def is_request(at: int, source: Ints, instances: Instances) -> bool:
 
 @compiled
 def unsettled(others: Longs, other: int, lines: Flat, instances: Instances, copies: Copies, out: Longs) -> int:
-    """An object received the requests at ``others`` before the one at ``other``. Find those of ``others`` that a second
-    object, with a later name, received after its copy of ``other``. Write the positions of both requests at the second
-    object to ``out``. Return the number of these pairs.
+    """Find the requests that two objects received in opposite orders. The first object received the requests at
+    ``others`` before the request at ``other``. Search for those of ``others`` that conflict with ``other`` and that a
+    second object, with a later name, received after its copy of ``other``. Write the positions of both requests at the
+    second object to ``out``. Return the number of these pairs.
 
     ``out`` must have room for all of ``others`` at each copy of the request at ``other``.
     """

@@ -36,7 +36,7 @@ class Slots(NamedTuple):
 
 
 class Vectors(NamedTuple):
-    """The vectors of the processes: what each one knows of the sends of others."""
+    """The vectors of the processes: the sends that each process knows through deliveries."""
 
     lane_of: Ints
     """For each process, the lane of its entry, -1 if it has none."""
@@ -67,8 +67,8 @@ def grown(slots: Slots, make: Make = np.zeros) -> Slots:
 
 
 def more_free(free: Ints) -> Ints:
-    """Return a list with room for twice as many numbers as ``free``, of which none is free: the new numbers come
-    first."""
+    """Return a list of free numbers that is twice as long as ``free``, in which no number is free any more. The new
+    numbers come first; all of them are free."""
     old = len(free)
     return np.concatenate([np.arange(old, 2 * old, dtype=np.int32), np.zeros(old, np.int32)])
 

@@ -19,7 +19,7 @@ Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 
 WIDE = 2**64 - 1
-"""Keep all bits of the hash."""
+"""The mask that keeps all bits of the hash."""
 
 UUID_LENGTH = 36
 
@@ -34,7 +34,7 @@ _places = np.array([k for k in range(UUID_LENGTH) if k not in _hyphens], np.int6
 
 @inner
 def _uuid(data: Bytes, start: int) -> tuple[bool, np.uint64, np.uint64]:
-    """Return whether the 36 bytes from here are a UUID in its usual form, and its two words."""
+    """Return whether the 36 bytes from ``start`` on are a UUID in its usual form, and its two words."""
     # Unsigned positions, since numba tests signed ones for negative values at each access.
     at = np.uint64(start)
     high = low = np.uint64(0)
@@ -201,8 +201,8 @@ def _same(data: Bytes, a: int, a_end: int, b: int, b_end: int) -> bool:
 
 @compiled
 def hides(offsets: Ints, valid: Bytes, first: int) -> bool:
-    """Return whether a null of a list column hides values. ``valid`` has one bit per row; ``first`` is the bit of the
-    first row."""
+    """Return whether a list column stores values for a list that is null. ``valid`` has one bit per row; ``first`` is
+    the bit of the first row."""
     for i in range(len(offsets) - 1):
         bit = first + i
         if offsets[i + 1] != offsets[i] and not valid[bit >> 3] >> (bit & 7) & 1:
@@ -215,8 +215,8 @@ def runs(lane: Ints, index: Longs, start: Longs, end: Longs, out_lane: Ints, out
     """Combine indices into runs, lane by lane. Return the number of closed runs.
 
     ``start`` and ``end`` have the open run of each lane; they are equal if there is none. The arrays for closed runs
-    are as long as ``index``. The rows of a process are mostly in its own order, so a run is long if the trace is in
-    order.
+    are as long as ``index``. If the rows of a process are in the order of their indices, as in most traces, its runs
+    are long.
     """
     closed = 0
     for i in range(len(index)):

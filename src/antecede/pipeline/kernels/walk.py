@@ -1,9 +1,9 @@
-"""An order of all events in which each event comes after everything that happened before it, with one cursor per
+"""A sequence of all events in which each event comes after everything that happened before it, with one cursor per
 process.
 
-After matching, a delivery may come as soon as the sender's cursor is after the send. A process is advanced only as far
-as a delivery needs it, and the processes with most deliveries lead. Then few messages are in transit at any moment, and
-the memory of all code that follows the walk depends on their number.
+After matching, a delivery may come as soon as the sender's cursor is after the send. The processes with most deliveries
+are walked first, and any other process is advanced only as far as a delivery needs it. Then few messages are in transit
+at any moment, and the memory of all code that follows the walk depends on their number.
 
 The walk is written as *segments* (process, from, to) into arrays of bounded length, and continues where it stopped:
 between two calls, the cursors are a consistent cut of the trace.
@@ -35,8 +35,8 @@ class Flat(NamedTuple):
 
 
 class Segments(NamedTuple):
-    """Stretches of lines in causal order, each from ``begin`` to ``end`` (exclusive). A kernel that stops early changes
-    ``begin`` of the segment to continue with."""
+    """Stretches of lines, in the order of the walk, each from ``begin`` to ``end`` (exclusive). A kernel that stops
+    early changes ``begin`` of the segment to continue with."""
 
     process: Ints
     begin: Longs
@@ -51,7 +51,7 @@ class Cursors(NamedTuple):
     state: Longs
     """The next leader and the depth of the stack."""
     at: Longs
-    """For each process, the position up to which it is walked."""
+    """For each process, the position up to which its line was walked."""
     waiting: NDArray[np.uint8]
     stack_process: Ints
     stack_target: Longs

@@ -1,8 +1,9 @@
 """The larger part of the second stage: a bucket of messages goes in; matched rows, by process and index, come out.
 
 A bucket contains every row of its messages. So it can decide which send belongs to which delivery, and which rows
-cannot be right (:mod:`antecede.pipeline.kernels.match`). Valid rows go on as fixed-width numbers to the task that
-assembles the lines. For invalid rows only a count per reason goes on, and the rows' numbers if a caller asks for them.
+cannot be right (:mod:`antecede.pipeline.kernels.match`). Valid rows are passed as fixed-width numbers to the task that
+assembles the lines. For invalid rows only a count per reason is passed on, and the rows' numbers if a caller asks for
+them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -111,7 +112,7 @@ class Bucket:
     def __init__(self, table: Any, split: Ints, names: int, narrow: int, runs: Runs | None = None) -> None:
         self.split = split
         self.names: list[str] = []
-        """The names behind the numbers, if they are known here."""
+        """The names that the numbers stand for, if they are known here."""
         self.table = table.combine_chunks()
         self.process = self._numbers("process", np.int32)
         self.index = self._numbers("index", np.int64)
@@ -262,8 +263,9 @@ def _one_chunk(column: Any) -> Any:
 def matched(
     packed: Iterable[bytes], numbering: Numbering, narrow_index: bool, regions: Regions | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Match one bucket: yield its counts, and its piece for the lines. With regions, yield its sends and deliveries by
-    region instead (the part has the number of the region), and a piece with the clocks only if there are any."""
+    """Match one bucket. Yield its counts, and its piece for the lines. With regions, yield its sends and deliveries by
+    region instead; the part has the number of the region. If the bucket also has clocks or assumed rows, yield a piece
+    with these."""
     bucket = bucket_of(packed, numbering)
     yield 0, pack_struct(bucket.counted())
     if regions is None:
@@ -313,8 +315,8 @@ def look_up(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> by
 
 
 def ids_at(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> bytes:
-    """Return the ids of the messages sent at the places searched for, without matching: the places are known to be
-    valid."""
+    """Return the ids of the messages sent at the places searched for. The rows are not matched, since the places are
+    known to be valid."""
     process, index = np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64)
     key = place_keys(process, index)
     asked = np.zeros(numbering.names, bool)

@@ -1,8 +1,8 @@
 """A matched trace as arrays: one line of events per process, in which every delivery points to its send.
 
 All lines are stored one after the other in flat arrays; the line of process p is from ``offsets[p]`` to ``offsets[p +
-1]``. A *flat position* is an index into these arrays. Processes are numbered in the order of their names, so a decision
-by number is also a decision by name.
+1]``. A *flat position* is an index into these arrays. Processes are numbered in the order of their names, so sorting by
+number is also sorting by name.
 
 * ``source`` is -1 at an event without edges, -2 at a send, otherwise the sender of the message delivered there.
 * ``argument`` is, at a send, the number of its valid deliveries; at a delivery, the position of its send in the
@@ -11,7 +11,7 @@ by number is also a decision by name.
   contains only the sends, the deliveries and the events with clocks or instances, and ``indices`` has their indices.
 
 The arrays of a large trace are files in a scratch directory, mapped into memory. As the work moves on, their pages are
-returned to the system's page cache (:meth:`Scratch.rest`), so they need memory only for the part in use. Therefore all
+released to the system's page cache (:meth:`Scratch.rest`), so they need memory only for the part in use. Therefore all
 code processes one *region* at a time (:data:`REGION_EVENTS`), or follows the walk, which reads every line from its
 beginning to its end. A bucket contains messages of all times. In a large trace its rows are sorted by region
 (:class:`Regions`), because otherwise each bucket would read and write all regions.
@@ -89,7 +89,7 @@ class Scratch:
         return array
 
     def rest(self) -> None:
-        """Return the pages of all mapped arrays to the system's page cache."""
+        """Release the pages of all mapped arrays to the system's page cache."""
         for mapped in self._maps:
             mapped.madvise(mmap.MADV_DONTNEED)
 
@@ -108,7 +108,7 @@ class Lines:
         self.assumed: Longs = np.zeros(0, np.int64)
         """The flat positions of sends and deliveries whose place in the line was assumed by an import."""
         self.moved: Longs = np.zeros(0, np.int64)
-        """The original flat positions of the sends that were moved out of their lines. Each is now a line of its own,
+        """The original flat positions of the sends that were moved out of their lines. Each is now a separate line,
         after the lines of all processes (:func:`antecede.pipeline.judge.orders.certain`)."""
         self.begins: Longs | None = None
         """For each process, the index with which its line begins (``None``: all begin with 0); ``indices`` count from
@@ -160,12 +160,16 @@ def spans(offsets: Longs, events: int = REGION_EVENTS) -> Iterator[tuple[int, in
 
 
 def _segments(count: int) -> Segments:
-    """Return arrays for that many segments."""
+    """Return arrays for ``count`` segments."""
     return Segments(np.zeros(count, np.int32), np.zeros(count, np.int64), np.zeros(count, np.int64))
 
 
 class Walk:
-    """All events in causal order, as segments in reused arrays: ``for count in walk: …walk.segments…``."""
+    """All events in a sequence in which each event comes after everything that happened before it.
+
+    Each iteration writes segments (stretches of lines) to the arrays ``walk.segments``, which are reused, and yields
+    their number: ``for count in walk: …walk.segments…``.
+    """
 
     def __init__(self, lines: Lines, segments: int = _segments_at_once) -> None:
         self.lines = lines
@@ -183,7 +187,7 @@ class Walk:
             np.zeros(count + 1, np.int64),
         )
         self.cursors = self._walked.at
-        """For each process the position up to which it is walked; valid after the walk."""
+        """For each process, the position up to which its line was walked; valid after the walk."""
         self.segments = _segments(segments)
         self.stuck = False
         """Whether the walk ended at an event that would have to come before itself."""
@@ -337,7 +341,7 @@ class Regions(msgspec.Struct, frozen=True):
         return [int(region) for region in np.unique(at // self.events)]
 
     def place(self, process: int, index: int) -> tuple[int, int]:
-        """Return the region of an event, and its place there."""
+        """Return the region of an event, and the position of the event in the region."""
         return divmod(int(np.frombuffer(self.offsets, np.int64)[process]) + int(index), self.events)
 
     def parted(self, rows: Rows, links: Links, names: int, mark: int) -> Iterator[Region]:

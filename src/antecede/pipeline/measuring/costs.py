@@ -219,8 +219,8 @@ def _stamps(rows: Rows) -> dict[str, Any]:
 
 
 def _routers(rows: Rows) -> tuple[Longs, Longs, Longs, Longs, Bools]:
-    """Return the routers that got a separate packet, as messages, processes, the least number of hops before each, the
-    size of the stamp that each recorded, and whether all its rows recorded one."""
+    """Return arrays with one entry for each message and router that got a separate packet: the message, the router, the
+    least number of hops before it, the smallest stamp that it recorded, and whether all its rows recorded one."""
     hops = rows.hops
     message, router = rows.code[hops], rows.process[hops]
     copies = np.sort(place_keys(rows.code[rows.copy_send], rows.copy_to))
@@ -329,7 +329,8 @@ def _by_sender(rows: Rows) -> Iterator[tuple[int, bytes]]:
 
 
 def _difference(later: Longs, earlier: Longs) -> Longs:
-    """Return later − earlier, without overflow even for the least and the largest time."""
+    """Return later − earlier. A difference that does not fit into 64 bits becomes the largest or the smallest one that
+    fits."""
     with np.errstate(over="ignore"):
         found = later - earlier
     lost = ((later ^ earlier) < 0) & ((found ^ later) < 0)

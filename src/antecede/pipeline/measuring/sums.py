@@ -90,8 +90,8 @@ def by_sender(packed: Iterable[bytes], first: int | None) -> bytes:
 
 
 def _delays(blobs: list[bytes]) -> dict[str, Any]:
-    """Return a summary of delays for each sender and receiver, and a sample of all delays of this part of the trace, at
-    evenly spaced ranks."""
+    """Return a summary of delays for each sender and receiver, and a sample of all delays of this part, at evenly
+    spaced ranks."""
     source, to, delay = _columns(blobs, ("d_from", "d_to", "delay"))
     order = np.lexsort((delay, to, source))
     source, to, delay = source[order], to[order], delay[order]

@@ -2,10 +2,10 @@
 
 * :mod:`~antecede.pipeline.planning.traffic`: the messages between servers, from a trace or a table.
 * :mod:`~antecede.pipeline.planning.model`: the cost of a message in a domain of s servers.
-* :mod:`~antecede.pipeline.planning.problem`: traffic, model and hard bounds as arrays.
+* :mod:`~antecede.pipeline.planning.problem`: traffic, model and hard bounds as arrays, and the lower bound of the cost.
 * :mod:`~antecede.pipeline.planning.kernel`, ``moves``, ``annealing``: figures, changes and search of plans, compiled.
 * :mod:`~antecede.pipeline.planning.plans`: plans as lists of domains, and the start plans.
-* :mod:`~antecede.pipeline.planning.search`: restarts, the Pareto front, the lower bound.
+* :mod:`~antecede.pipeline.planning.search`: restarts, and the Pareto front.
 * :mod:`~antecede.pipeline.planning.replay`: the same traffic in the simulation.
 * :mod:`~antecede.pipeline.planning.report`: the report of ``antecede plan``.
 

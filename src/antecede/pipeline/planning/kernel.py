@@ -1,9 +1,9 @@
 """The cost of a forest of domains, compiled.
 
 **A plan is a rooted tree with a partition of each server's children.** ``parent[v]`` is the server above v, -1 at the
-root; ``block[v]`` numbers v's block. The children of one server that share a block form one domain with it. Every tree
-of domains has exactly one such form for a given root, and every such form is a tree of domains. So the servers-domains
-graph stays a forest in every step of the search.
+root; ``block[v]`` is the number of v's block. The children of one server that share a block form one domain with it.
+Every tree of domains has exactly one such form for a given root, and every such form is a tree of domains. So the
+servers-domains graph stays a forest in every step of the search.
 
 **Cost.** Let cut(v) be the traffic between the subtree of v and the rest, and inner(b) the traffic between the subtrees
 of different children in block b. A domain b carries Σ cut(c) − inner(b) messages, over its children c: if b is removed

@@ -38,7 +38,8 @@ STAMP_BYTES: dict[str, tuple[float, ...]] = {
     "buffer": (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
     "fifo": (2.0, 1.7, 1.1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0),
 }
-"""Mean stamp of each order at those sizes, over three seeds (``antecede sweep stamps`` prints this table)."""
+"""Mean stamp in bytes of each order, at the domain sizes in ``SIZES``, over three seeds (``antecede sweep stamps``
+prints this table)."""
 
 
 class Model(msgspec.Struct, frozen=True):

@@ -96,8 +96,8 @@ def move(
 ) -> bool:
     """Change a plan a little, in place; return False if the random choice was not possible, so that nothing changed.
 
-    ``near`` lists for each server those with which it exchanges messages, the busiest first. In 60 % of the moves the
-    second server is chosen from the list of the first.
+    ``near`` lists, for each server, the servers with which it exchanges messages, in descending order of the number of
+    these messages. In 60 % of the moves the second server is chosen from the list of the first.
     """
     n = len(parent)
     kind = random(state)

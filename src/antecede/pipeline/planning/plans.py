@@ -1,7 +1,7 @@
 """Plans as lists of domains, and the start plans of a search.
 
-* **flat**: one domain; **star**: a domain of two for each server except the hub, with the hub; **bus**: leaves of about
-  0.84·√n and a backbone (:mod:`antecede.topology.shapes`).
+* **flat**: one domain; **star**: for each server except the hub, a domain of this server and the hub; **bus**: leaves
+  of about 0.84·√n and a backbone (:mod:`antecede.topology.shapes`).
 * **blocks**: the biconnected blocks of the traffic graph, which its articulation points join. No message is forwarded,
   because every two servers that exchange messages share a domain.
 * **buses and groups of stars** of several sizes, from the servers in a sequence in which those with the most common

@@ -52,7 +52,7 @@ class Bounds(msgspec.Struct, frozen=True):
     """The most hops between any two servers."""
 
     def check(self) -> None:
-        """Raise an error for bounds that no plan can satisfy."""
+        """Raise an error for bounds that are out of range."""
         if self.max_domain is not None and self.max_domain < 2:
             raise UsageError(f"--max-domain {self.max_domain}: expected 2 servers or more")
         if self.max_share is not None and not 0 <= self.max_share <= 1:
@@ -116,7 +116,8 @@ class Problem:
         self.near, self.near_first = self._neighbours()
 
     def _neighbours(self) -> tuple[Ints, Ints]:
-        """Return for each server those with which it exchanges messages, the busiest first."""
+        """Return, for each server, the servers with which it exchanges messages, in descending order of the number of
+        these messages."""
         asked = self.asked
         ends, others = np.concatenate([asked.one, asked.other]), np.concatenate([asked.other, asked.one])
         weights = np.concatenate([asked.weight, asked.weight])
@@ -146,14 +147,14 @@ class Problem:
         return other
 
     def work(self) -> float:
-        """The approximate number of steps of one evaluation."""
+        """Return the approximate number of steps of one evaluation."""
         return 4.0 * len(self.asked.one) + 30.0 * self.n + 6.0 * len(self.asked.member) + 50.0
 
     def lower_bound(self) -> float:
         """Return a cost below which no plan can be.
 
-        At most n − 1 pairs of servers can have their own domain of two. All others share a larger one, or need two
-        hops. A multicast to many servers connects all of them, by the cheapest domains.
+        At most n − 1 pairs of servers can have their own domain of two. All other pairs share a larger domain, or need
+        two hops. A multicast to many servers connects all of them, by the cheapest domains.
         """
         prices = self.asked.price
         pair = float(prices[2]) if self.n > 1 else 0.0
@@ -174,7 +175,8 @@ def _limits(bounds: Bounds) -> Floats:
 
 
 def _joining(prices: Floats, most: int) -> Floats:
-    """Return the smallest cost of joining k servers: by domains of s, each of which joins s − 1 more."""
+    """Return, for each k, the smallest cost of joining k servers by domains. A domain of s servers joins s − 1 more
+    servers."""
     # A domain larger than necessary may be cheaper, so the smallest price from there on counts.
     cheapest = np.minimum.accumulate(prices[::-1])[::-1]
     least = np.zeros(most + 1)

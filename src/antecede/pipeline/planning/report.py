@@ -127,8 +127,9 @@ def _summed(figures: Sequence[Figures]) -> Figures:
 
 
 def _today(traffic: Traffic, model: Model, before: Sequence[Sequence[str]] | None) -> Figures | None:
-    """Return the cost of the traffic in the current domains, by default one flat domain; None if the domains are not
-    one tree, or have servers that the traffic does not have."""
+    """Return the figures of the traffic in the current domains, by default one flat domain. Return None if the given
+    domains are not one tree, or have servers that the traffic does not have. Without given domains, return None if
+    there is only one server."""
     problem = Problem(traffic, model, Bounds(), Pins(), traffic.messages or 1.0)
     if before is None:
         return problem.figures(plans.plan_of(plans.flat(problem.n), problem.n)) if problem.n > 1 else None
@@ -272,7 +273,8 @@ def _model(model: Model, servers: int) -> dict[str, Any]:
 def topology_of(
     report: dict[str, Any], servers: Sequence[str], order: str, known: TopologyFile | None
 ) -> tuple[TopologyFile, dict[str, str]]:
-    """Return the plan as a topology file, and the names in it that had to be changed.
+    """Return the plan as a topology file, and the new names of servers, if the old ones are not allowed in a topology
+    file.
 
     If ``known`` is given, all of it is kept except the domains and the guarantee. Otherwise the servers get ports of
     this machine.

@@ -1,7 +1,7 @@
 """The messages between servers.
 
-A message goes from the server of its sender to those of its destinations; to one server it is a unicast, to several a
-multicast. Messages within a server are free, and are counted separately.
+A message goes from the server of its sender to the servers of its destinations; to one server it is a unicast, to
+several a multicast. Messages within a server are free, and are counted separately.
 
 The table of ``--servers`` assigns processes to servers; without one, the topology in ``--topology`` or in the trace's
 metadata does; without either, every process counts as a server. This module knows traces and names; it must not know
@@ -34,7 +34,7 @@ class Traffic(msgspec.Struct, frozen=True):
     multicasts: dict[tuple[int, tuple[int, ...]], float]
     """Messages to several servers, by source and targets."""
     local: float = 0.0
-    """Messages that stayed within their server; also those of servers that were left out (:meth:`among`)."""
+    """Messages that stayed within their server, even if this server was left out (:meth:`among`)."""
 
     @property
     def messages(self) -> float:
@@ -49,8 +49,8 @@ class Traffic(msgspec.Struct, frozen=True):
             yield source, targets, count
 
     def among(self, chosen: Iterable[int]) -> "Traffic":
-        """Return the traffic among some of the servers: of each message that one of them sent, the part that goes to
-        others of them. Messages to none of them are left out."""
+        """Return the traffic among the chosen servers. Each message from a chosen server keeps only those targets that
+        are chosen too. Messages without such a target, and messages from other servers, are left out."""
         kept = sorted(set(chosen))
         numbers = {old: new for new, old in enumerate(kept)}
         counter = _Counter([self.servers[old] for old in kept])

@@ -1,4 +1,4 @@
-"""Rows of a trace as arrays: strict types, names as numbers, and nothing that a later stage has to check again.
+"""Encode the rows of a trace as arrays. Types are strict, names are numbers, and no later stage checks values again.
 
 There are two ways to encode rows. :func:`from_events` encodes rows that were read as :class:`~antecede.trace.Event`.
 :func:`from_arrow` encodes Arrow batches whose columns have the right types, without a Python object for each row. If a
@@ -50,8 +50,9 @@ SCHEMA = pa.schema(
         ("at", pa.int64()),
     ]
 )
-"""The columns of encoded rows. ``at`` is the row's number in its split. All but the first four may be missing from a
-batch, which means that they are null everywhere."""
+"""The columns of encoded rows. ``at`` is the row's number, from 0: for a Parquet file its number in the file, otherwise
+its number in the split. All columns but the first four may be missing from a batch. A missing column counts as null
+everywhere."""
 
 
 class Names:
@@ -185,8 +186,8 @@ class Encoder:
 
 
 def plain_types(schema: Any) -> bool:
-    """Return whether every known column has the type that the trace format requires, so that only nulls and ranges
-    remain to be checked."""
+    """Return whether the required columns exist and every known column has the type that the trace format requires.
+    Then only nulls and ranges remain to be checked."""
     for field in schema:
         kind = field.type
         if field.name not in COLUMNS or pa.types.is_null(kind):
@@ -214,7 +215,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def without_views(table: Any) -> Any:
-    """Return the table with texts in place of views of texts, which Polars produces."""
+    """Return the table with ordinary texts in place of Arrow's string views, which Polars produces."""
     wanted = [_without_view(field.type) for field in table.schema]
     for at, kind in enumerate(wanted):
         field = table.schema.field(at)
@@ -307,7 +308,8 @@ def _decoded(column: Any) -> Any:
 
 
 def _list_parts(column: Any) -> tuple[Any, Any]:
-    """Return the offsets of a list column, which begin with 0, and its values, without those behind nulls."""
+    """Return the offsets of a list column, which begin with 0, and its values. Values that Arrow stores for null lists
+    are left out."""
     if column.null_count and _hides_something(column):
         column = column.fill_null([])
     if pa.types.is_large_list(column.type):
@@ -319,8 +321,8 @@ def _list_parts(column: Any) -> tuple[Any, Any]:
 
 
 def _hides_something(column: Any) -> bool:
-    """Return whether there are values behind the nulls of a list column. Arrow allows this, but readers of files do not
-    produce it."""
+    """Return whether a list column stores values for lists that are null. Arrow allows this, but readers of files do
+    not produce it."""
     if pa.types.is_large_list(column.type):
         lengths = np.diff(column.offsets.to_numpy())
         return bool(lengths[column.is_null().to_numpy(zero_copy_only=False)].any())

@@ -1,9 +1,10 @@
 """The first stage: it reads a split and produces encoded rows for the buckets, runs of indices for the parts of places,
 and a summary.
 
-Parts are numbered. First come the parts of places: each process name belongs to one of them, and the first one also
-collects the summaries. Then come the buckets: each message id belongs to one of them. Rows that no later stage needs
-stay here: ``hop`` rows, and ``local`` rows without clocks, are counted, and only their indices go on.
+The output is divided into numbered parts. First come the parts of places (a *place* is a process and an index): each
+process name belongs to one of them, and the first one also collects the summaries. Then come the buckets: each message
+id belongs to one of them. Unless the layout requests them, ``hop`` rows and ``local`` rows without clocks are not
+passed on: they are counted, and later stages get only their indices.
 """
 
 from collections import Counter
@@ -35,18 +36,19 @@ Longs = NDArray[np.int64]
 
 _runs_at_once = 1 << 20
 _piece_rows = 8192
-"""Number of rows of one bucket, on average, that are sent together: each piece has a fixed cost for its writer and its
+"""The average number of rows of one bucket that are sent together. Each piece has a fixed cost for its writer and its
 reader, whatever its size."""
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """The numbers of parts of places and of buckets, and what the stages carry."""
+    """The number of parts of places, the number of buckets, and the optional values that rows carry from stage to
+    stage."""
 
     places: int
     buckets: int
     cut: Cut = Cut()
     narrow: int = WIDE
-    """Mask for the bits of hashed ids that are kept; tests keep fewer."""
+    """Mask for the bits of hashed ids that are kept; tests keep fewer bits."""
     numbered: bool = False
     """Whether rows carry their number, for the quarantine."""
     timed: bool = False
@@ -56,7 +58,7 @@ class Layout(msgspec.Struct, frozen=True):
     instances: bool = False
     """Whether rows carry the values for significant order: instances, operations, parents, types."""
     region_events: int = REGION_EVENTS
-    """Number of events of the lines that are assembled together; tests use fewer."""
+    """Number of events in a region, the part of the lines that is assembled at a time; tests use smaller regions."""
 
     @property
     def parts(self) -> int:
@@ -89,7 +91,8 @@ class Summary(msgspec.Struct, tag="split"):
     outside: int
     reasons: dict[str, int]
     unread_first: dict[str, tuple[int, str]]
-    """For each reason, the first row that is not an event: its number in the split, and what is wrong."""
+    """For each reason, the first row that is not an event: its number (from 1, counted like ``at`` in the encoded
+    rows), and what is wrong."""
     nulled: dict[str, int]
     nulled_first: dict[str, tuple[int, str]]
     clocked: bool
@@ -191,7 +194,7 @@ class Task:
             yield from self.take_items(list(items_in(piece.batch, piece.folded, piece.first + 1, False)))
 
     def take_items(self, items: Sequence[Item]) -> Iterator[Any]:
-        """Encode rows that were read one by one, without their values of a wrong type."""
+        """Encode rows that were read one by one. Optional values of a wrong type become null and are counted."""
         return self.from_items([(number, raw, self.nulled.take(number, said)) for number, raw, said in items])
 
     def from_items(self, items: Sequence[Item]) -> Iterator[Any]:

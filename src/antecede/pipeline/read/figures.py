@@ -76,7 +76,7 @@ def _extended(batch: Any, *columns: Any) -> Any:
 
 
 def _with_figures(batch: Any, piece: Arrow) -> Any:
-    """Return an encoded batch with the further columns of its rows in the file."""
+    """Return an encoded batch, extended by the columns for measuring, which are taken from the rows in the file."""
     rows = pa.array(batch.column("at").to_numpy() - piece.first)
     given = piece.batch.take(rows)
     present = given.schema.names
@@ -115,7 +115,8 @@ def _payload(given: Any, send: NDArray[np.bool_], folded: set[str]) -> Any:
 
 
 def _unfolded(texts: Any, found: Any) -> Any:
-    """Find payload sizes in rows whose other columns are combined into one JSON column."""
+    """Return ``found`` with the payload sizes from ``texts``, the JSON column into which all other columns of a row are
+    combined."""
     if texts.null_count == len(texts):
         return found
     sizes = found.to_pylist()

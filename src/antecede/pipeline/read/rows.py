@@ -26,8 +26,8 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 _head = struct.Struct("<qqqq")
-"""The number of the split, the piece's number there, and the numbers of its rows and of their destinations. An Arrow
-batch has -1 rows."""
+"""The head of a packed piece: the number of the split, the number of the piece in the split, how many rows it has (-1
+for an Arrow batch), and how many destinations these rows have."""
 _arrow = -1
 
 _columns = {"message", "process", "index", "kind", "to"}
@@ -47,7 +47,7 @@ class Piece(msgspec.Struct):
         return len(self.rows.code) if isinstance(self.rows, Narrow) else int(self.rows.num_rows)
 
     def batch(self) -> Any:
-        """Return the rows as an Arrow batch, in which names are the numbers of their split."""
+        """Return the rows as an Arrow batch, in which each name is given by its number in the split."""
         if not isinstance(self.rows, Narrow):
             return self.rows
         same = np.arange(_names_max, dtype=np.int32)
@@ -86,7 +86,8 @@ def _given(batch: Any) -> Given | None:
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a view that cannot be written, like most arrays from Arrow: kernels are compiled for one kind only."""
+    """Return a read-only view. Most arrays from Arrow are read-only, and kernels are compiled for one kind of array
+    only."""
     view = array.view()
     view.flags.writeable = False
     return view

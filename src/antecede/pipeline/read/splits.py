@@ -38,12 +38,12 @@ class Split(msgspec.Struct, frozen=True):
     file: int
     path: str
     kind: str
-    """``parquet``, ``lines`` or ``gzip``."""
+    """``parquet``, ``lines`` or ``gzip``; ``batches`` for a partition of a DataFrame (:class:`Batches`)."""
     start: int
     """The first row group, or the first byte."""
     end: int
     first_row: int = 0
-    """The number of the first row in a Parquet file; lines are numbered from the start of the split."""
+    """For a Parquet split, the number of its first row in the file. Lines are numbered from the start of the split."""
     rows: int = 0
     """The number of rows of a Parquet split; 0 for other splits, whose rows are counted only by reading."""
     name: str = ""
@@ -58,11 +58,12 @@ class Input(msgspec.Struct, frozen=True):
     metadata: list[Metadata]
     bytes: int
     rows: int | None
-    """The number of rows, if the files contain it."""
+    """The number of rows; ``None`` if it is known only after all files are read."""
 
 
 def plan(paths: Sequence[str], tasks: int = 8, rows_max: int = 1_000_000, bytes_max: int = 64 * 1024 * 1024) -> Input:
-    """Split the files that the paths name; only the footers of Parquet files are read."""
+    """Split the files that the paths name. Only the first bytes of files, the footers of Parquet files and metadata
+    files are read."""
     local = [path for path in paths if "://" not in path]
     files, metadata = trace_files(local) if local else ([], [])
     files += [file for path in paths if "://" in path for file in _remote(path)]
@@ -193,7 +194,7 @@ def _first_line(error: Exception) -> str:
 
 
 class Arrow(msgspec.Struct):
-    """A batch of a Parquet file; ``first`` is the number of its first row in the file, from 0."""
+    """A batch of a Parquet file or of a partition; ``first`` is the number of its first row there, from 0."""
 
     batch: Any
     first: int
@@ -265,8 +266,8 @@ def _read_parquet(split: Split, columns: Sequence[str], keep_raw: bool) -> Itera
 
 
 def _destinations(schema: Any, footer: Any) -> list[str]:
-    """Return the path of the names in ``to``, if it is a list of texts: writers use different names for an entry of a
-    list."""
+    """Return the Parquet path of the names in ``to``, or nothing if ``to`` is not a list of texts. The path is looked
+    up because writers use different names for the entries of a list."""
     if "to" not in schema.names or not pa.types.is_list(schema.field("to").type):
         return []
     if not pa.types.is_string(schema.field("to").type.value_type):

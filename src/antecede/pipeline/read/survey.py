@@ -2,8 +2,9 @@
 
 A place is a process and an index; a server and an index of its hops is a separate place. Every split produces runs of
 indices. Sorted and combined, the runs show which indices are missing and which are claimed more than once. For the
-contested indices the rows themselves are compared, in a second reading of the trace. Copies of the same row are a
-``duplicate_row``; different rows are all set aside as ``duplicate_index``. Most traces have no contested indices.
+contested indices the rows themselves are compared, in a second reading of the trace. If they are copies of one row, the
+first copy stays, and the others are set aside as ``duplicate_row``. If they differ, none stays, and they are set aside
+as ``duplicate_index``. Most traces have no contested indices.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,7 +28,7 @@ Longs = NDArray[np.int64]
 
 
 class Process(msgspec.Struct):
-    """The places of one process, or those of one server's hops, in summary."""
+    """A summary of the places of one process, or of one server's hops."""
 
     name: str
     hop: bool
@@ -125,9 +126,9 @@ def claims(split: Split, layout: Layout, contest: Contest) -> Iterator[tuple[int
 
 
 def settle(packed: Iterable[bytes], with_rows: bool) -> bytes:
-    """Settle the claims of one part. Return how many rows are set aside for which reason, and the runs of places at
-    which no row stays, or at which one row occurs more than once; with ``with_rows`` also the rows set aside, by split
-    and number."""
+    """Decide which rows are set aside, for the contested places of one part. Return how many rows are set aside for
+    each reason, and the runs of these places (not of hops), each with whether all rows at a place are copies of one
+    row. With ``with_rows``, return also the split and number of each row that is set aside."""
     places: dict[tuple[bool, str, int], list[tuple[int, int, bytes]]] = {}
     for blob in packed:
         for hop, process, index, digest, split, number in msgspec.msgpack.decode(blob):

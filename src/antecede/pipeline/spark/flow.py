@@ -38,8 +38,8 @@ class Parts(Protocol):
         ...
 
     def stream(self, stage: Callable[[Iterable[bytes]], Iterable[bytes]], parts: Sequence[int]) -> Iterator[bytes]:
-        """Run a stage on some parts, one after the other. Yield its results, without holding more than one part in
-        memory."""
+        """Run a stage on some parts, one after the other. Yield its results. Results on Spark are held in memory for
+        one part at a time."""
         ...
 
     def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], onto: int) -> "Parts":
@@ -142,7 +142,7 @@ Piece = tuple[str, int, int]
 """Bytes in a file: the file's name, their start, and their number."""
 
 Written = tuple[str, list[tuple[int, int]]]
-"""A file's name, and of each piece in it the part and the size."""
+"""A file's name, and the part and size of each piece in it."""
 
 AsInput = Callable[[int, Iterator[Any]], Any]
 """Turns the number of a partition and its Arrow batches into the input of a stage."""

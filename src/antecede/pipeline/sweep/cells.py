@@ -116,8 +116,8 @@ class Cell(msgspec.Struct, frozen=True):
         return "kernel" if self.density is None and arrays.serves(self._setup()) else "simulator"
 
     def effort(self) -> float:
-        """Return an estimate of the cell's microseconds: for the remaining time, and to start the longest cells
-        first."""
+        """Return the estimated run time of the cell in microseconds. It is used to estimate the remaining time, and to
+        start the longest cells first."""
         n = self.processes
         deliveries = self.messages * receivers(self.workload, n)
         if self.density is not None:

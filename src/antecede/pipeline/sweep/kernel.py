@@ -81,7 +81,8 @@ class Messages(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The whole state of a run. ``delivered`` has the number of the last message from each sender at each process."""
+    """The whole state of a run. ``delivered`` has, for each process and sender, the number of the last message of the
+    sender that the process has delivered."""
 
     kind: int
     warmup: int
@@ -124,7 +125,8 @@ def _number(state: Run, source: int, target: int) -> int:
 
 @inner
 def _missing(state: Run, slot: int, place: int, source: int, target: int) -> tuple[int, int]:
-    """Return the sender and number of a message that must be delivered first."""
+    """Return the sender and number of a message that must be delivered before this copy; ``NOTHING`` or ``FORGOTTEN``
+    in place of the sender if there is none or it is unknown."""
     if state.kind == MATRIX:
         return missing_row(state.rows, state.delivered, slot, source, target)
     if state.kind == PRUNED:

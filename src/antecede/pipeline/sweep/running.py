@@ -75,7 +75,7 @@ def carry_out(
     tell: Callable[[str], None],
     study: Study,
 ) -> None:
-    """Run the cells, the longest first. Call ``keep`` with each row and ``report`` with each failure as it comes.
+    """Run the cells, the longest first. When a cell ends, call ``keep`` with its row, or ``report`` with its failure.
     ``study`` must be a function of a module, since it is sent to the workers."""
     waiting = sorted(cells, key=lambda cell: -cell.effort())
     pool = ThreadPoolExecutor(max(1, context.defaultParallelism))

@@ -22,7 +22,7 @@ from antecede.simulator.run import Setup
 from antecede.simulator.workloads import SHAPES, Spontaneous
 
 PROCESSES_MAX = 64
-"""The most processes of a run, because a set of destinations is one number of 64 bits."""
+"""The largest number of processes in a run. A set of destinations is one number of 64 bits."""
 
 
 class Schedule(NamedTuple):
@@ -41,7 +41,7 @@ class Schedule(NamedTuple):
 
 
 class _Sends(World):
-    """A world that only records what its workload sends."""
+    """A world that only records the sends of its workload."""
 
     def __init__(self, processes: int) -> None:
         super().__init__(processes)
@@ -60,7 +60,8 @@ _unread = Message("", 0, 0, b"")
 
 
 def make(setup: Setup) -> Schedule:
-    """Return the schedule of a run: one flat group of at most 64 processes, on links that lose nothing and reorder."""
+    """Return the schedule of a run: one flat group of at most 64 processes, on links that lose no message but may
+    reorder messages."""
     gap = parse_draw(setup.gap, stream(setup.seed, "gap"))
     destinations = SHAPES[setup.workload](setup.processes, stream(setup.seed, "destinations"))
     world = _Sends(setup.processes)
@@ -85,7 +86,8 @@ def _arranged(setup: Setup, world: _Sends) -> Schedule:
 
 
 def _wake_ties(processes: int, source: NDArray[np.int32], first_copy: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return, for each send, the simulator's counter when it was scheduled: after the previous send of its process."""
+    """Return, for each send, the simulator's counter when the send was scheduled. This happens right after the previous
+    send of its process."""
     sends = len(source)
     ties = source.astype(np.int64)
     by_process = np.argsort(source, kind="stable")

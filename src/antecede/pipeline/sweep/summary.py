@@ -15,7 +15,7 @@ SETTINGS = ("order", "shape", "size", "processes", "workload", "gap", "delay", "
 
 
 def summary(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Return one entry for each setting, in the sequence in which they first occur."""
+    """Return one entry for each setting, in the sequence in which the settings first occur."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(getattr(row, name) for name in SETTINGS), []).append(row)

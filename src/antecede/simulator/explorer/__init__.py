@@ -1,14 +1,14 @@
-"""The explorer: every run of a small scope under any order, and a shortest run that breaks a guarantee.
+"""The explorer plays every run of a small scope under an order, and finds a shortest run that breaks a guarantee.
 
 ``explore`` takes an order (its name, its :class:`~antecede.orders.OrderSpec`, or a function that makes one member's
 order, so that broken variants can be tried) and a scope: numbers of processes and messages, or a given program. It
 plays *all* interleavings of sends and arrivals; links reorder arbitrarily, unless they are FIFO. In every state it
 checks the guarantees of the order (and additional ones if requested). In every quiet state, in which nothing is in
-flight, it also checks that nothing is left over.
+flight, it also checks that every message is delivered and nothing is held.
 
 * :mod:`~antecede.simulator.explorer.machine`: orders as tables, so that each step of a member is computed once.
 * :mod:`~antecede.simulator.explorer.blocks`: the partial-order reduction, with the argument why it misses nothing.
-* :mod:`~antecede.simulator.explorer.search`: shorter runs first, so that the first violation is a shortest one.
+* :mod:`~antecede.simulator.explorer.search`: shorter runs first, so that the violation that is found is a shortest one.
 * :mod:`~antecede.simulator.explorer.witness`: the violation as a scenario file.
 """
 
@@ -52,7 +52,7 @@ class Result(msgspec.Struct, frozen=True):
     checked: frozenset[str]
     """The guarantees that were checked, in addition to the check that everything is delivered once."""
     states: int
-    """The number of states of the whole system that were visited: those between blocks."""
+    """The number of states of the whole system that were reached, counted only between blocks."""
     transitions: int
     """The number of blocks that were followed."""
     local_states: int
@@ -61,7 +61,8 @@ class Result(msgspec.Struct, frozen=True):
     """The number of inputs in the blocks of the longest run that was searched."""
     violation: Violation | None
     outcomes: frozenset[Outcome]
-    """Every combination of deliveries with which a run of the program ends; empty without a program."""
+    """Every combination of deliveries with which a run of the program ends; empty without a program, incomplete if
+    there is a violation."""
 
 
 def explore(

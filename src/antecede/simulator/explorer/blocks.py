@@ -1,4 +1,4 @@
-"""The reduction: only inputs that others can notice are interleaved.
+"""The reduction: only inputs that other processes can notice are interleaved.
 
 An arrival is **silent** if its process sends nothing to the network and has no send event because of it. All other
 inputs (including the application's sends) are *noticeable*. A **block** is a noticeable input of one process together
@@ -12,8 +12,9 @@ same inputs and, in every process, the same states, events and deliveries. It is
 silent arrivals. Hence every state of a process in any run, and the whole state at the end of any run, is the state at
 the end of a block run followed by silent arrivals.
 
-* Conditions at one process (FIFO, causal order, the order's contract) depend on its own inputs and on what the messages
-  carry. They are judged on every step of every block and of every silent tail.
+* Conditions at one process (FIFO, causal order, the order's contract) depend on its own inputs and on the sets that
+  messages to it carry (:mod:`~antecede.simulator.explorer.local`). They are judged on every step of every block and of
+  every silent tail.
 * After a block run, silent tails lead to a quiet state iff they contain everything in flight. Tails of different
   processes are independent, so each process alone is checked for anything undelivered after its part of the tail.
 * Conditions on all processes (total, synchronous) are judged on all combinations of tails. A cycle stays when histories
@@ -21,8 +22,9 @@ the end of a block run followed by silent arrivals.
 
 Inputs are neither added nor left out, so a shortest run stays a shortest run.
 
-The *situation* of a process (its state, the packets in flight to it, and what the messages sent to it carry) determines
-all its blocks. They are computed once per situation (:class:`Growth`), for all states of the system that have it.
+The *situation* of a process (its state, the packets in flight to it, and the sets that the messages to it carry)
+determines all its blocks. They are computed once per situation (:class:`Growth`), for all states of the system that
+have it.
 """
 
 from collections.abc import Iterable
@@ -33,7 +35,8 @@ from antecede.simulator.explorer.machine import Flights, Machine, Step
 from antecede.simulator.explorer.scope import Scope
 
 Incoming = tuple[tuple[int, int], ...]
-"""(bit, what the message carries) for each message that others have sent to a process and that it has not delivered."""
+"""(bit, the set that the message carries) for each message that other processes have sent to a process and that this
+process has not delivered."""
 
 
 class Node(NamedTuple):
@@ -102,7 +105,7 @@ class Blocks:
         self.cells: list[tuple[Local, Flights]] = []
         self._cell_numbers: dict[tuple[Local, Flights], int] = {}
         self.outgoing: list[tuple[Incoming, ...]] = []
-        """For each cell: what its process has sent to each process."""
+        """For each cell: the messages that its process has sent to each process, with the sets that they carry."""
         self._posts: list[Flights] = []
         self._post_numbers: dict[Flights, int] = {}
         self._posted: dict[tuple[int, int], int] = {}
@@ -128,7 +131,8 @@ class Blocks:
         return number
 
     def post(self, process: int, cell: int, post: int) -> int:
-        """Return the cell with the packets of the tuple ``post`` in flight, too."""
+        """Return the cell that follows from ``cell`` when the packets of the tuple with the number ``post`` are put in
+        flight."""
         after = self._posted.get((cell, post))
         if after is None:
             local, flights = self.cells[cell]
@@ -166,7 +170,7 @@ class Blocks:
         return growth
 
     def sends(self, process: int, growth: Growth) -> list[Block]:
-        """The blocks that end in a send of the application."""
+        """Return the blocks that end in a send of the application."""
         if growth.sends is None:
             growth.sends = []
             for at, node in enumerate(growth.nodes):

@@ -24,7 +24,7 @@ def unfinished(process: int, local: Local, wanted: int, idle: bool, scope: Scope
 
 
 def crossed(histories: tuple[tuple[int, ...], ...], guarantees: frozenset[str]) -> Finding | None:
-    """Return how the histories of all processes contradict each other, if they do."""
+    """Return how the histories of all processes contradict each other; None if they do not."""
     if "total" in guarantees:
         circle = _circle([[bit for bit in history if bit >= 0] for history in histories])
         if circle:
@@ -37,7 +37,8 @@ def crossed(histories: tuple[tuple[int, ...], ...], guarantees: frozenset[str]) 
 
 
 def _circle(lines: list[list[int]]) -> str:
-    """A cycle in the union of the lines, as ``[bit] before [bit] before …``; empty if there is none."""
+    """Return a cycle of messages, each directly before the next in one of the lines, as ``[bit] before [bit] before
+    …``; an empty text if there is no cycle."""
     graph: dict[int, set[int]] = {}
     for line in lines:
         for earlier, later in pairwise(line):

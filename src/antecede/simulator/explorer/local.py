@@ -1,4 +1,4 @@
-"""The state of one process: that of its order, and everything that is needed to judge its next delivery.
+"""The state of one process: the state of its order, and everything that is needed to judge its next delivery.
 
 Happened-before is computed with bit masks, as in :mod:`antecede.trace.oracle`, one event at a time: ``past`` is the set
 of messages sent in a process's past; each message carries the set that its sender has at the send (``befores``);
@@ -69,8 +69,8 @@ class Judgement:
     def receive(
         self, process: int, local: Local, packet: int, incoming: Mapping[int, int]
     ) -> tuple[Local | Finding, Step]:
-        """Let a packet arrive; return what ``send`` returns. ``incoming``: what the messages for this process carry, by
-        their bits."""
+        """Let a packet arrive; return what ``send`` returns. ``incoming``: by bit, the set that each message for this
+        process carries."""
         step = self._machine.receive(local.state, packet)
         return self._experience(process, local, step, incoming), step
 

@@ -26,8 +26,8 @@ Flights = tuple[int, ...]
 
 
 _clones_checked_max: Final = 1_000
-"""In this number of steps, from the first, it is checked that the step of a clone left the original as it was: a
-mistake shows early."""
+"""The number of steps for which it is checked that the step of a clone did not change the original. These are the first
+steps, because a mistake shows early."""
 
 
 class Step(NamedTuple):
@@ -39,7 +39,7 @@ class Step(NamedTuple):
     emitted: Flights
     """Packets handed to the network, by number, in sequence."""
     failure: str
-    """How the order broke its contract, if it did."""
+    """How the order broke its contract; empty if it did not."""
 
 
 class Machine:
@@ -62,7 +62,7 @@ class Machine:
         return len(self._orders)
 
     def receive(self, state: int, packet: int) -> Step:
-        """Return the step in which the packet of that number arrives."""
+        """Return the step in which the packet with the number ``packet`` arrives."""
         step = self._received.get((state, packet))
         if step is None:
             arrived = self.packets[packet]

@@ -88,8 +88,8 @@ class Scope(msgspec.Struct, frozen=True):
         return [mask for mask in subsets if mask.bit_count() == 1] if self.mode == "unicast" else subsets
 
     def next_send(self, source: int, accepted: int, delivered: int) -> ProgramSend | None:
-        """Return the next send of a process that has made ``accepted`` sends and ``delivered`` deliveries; None if
-        there is none yet, or no more."""
+        """Return the next send of a process that has made ``accepted`` sends and ``delivered`` deliveries; None if the
+        next send must wait for more deliveries, or all sends have been made."""
         assert self.program is not None
         sends = self.program[source]
         if accepted < len(sends) and sends[accepted].after <= delivered:

@@ -1,8 +1,8 @@
 """A violation as a scenario file that can be played.
 
 The run is written down input by input. The last line expects the behaviour of a correct order at that point. To know
-this behaviour, the same file is played under a correct order: if the broken order is a variant of one of ours, under
-ours; otherwise under the simplest order with the violated guarantee.
+this behaviour, the same file is played under a correct order: if the broken order is a variant of a known order, under
+the known order; otherwise under the simplest order with the violated guarantee.
 """
 
 from collections.abc import Sequence
@@ -96,7 +96,7 @@ class Witness:
         return names
 
     def says(self) -> str:
-        """The violated condition, in one line."""
+        """Return the violated condition, in one line."""
         finding, names = self._finding, {self._scope.bit_of(id_): name for id_, name in self._names.items()}
         text = finding.text
         for bit, name in names.items():
@@ -157,8 +157,8 @@ class Witness:
         return self._patient(lines) or lines
 
     def _patient(self, lines: list[str]) -> list[str]:
-        """Return the file for a correct order that delays sends: its deliveries are the same, but at some line, where
-        the file expects it, a message is not sent yet. Empty if there is no such line."""
+        """Return the file for a correct order that delays sends. Its deliveries are the same, but at some line a
+        message is not sent yet, and the file expects this there. Empty if there is no such line."""
         correct = self._correct()
         if correct is None or correct is not self._house:
             return []
@@ -227,7 +227,7 @@ class Witness:
 
 
 def _house_order(order: Order) -> OrderSpec | None:
-    """Return the project's own order with the same name and options; None if there is none."""
+    """Return the known order with the same name, and with the same options; None if there is none."""
     try:
         return OrderSpec(find(order.name), dict(order.settings))
     except UnknownOrderError:
@@ -235,8 +235,8 @@ def _house_order(order: Order) -> OrderSpec | None:
 
 
 def _agreeing(actual: dict[str, list[str]]) -> dict[str, list[str]] | None:
-    """Return all deliveries as they would be if, of two processes that disagree on the sequence of two messages, the
-    second followed the first."""
+    """Find two processes that deliver their common messages in different sequences. Return all deliveries, but with the
+    common messages of the second process in the sequence of the first; None if there are no such processes."""
     for first, second in combinations(actual, 2):
         common = [name for name in actual[first] if name in actual[second]]
         if common != [name for name in actual[second] if name in actual[first]]:

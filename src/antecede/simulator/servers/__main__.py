@@ -1,5 +1,5 @@
-"""``python -m antecede.simulator.servers [--changes] SEED [SEED]``: play one seed, or all seeds from the first to the
-second. ``--changes``: schedules in which the topology changes."""
+"""``python -m antecede.simulator.servers [--changes] SEED [SEED]``: play one seed, or all seeds from the first up to
+the second, without the second. ``--changes``: schedules in which the topology changes."""
 
 import argparse
 import sys

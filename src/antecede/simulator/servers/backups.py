@@ -41,7 +41,8 @@ _cuts = 3
 def play_backup(
     seed: int, orders: Callable[[Random], str] | None = None, faults: Faults | None = None
 ) -> tuple[Outcome, int]:
-    """Play one seed with backups, and restore each of them. Return the outcome, and the number of restored worlds."""
+    """Play one seed with backups, and restore each of them. Return the outcome, and the number of backups that were
+    restored without errors."""
     drills: list[_Drill] = []
     outcome = play(seed, orders=orders, faults=faults, watch=lambda world: drills.append(_Drill(world, seed)))
     if outcome.found:
@@ -93,7 +94,7 @@ class _Drill:
 
 
 def _restored(world: ServerWorld, copies: dict[str, Copied], seed: int) -> list[str]:
-    """Restore a backup, and let the new world come to rest. Return the errors."""
+    """Restore a backup, and let the new world run until nothing is pending. Return the errors."""
     states: dict[str, bytes] = {}
     found: dict[str, Any] = {}
     begins: dict[str, list[Any]] = {}
@@ -124,7 +125,7 @@ def _restored(world: ServerWorld, copies: dict[str, Copied], seed: int) -> list[
 
 
 def _marked_history(copied: Copied) -> list[bytes]:
-    """Return all records up to the cut; the first names the incarnation under which they were written."""
+    """Return all records up to the cut; the first record names the incarnation under which they were written."""
     disk = SimulatedDisk()
     disk.replace(copied.contents)
     stored = read_records(DIRECTORY, len(copied.archived), copied.position, disk)

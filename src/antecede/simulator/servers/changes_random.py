@@ -2,8 +2,8 @@
 
 Each topology is made from the one before it by a random edit: agents are added and moved, servers are added and
 removed, domains are split, merged, connected elsewhere, and get other orders. In every third schedule the changes are
-*mild*: they do not need most servers, and some of these are down meanwhile. ``play(SEED)`` returns the outcome, with
-the errors.
+*mild*: most servers are not needed for a change, and some of these servers are down during it. ``play(SEED)`` returns
+the outcome, with the errors.
 """
 
 from collections.abc import Callable
@@ -66,7 +66,7 @@ class _Sketch(msgspec.Struct):
     ports: int = 7000
     kind: str = "Agent"
     hold: str = ""
-    """An agent for which the letters that follow from a dead letter are held."""
+    """An agent for which letters that follow from a dead letter are held; empty if there is none."""
 
     @property
     def servers(self) -> list[int]:

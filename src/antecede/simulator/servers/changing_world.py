@@ -1,9 +1,9 @@
 """Changes of the topology in a world of whole servers, under load: an operator goes through several topologies.
 
 All the code of a server runs, except the sockets. So a change meets items that wait in a queue behind others, frames of
-an earlier topology that were read but not processed yet, reactions in progress, and servers that ask others for a
-decision. The operator's requests take some time; the command is killed, and the operator starts it again. Servers crash
-and miss changes.
+an earlier topology that were read but not processed yet, reactions in progress, and servers that ask other servers for
+a decision. The operator's requests take some time. Sometimes the command is killed, and the operator starts it again.
+Servers crash and miss changes.
 
 Agents send letters, ask questions and set timers; they send only to agents that their server knows. Some letters die,
 and some end the process of the server that handles them. Clients of a removed server continue at the server that now
@@ -144,14 +144,14 @@ class ChangingWorld(ServerWorld):
         self, seed: int, texts: list[str], faults: Faults = FAULTS, kill: float = 0.05, away: float = 0.0
     ) -> None:
         """``texts``: the topologies, one after the other. ``kill``: the probability that the operator's command is
-        killed before one of its batches. ``away``: the probability that a server which the change does not need is down
-        when the command begins; if it is not 0, the operator also skips some changes."""
+        killed, drawn before each of its batches of requests. ``away``: the probability that a server which the change
+        does not need is down when the command begins; if it is not 0, the operator also skips some changes."""
         self.files = [parse_topology(text) for text in texts]
         self.agents = sorted({agent.name for file in self.files for agent in file.agents})
         self._lasting = {agent.name for agent in self.files[-1].agents}
         self._kill, self._leave = kill, away
         self._away: dict[str, float] = {}
-        """Servers that stay down until this time."""
+        """For each server that must stay down: the time at which it may start again."""
         self._steps: Steps | None = None
         self._run_number = self._failures = 0
         self._station = 1
@@ -168,7 +168,7 @@ class ChangingWorld(ServerWorld):
 
     @property
     def made(self) -> bool:
-        """Whether all changes have been made."""
+        """Whether no change is left to make: each was made, skipped or given up."""
         return self._station >= len(self.files)
 
     @property
@@ -181,7 +181,7 @@ class ChangingWorld(ServerWorld):
         return [agent for agent in server.machine.plan.homes if agent in self._lasting]
 
     def play(self, publishes: int) -> list[str]:
-        """Publish, make the changes, and run until nothing is pending. Return what went wrong."""
+        """Publish, make the changes, and run until nothing is pending. Return the errors, one line each."""
         draw = self.random.random
         for _ in range(publishes):
             self.later(draw() * self.faults.seconds * 1.5, self._publish)
@@ -289,7 +289,7 @@ class ChangingWorld(ServerWorld):
 
     def _failed_to_change(self, reason: str) -> None:
         """Decide about the dead letters for which other letters are held, and try the change again. If there are no
-        such letters, give up after some tries."""
+        such letters, give up this change after some tries."""
         decided = decide_once(self)
         self._failures += self.calm and not decided
         if self._failures > _tries_max:
@@ -368,7 +368,7 @@ class ChangingWorld(ServerWorld):
     # The verdict.
 
     def findings(self) -> list[str]:
-        """Return what is wrong when nothing is pending, one line each."""
+        """Return the errors when nothing is pending, one line each."""
         logs = self.logs()
         found = findings(self, logs, ("fifo", "causal"), None)
         found += [*_gaps(logs.rows), *dead_letters(self, logs), *tried(self, logs), *states(self, logs, set())]

@@ -265,12 +265,12 @@ class SimulatedClient:
         self._line.watch(self.world.now)
 
     def leave(self) -> None:
-        """Close the connection for good."""
+        """Close the connection and end the client's process."""
         self._line.close()
         self._end_process()
 
     def die(self) -> None:
-        """End the client's process; no other takes its place."""
+        """End the client's process; no other process takes its place."""
         if self.end is not None:
             self.end.vanish()
         self._end_process()
@@ -288,13 +288,14 @@ class SimulatedClient:
         self._begin()
 
     def kill(self) -> None:
-        """Kill the client's process; another one starts under the same name."""
+        """Kill the client's process, if it is connected; another one starts under the same name."""
         if self._line.welcomed and self.end is not None and not self.over:
             self.end.vanish()
             self.restart()
 
     def take_over(self) -> None:
-        """Connect another process under the same name, which ends the connection of this process."""
+        """Connect another process under the same name, which ends the connection of this one; do nothing if this
+        process is not connected."""
         if self._line.welcomed and not self.over:
             self._previous = self.end
             self.restart()
@@ -314,7 +315,7 @@ class SimulatedClient:
     # From the line.
 
     def welcomed(self, address: str, last: int) -> None:
-        """Continue after the server's welcome; it already has our publishes up to the number ``last``."""
+        """Continue after the server's welcome; the server already has our publishes up to the number ``last``."""
         error = self._publishing.welcomed(last)
         if error is not None:
             self.world.client_gone(self.address, error)
@@ -388,8 +389,8 @@ class SimulatedClient:
         self._questions.answered(letter)
 
     def _first_answer(self, letter: Letter) -> bool:
-        """Return whether this is the first answer to a call. After a crash the server may answer a call again, but only
-        with the same answer; applications do not see the second one."""
+        """Return whether the application gets this letter: it does not get a second answer to a call. After a crash the
+        server may answer a call again, but only with the same answer."""
         if letter.type != _returned:
             return True
         first = self._results.setdefault(letter.answers, letter)

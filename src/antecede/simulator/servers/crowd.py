@@ -3,8 +3,9 @@
 Small quotas: a client that never returns may have one, and so may an agent and a client that get many letters at a
 time.
 
-The client that never returns subscribes to a topic, and its process ends soon; others continue to send to this client.
-A server must let the oldest letters above a quota expire, but never a letter that a client or an agent is handling.
+The client that never returns subscribes to a topic, and its process ends soon; agents and clients continue to send to
+this client. A server must let the oldest letters above a quota expire, but never a letter that a client or an agent is
+handling.
 
 Held letters: for some agents, letters that follow from a dead letter are held until an operator decides about the dead
 letter, at the latest at the end. :func:`early` checks from the logs that no letter was handled before this decision.
@@ -49,8 +50,8 @@ class Crowd:
         self._busy = bool(named)
 
     def join(self, world: ServerWorld, dice: Dice) -> None:
-        """Let the client that never returns come and go, others send to these mailboxes, and servers look at their
-        quotas."""
+        """Let the client that never returns connect, and later end; let clients send letters to the mailboxes with
+        special settings; and let servers do their regular work, which checks quotas."""
         random, seconds, clients = self._random, world.faults.seconds, dice.clients
         if self.absent:
             client = world.client(self.absent)

@@ -75,4 +75,5 @@ ROUGH = Faults(
     failures=0.05,
 )
 """Common faults of servers, disks and connections. Faults of clients are left out, because a client that is killed or
-replaced loses publishes that were not accepted. Overloads are left out, because refused publishes come later."""
+replaced loses publishes that were not accepted. Overloads are left out, because a client sends refused publishes again
+later, after its newer ones."""

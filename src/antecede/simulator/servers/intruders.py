@@ -103,7 +103,7 @@ class IdentifiedWorld(ServerWorld):
         self.forbidden: list[Publish] = []
         """Publishes that must be refused."""
         self.work: Callable[[], Notification] | None = None
-        """Returns a notification for an agent, if mallory is to publish."""
+        """A function that returns a notification for an agent; None if mallory publishes nothing."""
         self._revoked = self._forged = False
         self.identities = known = Identities(Random(f"{seed}/identities"))
         for name in self.plan.topology.servers:
@@ -155,7 +155,7 @@ class IdentifiedWorld(ServerWorld):
                 server.guard(server.life, server.core.reload, known.access)
 
     def may_refuse(self, address: str, to: tuple[str, ...], error: AntecedeError) -> bool:
-        """Return whether a publish may be refused for good."""
+        """Return whether a publish may be refused permanently."""
         mallory = address.startswith(f"{MALLORY}@") and isinstance(error, NotAllowedError)
         return mallory or super().may_refuse(address, to, error)
 
@@ -208,7 +208,7 @@ class IdentifiedWorld(ServerWorld):
         attempts[int(self.random.random() * len(attempts))](server)
 
     def _as_many(self, server: SimulatedServer) -> None:
-        """Take many connections from one address, and leave them open for a while."""
+        """Open many connections from one address, and leave them open for a while."""
         introduction = wire.Introduce(wire.VERSION, wire.VERSION_OLDEST, CLIENT, "c0", "", bytes(32))
         many: list[End] = []
         # The server may crash before all are open.

@@ -41,7 +41,7 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class _Watched:
-    """Signs, and an intruder sees the proofs."""
+    """A signer whose proofs an intruder can see."""
 
     def __init__(self, role: str, name: str, key: SimulatedKey, seen: list[Seen]) -> None:
         self._role = role

@@ -131,7 +131,7 @@ class Operators:
             end.receiver.closed(reason, world.now)
 
         mine = End(world, server.name, received, closed, lambda end: None)
-        # Each has a separate address: together they may be more than one address may have.
+        # Each request has a separate address, because there may be more requests than connections allowed per address.
         self._requests += 1
         theirs = server.end(f"operator {self._requests}")
         connect(mine, theirs)

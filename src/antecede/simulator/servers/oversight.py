@@ -1,4 +1,4 @@
-"""Checks of a simulated server that no trace allows: of its time, and of what its log can prove.
+"""Checks of a simulated server that cannot be made from a trace: of its time, and of what its log can prove.
 
 - Server time passes as virtual time does, whatever happens to the wall clock, and a restart neither moves it back nor
   forgets the time in between.
@@ -48,8 +48,8 @@ class Oversight:
         self._life = 0
         """The last life with a durable record."""
         self._before: tuple[float, int] | None = None
-        """The virtual time and the server time at the end of the life ``_life``; None: the next start need not continue
-        from there."""
+        """The virtual time and the server time at the end of the life ``_life``; None if the server time after the next
+        start is not compared with them."""
         self._expected: dict[int, bytes] = {}
         self.stopped_at: int | None = None
         """The last record before a graceful stop; None after a crash."""
@@ -77,7 +77,7 @@ class Oversight:
         return self._time_ms if self._server.up else 0
 
     def durable(self) -> None:
-        """Record what the log contains when it is durable."""
+        """Remember the server time that the log contains, if all records are durable."""
         server = self._server
         complete = server.store.durable == server.store.last and not server.core.driver.behind
         if complete and server.durability == "disk":
@@ -90,7 +90,7 @@ class Oversight:
         """Record the server time before the server crashes or stops."""
         server = self._server
         if self._life != server.life:
-            # The log has nothing of it; the next start continues from the last life of which it has something.
+            # The log has no record of this life; the next start continues from the last life of which it has records.
             return
         known = self._durable_ms and self._jumped is None and server.machine.log_format >= FORMAT_WITH_LISTS
         self._before = (server.world.now, self._time_ms) if known else None
@@ -184,7 +184,7 @@ class Oversight:
             server.core.operations.run("acknowledge", [])
 
     def findings(self) -> list[str]:
-        """Return what is wrong at the end."""
+        """Return the errors at the end: truncations that are not shown."""
         server = self._server
         if server.machine.log_format < FORMAT_WITH_LISTS:
             return []

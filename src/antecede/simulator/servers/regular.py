@@ -1,8 +1,8 @@
 """The regular work of a simulated world: what servers and clients do every few seconds, as long as it has an effect.
 
 Only regular work closes silent connections, forgets temporary clients that are gone, lets letters above a quota expire,
-and tries a failed snapshot again. In a calm world it is done only as long as there is one of these, so that the world
-becomes idle.
+and tries a failed snapshot again. In a calm world regular work is done only as long as one of these tasks is left, so
+that the world becomes idle.
 """
 
 from typing import TYPE_CHECKING

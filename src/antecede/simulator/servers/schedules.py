@@ -204,7 +204,7 @@ def _faults(random: Random, seed: int) -> Faults:
 
 
 def _with_intruders(seed: int, faults: Faults) -> Faults:
-    """Put intruders into some of the worlds; all others stay as they are."""
+    """Return the faults, with intruders for some seeds; for all other seeds, unchanged."""
     random = Random(f"{seed}/intruders")
     if random.random() >= _intruded_share or faults == NONE:
         return faults

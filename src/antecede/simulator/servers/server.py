@@ -49,7 +49,8 @@ class SimulatedServer:
     copied: Copied | None = None
     host_class: type[Host] = Host
     vouches = True
-    """Whether its regular work is so frequent that a quiet log soon has the group that vouches for its last one."""
+    """Whether regular work is so frequent that a quiet log soon has an empty group, which proves that the last group
+    with records was durable."""
 
     def __init__(
         self, world: "ServerWorld", name: str, plan: Plan, agents: dict[str, type[Agent]], durability: str = "disk"
@@ -98,7 +99,7 @@ class SimulatedServer:
     # Crashes.
 
     def effect(self) -> None:
-        """Crash here, if this is the effect that the faults chose."""
+        """Raise PowerCut, or let the next sync of the disk fail, if the faults chose this effect for a crash."""
         if self.effects_left:
             self.effects_left -= 1
             if not self.effects_left:
@@ -108,7 +109,7 @@ class SimulatedServer:
                     raise PowerCut
 
     def spare(self) -> None:
-        """Let no planned crash happen, and no planned failure of the disk."""
+        """Cancel the planned crash and the planned failure of the disk, if any."""
         self.effects_left = 0
         self._broken = False
 
@@ -336,7 +337,8 @@ class SimulatedServer:
             self.later(self.commit_seconds, self._commit)
 
     def vouch(self) -> None:
-        """Let the log write an empty group, which vouches for the last one, as its thread would."""
+        """Let the log write an empty group, as its thread would. It proves that the last group with records was
+        durable."""
         self.store.vouch()
         self.later(self.world.random.random() * self.commit_seconds, self._commit)
 

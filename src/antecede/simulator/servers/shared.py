@@ -67,7 +67,7 @@ class SharedMemory:
         return self._content
 
     def waits(self, due: React, server: "SimulatedServer") -> int:
-        """Record that a call is in progress and waits while others run; return its slot."""
+        """Record that a call is in progress and waits while other calls run; return its slot."""
         assert self.progress is not None
         suspects = server.machine.engine.tries
         slot, letter = self.progress.begin(due.agent), due.letters[-1].id
@@ -92,8 +92,8 @@ class SharedMemory:
         raise Ended
 
     def survived(self, due: React, outcome: Outcome, server: "SimulatedServer") -> Outcome:
-        """Return the outcome of a batch, unless one of its handlers ended the server's process. If it ended only a
-        worker process, nothing of the batch is kept."""
+        """Return the outcome of a batch. If one of its handlers ended the server's process, raise PowerCut instead. If
+        a handler ended only a worker process, return an error; nothing of the batch is kept."""
         struck, self._struck = self._struck, None
         if struck is None:
             return outcome

@@ -36,7 +36,8 @@ def _build(server: "SimulatedServer", task: Task) -> None:
 
 
 def keep(server: "SimulatedServer", upto: int, write: Callable[[], None]) -> None:
-    """Write a snapshot and release old segments; their records are copied first."""
+    """Write a snapshot and release old segments; their records are copied first. If the snapshot cannot be written,
+    report this; regular work tries again later."""
     upkeep = server.core.upkeep
     try:
         if server.world.snapshot_fails():
@@ -45,7 +46,7 @@ def keep(server: "SimulatedServer", upto: int, write: Callable[[], None]) -> Non
     except StoreFailedError:
         raise
     except StoreError as error:
-        # The log has everything that it would have held.
+        # Nothing is lost: the log has everything that the snapshot would have.
         upkeep.not_kept(str(error), server.world.now)
         return
     server.archived += [record for _, record in server.stored(len(server.archived), upto)]

@@ -22,10 +22,10 @@ class WorldLog:
         self._server = server
 
     def info(self, event: str, **fields: Any) -> None:
-        """Log an event."""
+        """Ignore an event that is not a warning."""
 
     def warning(self, event: str, *, raised: BaseException | None = None, **fields: Any) -> None:
-        """Log a warning."""
+        """Report a warning or an error to the world."""
         self._server.world.logged(self._server, event, fields)
 
     error = warning

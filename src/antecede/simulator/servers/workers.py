@@ -15,7 +15,7 @@ from antecede.engine.topic import Subscribe, Unsubscribe
 
 
 class Work(Notification):
-    """A task, and how many more may follow from it."""
+    """A task, and how many levels of further tasks may follow from it."""
 
     id: int
     depth: int
@@ -64,7 +64,7 @@ class Dice:
         self.plain = False
         """Whether agents neither use topics nor create agents."""
         self.strike: Callable[[Context], None] | None = None
-        """Ends the process of a handler."""
+        """A function that ends the process of a handler; None if poison has no effect."""
         self.wrongs: list[str] | None = None
         """Errors in the ids of reactions, which are the keys of effects outside the world; None: agents have no such
         effects."""
@@ -95,7 +95,7 @@ class Dice:
 
 
 class Worker(Agent):
-    """Uses all features; remembers its actions."""
+    """An agent that uses all features of agents, and remembers its actions."""
 
     dice: ClassVar[Dice]
 

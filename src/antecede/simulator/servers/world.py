@@ -116,8 +116,8 @@ class ServerWorld:
         self._kernel.at(time, _carry_out, (call, given))
 
     def unless(self, stale: Callable[[], bool], time: float, call: Callable[[], None]) -> None:
-        """Call ``call`` at the given time, unless ``stale`` then returns true; the world does not wait for such
-        calls."""
+        """Call ``call`` at the given time, unless ``stale`` then returns true; in this case the world skips it without
+        waiting until that time."""
         self._kernel.at(time, _carry_out_unless, (stale, call))
 
     def run(self, seconds: float | None = None) -> None:
@@ -330,7 +330,7 @@ class ServerWorld:
             self.wrong(address, str(error))
 
     def may_refuse(self, address: str, to: tuple[str, ...], error: AntecedeError) -> bool:
-        """Return whether a publish may be refused for good."""
+        """Return whether a publish may be refused permanently."""
         return isinstance(error, UnknownAgentError) and to == (NOBODY,)
 
     def logged(self, server: SimulatedServer, event: str, fields: dict[str, Any]) -> None:

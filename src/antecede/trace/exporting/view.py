@@ -44,7 +44,7 @@ class View:
         self.late = {(one.message, one.to): one for one in late}
         """Late deliveries by message and receiver."""
         self.aside = dict(aside)
-        """Rows that were set aside, by reason."""
+        """The number of rows that were set aside, by reason."""
         self.recorded = not logical and all(event.time is not None for line in trace.lines for event in line)
         """Whether times are the recorded ones."""
 

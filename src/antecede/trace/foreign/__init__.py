@@ -35,7 +35,8 @@ __all__ = [
 
 
 def recognised(path: str) -> str | None:
-    """Return the foreign format of a file, if its beginning shows it."""
+    """Return the foreign format of a file, if its beginning shows it; ``None`` for other files and for our own
+    traces."""
     # A pipe has already been read; reading again would block.
     if not os.path.isfile(path):
         return None

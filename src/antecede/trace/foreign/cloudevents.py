@@ -42,12 +42,12 @@ class CloudEvents:
         self.duplicates = 0
         """The number of events that were recorded again."""
         self.without_parent = 0
-        """The number of causes that are not in the documents."""
+        """The number of events whose cause is not in the documents, or is ambiguous."""
         self.early_messages = 0
         """The number of causes with a later time than their effect."""
         self._lines: dict[str, list[_Event]] = {}
         self._found: dict[str, dict[str, _Event]] = {}
-        """By id and source."""
+        """The events, by id and source."""
 
     def read(self, file: ForeignFile) -> None:
         """Read one document."""

@@ -114,7 +114,7 @@ class _Rejoined(io.RawIOBase):
 
 
 class _Untorn(io.RawIOBase):
-    """A gzip stream that ends, with a note, where it is torn."""
+    """A gzip stream that ends where it is torn; the tear is counted as unreadable."""
 
     def __init__(self, stream: gzip.GzipFile, file: ForeignFile) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""A guard against regular expressions that never end.
+"""A guard against regular expressions whose search never ends.
 
 Python's matching is exponential in the worst case: ``(a+)+$`` needs years for forty letters. No bound on the length of
 a line helps against that, so a timer checks from time to time. If the same line is still being searched, the search
@@ -18,7 +18,8 @@ from antecede.errors import UsageError
 
 
 class Guard:
-    """Use it as a context around all searches, and :meth:`on` around the searches of each line."""
+    """A context that ends a search that takes too long. It is used around all searches, and :meth:`on` around the
+    searches of each line."""
 
     def __init__(self, seconds: float = limits.pattern_seconds_max) -> None:
         self._seconds = seconds

@@ -6,8 +6,8 @@ name more groups (``timestamp``, ``date``, …), which are kept. The presets mat
 
 **Choosing.** Every preset reads the beginning of a file. The one that leaves the fewest lines unexplained is chosen; of
 several, the one whose first error comes last; of those, the one with the most events. A log with two lines per event,
-read with a shift of one line, leaves its first line unexplained. So even the two mirrored formats are distinguished,
-also in a log that lost its end.
+read with a shift of one line, leaves its first line unexplained. So even two formats that have the same two lines in
+opposite orders are distinguished, also in a log that lost its end.
 
 A pattern given by a user may be in the syntax of JavaScript, as in ShiViz's own pages: ``(?<host>…)``. Its speed is the
 responsibility of its author.

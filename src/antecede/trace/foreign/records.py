@@ -141,8 +141,8 @@ def _table(file: ForeignFile) -> Iterator[Record]:
 
 
 def cells_of(line: bytes, mark: str = ",") -> list[str] | str:
-    """Return the cells of one row, or its error. Each line is read alone, so that a stray quote cannot swallow the rest
-    of the file."""
+    """Return the cells of one row, or its error. Each line is read alone, so that a quote without its partner does not
+    affect the rest of the file."""
     try:
         return next(csv.reader([line.decode("utf-8")], delimiter=mark, strict=True), [])
     except (UnicodeDecodeError, csv.Error) as error:

@@ -1,8 +1,8 @@
 """Spans as a table: one line per span, with columns recognised by common names.
 
-The header must name a trace id, a span id, a parent, a place (pod or service) and a start; an end, a duration, a kind
-and an operation are optional. Names are compared without case, underscores and similar characters. The unit of a time
-is in the name of its column (``StartTimeUnixNano``, ``start_us``), or is guessed from the first time, as a time since
+The header must name a trace id, a span id, a parent, a place (pod or service) and a start; an end, a kind and an
+operation are optional. Names are compared without case, underscores and similar characters. The unit of a time is in
+the name of its column (``StartTimeUnixNano``, ``start_us``), or is guessed from the first time, as a time since
 1970. A time may also be an ISO 8601 date. A Parquet file with such columns is read in the same way.
 """
 
@@ -43,7 +43,7 @@ def header_of(line: bytes) -> dict[str, tuple[int, int]] | None:
 
 
 def columns_of(names: list[str]) -> dict[str, tuple[int, int]] | None:
-    """Return the places and units of the known names."""
+    """Return the place and the unit of each known column; ``None`` if a required column is missing."""
     plain = ["".join(c for c in name.lower() if c.isalnum()) for name in names]
     found: dict[str, tuple[int, int]] = {}
     for column, aliases in _columns.items():

@@ -9,7 +9,7 @@ format    document                                                     service  
 ========= ============================================================ =================== =====================
 zipkin    a list of spans, or of lists of spans, or one span           ``localEndpoint``   microseconds
 otlp      ``resourceSpans`` → ``scopeSpans`` → ``spans``; as Tempo and ``service.name``    nanoseconds, as text
-          Jaeger v3 hand it out: ``batches``, ``trace``, ``result``
+          Jaeger v3 return it: ``batches``, ``trace``, ``result``
 jaeger    ``data`` → traces → ``spans``, or one trace                  ``processes``       microseconds
 ========= ============================================================ =================== =====================
 

@@ -214,7 +214,7 @@ def _certain(ties: Sequence[Tie], above: Callable[[Span], Span | None], ticks: d
 
 
 def _mark(spans: list[Span], line: list[Moment], above: Callable[[Span], Span | None]) -> None:
-    """Mark the moments of a service that its clock does not order."""
+    """Mark as assumed the moments of a service that its clock does not order."""
     if len({span.instance for span in spans}) > 1:
         for moment in line:
             moment.assumed = SEVERAL_INSTANCES

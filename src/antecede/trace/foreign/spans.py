@@ -36,7 +36,7 @@ class Spans:
     def __init__(self) -> None:
         self._spans: list[Span] = []
         self._halves: dict[tuple[str, str], list[Span]] = {}
-        """Usually one span per id, two if both sides of a call share an id."""
+        """The spans by trace and id: usually one span per id, two if both sides of a call share an id."""
         self.duplicates = 0
         """The number of spans that were recorded again."""
         self.without_parent = 0

@@ -1,10 +1,10 @@
 """Histories of Temporal (and of its predecessor Cadence): which workflow asked which worker to run which activity.
 
 A history is a document ``{"events": […]}``, or the list alone, as ``temporal workflow show --output json`` prints it.
-The workflow is a process, named by its id or, without one, by the file. So is every worker, named by its identity.
-Scheduling an activity is a send of the workflow; the start of the activity by a worker is the delivery. Its end
-(completed, failed, cancelled) is a message back. All other events are local events of the workflow; a timeout is one,
-since the server decides it.
+The workflow is a process, named by its id or, without one, by the file. Every worker is a process, too, named by its
+identity. Scheduling an activity is a send of the workflow; the start of the activity by a worker is the delivery. Its
+end (completed, failed, cancelled) is a message back. All other events are local events of the workflow; a timeout is
+one, since the server decides it.
 
 **Order.** The events of a workflow are in the order of its history. The events of a worker are in the order of the
 server's times, not of the history: the server writes the start of an activity into the history when the activity ends.
@@ -40,8 +40,8 @@ class _Run(msgspec.Struct, gc=False):
 
     workflow: str
     prefix: str
-    """The beginning of the ids of its messages: it differs between the runs of a workflow, whose event numbers are the
-    same."""
+    """The beginning of the ids of its messages. It differs between the runs of a workflow, because their event numbers
+    are the same."""
     last: int = 0
     """The latest time so far, at which an event without a time is put."""
     scheduled: dict[str, Moment] = {}

@@ -75,7 +75,8 @@ def _formatted(text: str, form: str) -> int | None:
 
 
 def since_1970(moment: datetime) -> int | None:
-    """Return a moment in nanoseconds; without an offset it is in UTC."""
+    """Return a moment in nanoseconds since 1970; ``None`` if it does not fit into 64 bits. A moment without an offset
+    is in UTC."""
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return _bounded((moment - _epoch) // timedelta(microseconds=1) * 1_000)
 

@@ -7,10 +7,10 @@ first send, else the local row. So everything that it received comes before the 
 comes at or after it, in agreement with the recorded vector clock of the moment.
 
 **Clocks.** ``verify`` compares recorded vectors with indices if the own entry is ``index`` + 1 on most rows, and
-otherwise by their order. Moments with several rows make the indices grow faster than the own entries. If the two are
-then equal on most rows but not on all, or if a vector counts events that were not logged, the vectors would be compared
-by the wrong rule. Every process then begins with one more local row, so that own entries and ``index`` + 1 differ on
-all the rows where they were equal.
+otherwise by their order. Moments with several rows make the indices grow faster than the own entries. If own entry and
+``index`` + 1 are then equal on most rows but not on all, or if a vector counts events that were not logged, the vectors
+would be compared by the wrong rule. Every process then begins with one more local row, so that own entries and
+``index`` + 1 differ on all the rows where they were equal.
 """
 
 from collections import Counter
@@ -142,8 +142,9 @@ class Woven:
         return len(early), len(circular_deliveries(match(kept)))
 
     def in_causal_order(self, ignored: Collection[str] = ()) -> Iterator[tuple[str, Moment]]:
-        """Yield the moments, each after all moments whose messages it receives; those that would have to come before
-        themselves are left out. Deliveries of ``ignored`` messages wait for nothing."""
+        """Yield the moments, each after all moments whose messages it receives. Moments that would have to come before
+        themselves, and all moments that must come after these, are left out. Deliveries of ``ignored`` messages wait
+        for nothing."""
         sent = self._sent()
         names, lines = [*self.lines], [*self.lines.values()]
 
@@ -179,7 +180,7 @@ class Woven:
         return 2 * equal > clocked and not exact
 
     def _all_logged(self, clock: dict[str, int]) -> bool:
-        """Whether the log has all events that a clock counts, in a log with one row for each event."""
+        """Return whether the log has all events that a clock counts, in a log with one row for each event."""
         return all(name in self.lines and count <= len(self.lines[name]) for name, count in clock.items())
 
 
