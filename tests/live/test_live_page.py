@@ -36,7 +36,7 @@ def test_a_blocked_server_says_so(cluster: Callable[..., Any], monkeypatch: pyte
             while status == 200:
                 status, reason = await asyncio.to_thread(live)
             assert status == 503
-            assert reason.startswith("the event loop has not turned for ")
+            assert reason.startswith("the event loop has been blocked for ")
             assert reason.endswith(": a handler of agent blocking blocks it\n")
             (world.folder / "go").touch()
 

@@ -78,7 +78,7 @@ _cases = [
     (_hello() + frame([Publish(1, (), "Ping", [b""])]), "from client mallory: no destination"),
     (
         _hello() + frame([Publish(1, ("echo",), "Ping", [b""], begun=[(1, "x")])]),
-        "from client mallory: a letter begun before publish 2 of 1",
+        "from client mallory: a handled letter at position 1, expected 0 to 0",
     ),
     (_hello() + frame([Publish(1, ("echo",), "Ping", [])]), "from client mallory: no notification"),
     (_hello() + frame([PeerFrames("A", 1, 1, [1], [b""])]), "PeerFrames from client mallory"),

@@ -334,7 +334,7 @@ def test_a_peer_of_another_incarnation_that_is_accepted(monkeypatch: Patch) -> N
 
     monkeypatch.setattr(Link, "_check_peer", check_peer)
     built = "a snapshot that was built from the log differs from the state"
-    caught(300, "which has another past", "goes on", built, faults=Faults(seconds=0.1))
+    caught(300, "their data do not fit together", "did not stop", built, faults=Faults(seconds=0.1))
 
 
 def test_a_peer_whose_counter_went_back_that_is_accepted(monkeypatch: Patch) -> None:
@@ -343,7 +343,7 @@ def test_a_peer_whose_counter_went_back_that_is_accepted(monkeypatch: Patch) -> 
         self.ack_due = True
 
     monkeypatch.setattr(Link, "on_hello", on_hello)
-    caught(300, "which has another past", "goes on", faults=_losses)
+    caught(300, "their data do not fit together", "did not stop", faults=_losses)
 
 
 def test_a_link_that_stays_stopped_when_its_domain_was_reset(monkeypatch: Patch) -> None:

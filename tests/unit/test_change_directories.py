@@ -262,7 +262,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     _begin(tmp_path, FLAT)
     fewer = topology({"A": "123"}, {"a": 1, "b": 2, "c": 3})
     refusals = _apply(tmp_path, fewer).refusals
-    assert refusals[0].startswith("d is removed, and letters wait or are dead there: 2")
+    assert refusals[0].startswith("d is removed, but has waiting or dead letters: 2")
     assert any("expected s4" in one for one in refusals)
     assert _apply(tmp_path, fewer, drop=True).state == "done"
     assert {"a", "b", "c"} == set(_machines(tmp_path, fewer)["s1"].plan.homes)

@@ -106,7 +106,7 @@ def test_a_client_that_comes_after_the_first_look_moves_along() -> None:
 def test_letters_that_come_for_a_removed_agent_after_the_first_look_stop_the_change() -> None:
     system = _System(_two)
     gone = topology({"A": "12"}, {"b": 2})
-    with pytest.raises(TopologyError, match="a is removed, and letters wait or are dead there: 1"):
+    with pytest.raises(TopologyError, match="a is removed, but has waiting or dead letters: 1"):
         system.change(gone, _once("change-pause", lambda: system.step("s1", _note("c", 1, "a"))))
     machine = system.machines["s1"]
     assert (machine.organisation.paused, machine.organisation.staged) == (0, None)

@@ -125,7 +125,7 @@ def test_a_change_from_another_topology_than_the_one_in_force_is_refused() -> No
     # A second operator has planned another change of the same topology: it would remove the agent that was added.
     second = system.drive(carry_out(system.wish(_other, basis=basis, attempt="b")))
     assert second is not None
-    reason = f"the topology in force has epoch {first.epoch}, and --from has {basis}: does the change still fit?"
+    reason = f"the topology in force has epoch {first.epoch}, and --from has {basis}: check the change again"
     assert (second.state, second.refusals) == ("refused", (reason,))
     # The first command may be run again.
     again = system.drive(carry_out(system.wish(_more, basis=basis, attempt="c")))

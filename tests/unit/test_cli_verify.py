@@ -155,7 +155,7 @@ def test_strict_minds_rows_set_aside_but_not_gaps(run: Callable[..., Said]) -> N
         ("late.jsonl --conf executor=2", "--conf: expected spark.KEY=VALUE, not 'executor=2'"),
         ("late.jsonl --since yesterday", "--since: expected nanoseconds or a time such as"),
         ("late.jsonl --processes ,", "--processes: expected names separated by commas"),
-        ("late.jsonl --order significant", "the significant order needs conflicts"),
+        ("late.jsonl --order significant", "significant order needs a conflict table"),
         ("late.jsonl --late late.jsonl/x", "--late late.jsonl/x: cannot be written to: "),
     ],
 )

@@ -110,7 +110,7 @@ def test_arguments_of_requests() -> None:
     async def play(runtime: ServerRuntime) -> None:
         run = runtime.operations.run
         most = limits.message_id_chars_max + 1 + limits.address_chars_max
-        assert "no dead letters" in json.loads(run("dead-show", ["x" * most])[1])
+        assert "no dead letter" in json.loads(run("dead-show", ["x" * most])[1])
         assert "expected at most" in json.loads(run("dead-show", ["x" * (most + 1)])[1])
         for generation in ("9" * 20, "9" * 400, "-1", "x", "", "0"):
             assert "expected a number larger than 0" in json.loads(run("forget", ["A", generation])[1])

@@ -165,5 +165,5 @@ def test_several_explanations_name_the_option_that_draws_them(run: Callable[...,
     again = [Event("p", 2, "send", "x2", ("s",)), Event("p", 3, "send", "y2", ("s",))]
     again += [Event("s", 0, "deliver", "y2"), Event("s", 1, "deliver", "x2")]
     write_trace("pair.jsonl", [*_late, *again])
-    assert "(--diagram draws each)\n" in run("pair.jsonl")[1]
+    assert "(--diagram draws each explanation)\n" in run("pair.jsonl")[1]
     assert "(--diagram" not in run("pair.jsonl --diagram")[1]

@@ -300,7 +300,7 @@ def test_a_kept_mapping_is_the_same_mapping(tmp_path_factory: pytest.TempPathFac
         (["--map", "process=nid,message=m,kind=k", "--send", "x"], "the mapping lacks --deliver"),
         (["--map", "process", "--send", "x"], "--map: expected NAME=PATH"),
         (["--map", "index=n", *_options], "--map: index cannot be mapped"),
-        (["--map", "process=a{b", "--send", "x"], "a brace without its other half"),
+        (["--map", "process=a{b", "--send", "x"], "a brace is missing: expected pairs such as {topic}"),
         (["--map", "process=a,process=b"], "--map: process is given twice"),
         (["--send", "(", *_options[:2], "--deliver", "y"], "--send: not a regular expression"),
         ([*_options, "--others", "drop"], "--others must be one of local, skip"),
@@ -333,7 +333,7 @@ def test_what_cannot_be_done_is_one_clear_line(
 def test_ids_that_differ_at_both_ends_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     Path("log.jsonl").write_text(_lines(_sent, _record(2, "ReceiveAppend", id="n1-7")))
     assert cli.run(["import", "log.jsonl", *_options]) == 0
-    assert "the first send is of '7', the first delivery of 'n1-7'" in capsys.readouterr().out
+    assert "the first send has the id '7', the first delivery has the id 'n1-7'" in capsys.readouterr().out
 
 
 def test_ids_sent_again_are_counted(capsys: pytest.CaptureFixture[str]) -> None:

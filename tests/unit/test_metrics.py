@@ -155,7 +155,7 @@ def test_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("antecede.live.pulse.monotonic", lambda: pulse._turned + limits.live_seconds_max)
         assert (await _get(address, "/live"))[0] == 200
         monkeypatch.setattr("antecede.live.pulse.monotonic", lambda: pulse._turned + limits.live_seconds_max + 1)
-        assert await _get(address, "/live") == (503, "text/plain", "the event loop has not turned for 31 s\n")
+        assert await _get(address, "/live") == (503, "text/plain", "the event loop has been blocked for 31 s\n")
         monkeypatch.undo()
         pulse.begin()
         assert (await _get(address, "/live"))[0] == 200, "it goes on"

@@ -118,4 +118,4 @@ def test_who_has_not_acknowledged() -> None:
     group.arrive(group.copy("x", 1))
     group.arrive(next(packet for packet in group.air if packet.kind == "ack"))
     assert next(group.orders[0].explain_held())[1] == [(2, "its acknowledgement")]
-    assert next(group.orders[1].explain_held())[1] == [(0, "its report that all members have it")]
+    assert next(group.orders[1].explain_held())[1] == [(0, "its report that all members have this message")]

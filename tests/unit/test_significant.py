@@ -277,8 +277,8 @@ def test_late_deliveries_are_written(run: Callable[..., Said]) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("plain.jsonl", "needs conflicts: a conflict table in the trace's metadata, or --conflicts"),
-        ("bare.jsonl", "the significant order cannot be judged: no delivery of the trace names its instance"),
+        ("plain.jsonl", "needs a conflict table: expected one in the trace's metadata, or --conflicts"),
+        ("bare.jsonl", "significant order cannot be judged: no delivery in the trace has an instance"),
         ("odd.jsonl", "metadata: conflicts of 'j': expected a pair of operations, not ['write']"),
         ("plain.jsonl --conflicts torn.json", "torn.json: conflicts are not JSON"),
         ("plain.jsonl --conflicts nowhere.json", "nowhere.json: cannot be read: No such file or directory"),

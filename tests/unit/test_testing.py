@@ -141,7 +141,7 @@ def test_failing_reactions_end_as_dead_letters() -> None:
         ("thinker", "Sum"),
     ]
     world.check(dead=2)
-    with pytest.raises(AssertionError, match="seed=1 plays it again"):
+    with pytest.raises(AssertionError, match="to replay this run, use seed=1"):
         world.check()
 
 

@@ -91,7 +91,7 @@ def register(app: typer.Typer) -> None:
             f"{single['microseconds_per_record']:.1f} µs per record"
         )
         print(
-            f"{crowd['entries']:,} places with {messages:,} messages: snapshot {crowd['snapshot_bytes'] / 1e6:.1f} MB, "
+            f"{crowd['entries']:,} copies of {messages:,} messages: snapshot {crowd['snapshot_bytes'] / 1e6:.1f} MB, "
             f"memory of the restart {crowd['restart_memory_bytes'] / 1e6:.1f} MB, "
             f"at most {crowd['allowed_bytes'] / 1e6:.1f} MB"
         )

@@ -125,8 +125,8 @@ def _many(group: typer.Typer, name: str, does: str, again: str) -> None:
 
 
 def _holding(one: dict[str, Any]) -> str:
-    """Return how many letters wait until an operator decides about a dead letter of their agent, and for how many of
-    them it is not known whether they follow from it."""
+    """Return a text about the letters that wait until an operator decides about this dead letter: their number, and how
+    many of them may not follow from the dead letter. Empty if no letter waits."""
     if not one.get("holds"):
         return ""
     held, undecided = counted(one["holds"], "letter"), one["undecided"]
@@ -136,7 +136,7 @@ def _holding(one: dict[str, Any]) -> str:
 def _nothing_to_drop(client: str | None, like: str) -> str:
     if client is not None:
         return f"the mailbox of {client} is empty"
-    return f"no disconnected client matches {like}" if like else "no disconnected client has any"
+    return f"no disconnected client matches {like}" if like else "no disconnected client has letters"
 
 
 def _print_list(letters: Iterator[dict[str, Any]]) -> None:

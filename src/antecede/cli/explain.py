@@ -114,7 +114,7 @@ def _show(report: dict[str, Any], each: bool) -> None:
             except DiagramError as error:
                 print(f"     (not drawn: {error})")
     if report["shown"] > 1 and not each:
-        print("\n(--diagram draws each)")
+        print("\n(--diagram draws each explanation)")
     aside = set_aside(report, "every chain is real, but there may be more late deliveries, and shorter chains")
     if aside:
         show(["", *aside])
@@ -143,7 +143,8 @@ def _heading(report: dict[str, Any]) -> Iterator[str]:
 
 
 class _Places:
-    """Names the places of rows: their index, and their place in the log if the trace was imported with it."""
+    """A function that returns the place of a row: its index and, if the trace was imported with it, its place in the
+    original log."""
 
     def __init__(self, report: dict[str, Any]) -> None:
         self._sources = {(one["process"], one["index"]): one["source"] for one in report["sources"]}

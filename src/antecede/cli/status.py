@@ -149,7 +149,8 @@ def _report(one: dict[str, Any]) -> None:
         for held in domain["held"]:
             print(f"  {name} holds {_message(held)} of {held['from']}: waits for {_reasons(held)}")
         if domain["unposted"]["copies"]:
-            print(f"  {name} lets {domain['unposted']['copies']} copies wait for {_reasons(domain['unposted'])}")
+            unposted = domain["unposted"]
+            print(f"  {name}: {unposted['copies']} copies are not sent yet; they wait for {_reasons(unposted)}")
     for stopped in one["stopped"]:
         print(f"  stopped: {stopped['domain']} with {stopped['peer']}: {stopped['reason']}")
     for peer, failed in one.get("unreachable", {}).items():

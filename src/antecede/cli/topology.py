@@ -237,13 +237,13 @@ def _report(topology: TopologyFile, verdict: Check) -> None:
         if len(verdict.pairs) <= _pairs_shown_max:
             pairs = _table(Table, "from", "to", "route", "end to end")
             for pair in verdict.pairs:
-                route = " – ".join(pair.route) or "no way"
+                route = " – ".join(pair.route) or "no route"
                 pairs.add_row(pair.source, pair.target, route, strength(pair.guarantees))
             console.print(pairs)
         else:
             kept: dict[str, int] = {}
             for pair in verdict.pairs:
-                words = strength(pair.guarantees) if pair.route else "no way"
+                words = strength(pair.guarantees) if pair.route else "no route"
                 kept[words] = kept.get(words, 0) + 1
             for words, count in kept.items():
                 print(f"{count} pairs of domains: {words}")

@@ -59,7 +59,7 @@ class Collector:
         held = {(domain,): len(one.order.held()) for domain, one in consumers.items()}
         yield _gauge("held_messages", "Messages that are held now.", held, "domain")
         unposted = {(domain,): len(one.order.unposted()) for domain, one in consumers.items()}
-        yield _gauge("unposted_copies", "Copies that the order still holds back.", unposted, "domain")
+        yield _gauge("unposted_copies", "Copies that the order has not sent yet.", unposted, "domain")
 
     def _links(self) -> "Iterator[Metric]":
         links = {
@@ -87,7 +87,7 @@ class Collector:
             else:
                 clients += len(mailbox)
         depths = {("agents",): agents, ("clients",): clients}
-        yield _gauge("mailbox_letters", "Letters delivered and not reacted to.", depths, "of")
+        yield _gauge("mailbox_letters", "Letters that were delivered and are not handled yet.", depths, "of")
         yield _counter("reactions", "Reactions that succeeded or ended with a dead letter.", retries.done)
         yield _counter("reaction_failures", "Reactions that raised, each try counted.", retries.failed)
         yield _counter("letters_died", "Letters that became dead.", retries.dead + runtime.core.sessions.dead)
@@ -167,7 +167,7 @@ def _histogram(name: str, help_: str, durations: Durations) -> "Metric":
 
 
 class MetricsPage:
-    """The page with the metrics of one server, for Prometheus."""
+    """The HTTP pages of one server: ``/metrics``, ``/health``, ``/live`` and ``/ready``."""
 
     def __init__(self, runtime: "ServerRuntime") -> None:
         try:
@@ -273,8 +273,8 @@ class MetricsPage:
         return await asyncio.wrap_future(made)
 
     def _refusal(self, path: str, lines: list[str], remote: str) -> Refusal | None:
-        """Return why this caller may not see the page. With an access file a caller shows the secret of an operator, as
-        a bearer token."""
+        """Return why this caller may not see the page; None: the caller may see it. With an access file a caller shows
+        the secret of an operator, as a bearer token."""
         guard, name = self._runtime.core.guard, path.removeprefix("/")
         given = next((line[14:].strip() for line in lines[1:] if line[:14].lower() == "authorization:"), "")
         who, refusal = guard.page(name, given[7:].strip() if given[:7].lower() == "bearer " else given)

@@ -20,7 +20,7 @@ class Pulse:
     def __init__(self, runtime: "ServerRuntime") -> None:
         self._runtime = runtime
         self._turned = self._stepped = monotonic()
-        """The last turn of the event loop; the last time when no input was stuck."""
+        """The time that the event loop recorded last, and the last time when no input was stuck."""
         self._taken = 0
         self._handle: asyncio.TimerHandle | None = None
 
@@ -46,7 +46,7 @@ class Pulse:
             progress = runtime.reactions.host.progress
             agent = runtime.reactions.reacting or ((progress and progress.running) or ("",))[0]
             blocks = f": a handler of agent {agent} blocks it" if agent else ""
-            return f"the event loop has not turned for {now - self._turned:.0f} s{blocks}"
+            return f"the event loop has been blocked for {now - self._turned:.0f} s{blocks}"
         if now - self._stepped > limits.live_seconds_max:
             return f"no step for {now - self._stepped:.0f} s, and {runtime.unstepped} inputs wait"
         return ""

@@ -9,7 +9,7 @@ acknowledges (the paper prints the opposite sequence, in which a crash between t
 ``pipelined`` (footnote 4): consecutive messages to one receiver need not wait for each other. The footnote requires a
 FIFO transport. On links that reorder, the messages are numbered, and the receiver puts them in sequence before it
 acknowledges them. **All** acknowledgements must have arrived before a message to another receiver is posted (waiting
-only for the last one lets a chain of messages overtake the first message).
+only for the last acknowledgement lets a chain of messages overtake an earlier message).
 
 ``multicast``: the paper leaves it open. Posting to all and waiting for all acknowledgements is wrong: a destination
 that has the message may send an answer to a destination that does not have it yet. There are two correct ways:
@@ -77,7 +77,8 @@ class Buffer(Order):
         self.unreleased: set[str] = set()
         """Multicasts that have arrived here and are not known to have arrived everywhere."""
         self.input: deque[Message] = deque()
-        """Messages that are acknowledged and not delivered: the first waits for its release (``hold-delivery``)."""
+        """Messages that are acknowledged and not delivered (``hold-delivery`` only). The first of them waits for its
+        release."""
         self.numbers = [0] * members
         self.expected = [1] * members
         self.latest = [""] * members
@@ -157,8 +158,8 @@ class Buffer(Order):
         return verdict, effects
 
     def _verdict(self, packet: Packet, effects: Effects) -> Verdict:
-        """Return the verdict on a copy that was put into the input buffer: HOLD if it still waits there, although it is
-        accepted and acknowledged."""
+        """Return the verdict on a copy that was put into the input buffer: DELIVER, or HOLD if it still waits there. A
+        copy that waits there is accepted all the same."""
         if packet.message in self.input:
             effects.append(Accept(packet))
             return Verdict.HOLD
@@ -206,7 +207,7 @@ class Buffer(Order):
 
     def explain_unposted(self) -> list[Reason]:
         waiting = [member for _, mask in self.posted.values() for member in members_of(mask)]
-        reasons = [(member, "its acknowledgement of what was posted before") for member in dict.fromkeys(waiting)]
+        reasons = [(member, "its acknowledgement of earlier messages") for member in dict.fromkeys(waiting)]
         return reasons or [(self.me, f"the report that all destinations have {id_}") for id_ in sorted(self.unreleased)]
 
     def unposted(self) -> list[tuple[Message, int]]:

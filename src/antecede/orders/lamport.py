@@ -3,8 +3,8 @@
 Garg derives it from Lamport's mutual exclusion: to send a message is to request the critical section.
 
 * To send m, a member increases its clock, stamps m with the time t, puts m into its own queue and sends it to all
-  members: a copy to each destination, and to each other member the control packet ``announce``, which is only the
-  stamp.
+  members: a copy to each destination, and to each other member the control packet ``announce``, which contains the
+  stamp but not the message.
 * A member that receives m moves its clock beyond t, puts m into its queue at (t, sender), and returns an ``ack`` to the
   sender.
 * The sender marks m as deliverable when m is the smallest in its own queue, all other members have acknowledged it, and
@@ -24,10 +24,12 @@ m was the smallest in p's queue when it was marked, so p had removed m' by then.
 acknowledged m', so q had taken m' before all this: a contradiction.
 
 **Why nothing waits for ever.** The smallest message that is not yet released becomes the smallest in its sender's queue
-once the releases of all smaller ones have arrived there; its acks need only the delivery of packets.
+once the releases of all smaller ones have arrived there. Its acks, and the sender's copy to itself, need only the
+arrival of packets.
 
-Delivery is by (time, sender) everywhere: total order. If send(m) happened before send(m'), the time of m is smaller,
-because taking m moves the clock beyond that time: causal order, hence FIFO.
+Every member delivers by (time, sender), so the order is total. If send(m) happened before send(m'), the time of m is
+smaller than the time of m', because a member that takes m moves its clock beyond the time of m. So the order is causal,
+hence FIFO.
 
 A copy that was accepted has been acknowledged, so it is in the durable state while it waits.
 """
@@ -48,8 +50,8 @@ RELEASE = "release"
 
 Entry = tuple[int, int, int, int, str, Message | None]
 """Time; sender; the message's number among those of its sender; the number of our copy to ourselves, if we sent one,
-otherwise 0; id; and the message, if it is addressed to us. The first three together are unique, so entries compare by
-them."""
+otherwise 0; id; and the message, if it is addressed to us, otherwise None. The first three together are unique, so
+entries compare by them."""
 
 
 class Lamport(SequencedOrder):
@@ -113,7 +115,8 @@ class Lamport(SequencedOrder):
         self._advance(effects)
 
     def _advance(self, effects: Effects) -> None:
-        """Remove the smallest messages while they are deliverable; our own messages are marked as deliverable here."""
+        """Remove messages from the head of the queue while they are deliverable, and deliver those that are addressed
+        to us. Our own messages are marked as deliverable here."""
         queue = self._queue
         while queue:
             _, source, number, returning, identity, message = queue[0]
@@ -153,7 +156,7 @@ class Lamport(SequencedOrder):
                 slow = [member for member in self.others() if self.acked[member] < number]
                 yield message, [(member, "its acknowledgement") for member in slow]
             else:
-                yield message, [(source, "its report that all members have it")]
+                yield message, [(source, "its report that all members have this message")]
         yield from self.explain_early()
 
     def read_numbers(self, kind: str, source: int, data: Reader) -> tuple[int, ...]:

@@ -221,7 +221,7 @@ class Skeen(PlainOrder):
                 yield place.message, [(source, "its final timestamp")]
 
     def explain_unposted(self) -> list[Reason]:
-        return [(target, "its vote on the message before") for target, _ in sorted(self._votes)]
+        return [(target, "its vote on the previous message") for target, _ in sorted(self._votes)]
 
     def unposted(self) -> list[tuple[Message, int]]:
         return [(message, target) for message in self._waiting for target in members_of(message.to)]

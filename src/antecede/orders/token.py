@@ -11,12 +11,12 @@ The text leaves open how the token moves and what happens to a multicast that is
   *served* for each member. A request is open while its number is above the one served, in whatever sequence requests
   and token arrive (after Suzuki and Kasami's mutual exclusion).
 * When a member receives the ``token``, it numbers and posts its whole queue, marks its own request as served, and
-  passes the token to the next member (counting round from itself) with an open request. If there is none, it keeps the
-  token until a request comes. Member 0 has it first.
-* A member delivers by its own numbers, without gaps.
+  passes the token to the next member with an open request, in the order of member numbers (after the last comes 0). If
+  there is none, it keeps the token until a request comes. Member 0 has the token first.
+* A member delivers messages in the sequence of the numbers that they have for this member, without gaps.
 
 **No starvation.** A request reaches all members, so from some moment on every holder knows that it is open. From then
-on each pass goes to a member strictly nearer to the requester, counting round. So the token need not carry a queue of
+on each pass goes to a member that is nearer to the requester in this order. So the token need not carry a queue of
 waiting members, as it does in Suzuki and Kasami's algorithm.
 
 **Why it is right.** Let T(m) be the moment at which m is numbered; there is one token, so T is total, and every member
@@ -151,10 +151,10 @@ class Token(PlainOrder):
     def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
         for number, packet in sorted(self._held.items()):
             if packet.message is not None:
-                yield packet.message, [(self.me, f"numbers {self.delivered + 1} to {number - 1} of its own sequence")]
+                yield packet.message, [(self.me, f"messages {self.delivered + 1} to {number - 1} of its sequence")]
 
     def explain_unposted(self) -> list[Reason]:
-        return [(self.me, f"the token, by its request {self.requested[self.me]}")]
+        return [(self.me, f"the token (its request {self.requested[self.me]} is open)")]
 
     def held_packets(self) -> list[Packet]:
         return [self._held[number] for number in sorted(self._held)]

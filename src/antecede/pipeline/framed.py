@@ -27,7 +27,7 @@ from antecede.trace.quarantine import unreadable_rows
 from antecede.trace.schema import COLUMNS, case_matched
 
 Table = Conflicts | Mapping[str, Any] | Sequence[Any] | None
-"""A table of conflicts: parsed, or as the JSON document that describes it."""
+"""A table of conflicts: parsed, or as the JSON document that describes it; ``None`` if there is no table."""
 
 _needed = ("process", "index", "kind")
 _payload = ("bytes", "size", "extra")
@@ -40,7 +40,7 @@ def is_spark(table: Any) -> bool:
 
 
 def framed(table: Any, local_max: int = limits.frame_rows_local_max, lasting: bool = False, **layout: Any) -> Trace:
-    """Return the trace in a table; ``layout`` lists what its stages carry.
+    """Return the trace in a table; ``layout`` sets options of :class:`Layout`, such as ``figures``.
 
     A Spark DataFrame of more than ``local_max`` rows is judged by Spark tasks, everything else in this process. If the
     tasks run on this machine, stages pass each other files, unless a DataFrame made from the trace must last longer
@@ -118,19 +118,19 @@ def _read_columns(columns: Sequence[str], figures: bool) -> list[str]:
 
 
 def table_of(conflicts: Table) -> Conflicts | None:
-    """Return the given table of conflicts, parsed."""
+    """Return the given table of conflicts, parsed; ``None`` if no table is given."""
     if conflicts is None or isinstance(conflicts, Conflicts):
         return conflicts
     return conflicts_in(conflicts, "conflicts")
 
 
 def required(conflicts: Table) -> Conflicts:
-    """Return the given table of conflicts. Raise an error if it is ``None``, since significant order cannot be
-    judged."""
+    """Return the given table of conflicts. Raise an error if it is ``None``, since significant order cannot be judged
+    without it."""
     found = table_of(conflicts)
     if found is None:
         raise UsageError(
-            'the significant order needs conflicts={"*": [["read", "write"], …]}: a DataFrame has no metadata with them'
+            'significant order needs conflicts={"*": [["read", "write"], …]}: a DataFrame has no metadata with them'
         )
     return found
 

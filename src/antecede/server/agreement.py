@@ -15,7 +15,7 @@ BEHIND: Final = ("other-topology", "unknown-server", "other-links")
 
 
 def check_hello(epoch: str, server: str, peer: str, token: str, domains: Sequence[str]) -> None:
-    """Refuse a topology, or a token, with which a hello would be longer than the other end reads."""
+    """Raise UsageError if a hello with this token and these domains would be longer than the other end reads."""
     most = limits.counter_max
     links = [wire.LinkHello(domain, most, most, most, most, most, most, most, "0" * 16) for domain in domains]
     names = (epoch, server, peer, token)
@@ -28,7 +28,7 @@ def check_hello(epoch: str, server: str, peer: str, token: str, domains: Sequenc
 
 
 def shared_domains(machine: AgentServer) -> dict[str, list[str]]:
-    """Return the domains that this server shares with each other server."""
+    """Return, for each peer, the domains that this server shares with it."""
     shared: dict[str, list[str]] = {}
     for domain, peer, _ in machine.channel.links.ends:
         shared.setdefault(peer, []).append(domain)
@@ -36,7 +36,7 @@ def shared_domains(machine: AgentServer) -> dict[str, list[str]]:
 
 
 def link_hellos(machine: AgentServer, peer: str, domains: Sequence[str]) -> list[wire.LinkHello]:
-    """Return the state of the links to a peer, as they stand now."""
+    """Return the present state of the links to a peer in these domains, for a hello."""
     links, organisation = [], machine.organisation
     for domain in domains:
         consumer = machine.channel.consumers[domain]
@@ -87,14 +87,15 @@ def refusal_of(
 
 
 def _other_topology(machine: AgentServer, shared: Sequence[str], hello: wire.ServerHello, epoch: str) -> Refusal | None:
-    """Return why a server with another topology must not connect: a domain that both share differs. If one end does not
-    send digests, the whole topology must be the same."""
+    """Return why the sender of a hello must not connect; None: it may connect. It must belong to the same system, take
+    part in the change that is staged here, and have the same shared domains and the same last change. If one end does
+    not send digests, the whole topology must be the same."""
     me, other, organisation = machine.name, hello.server[:64], machine.organisation
     if hello.epoch.partition("~")[2] != epoch.partition("~")[2]:
         return Refusal(
             "other-system",
             f"server {other} belongs to another system ({hello.epoch[:64]}) than {me}: one was restored from a backup; "
-            "a server without data joins it with antecede topology apply",
+            "a server without data joins the restored system with antecede topology apply",
         )
     if hello.system and organisation.system and hello.system != organisation.system:
         return Refusal("other-system", f"server {other} belongs to another system ({hello.system[:64]}) than {me}")

@@ -3,10 +3,11 @@
 This is the sequence of commands to all servers (:mod:`antecede.server.participation`), without I/O. It begins with a
 survey of the servers (:mod:`antecede.server.surveying`). :func:`carry_out` is a generator: it yields commands, is sent
 their answers, and returns the outcome. The commands of one batch are independent of each other. The process that drives
-it may be killed at any point and start again:
+this generator may be killed at any point and start again, because of these rules:
 
-* One server, the **coordinator**, decides. The change is made once its log contains the commit. It is the first to get
-  the command to commit, after all servers have staged the change and have received the agents that will live there.
+* One server, the **coordinator**, decides. The change is made once its log contains the commit. The coordinator is the
+  first to get the command to commit, after all servers have staged the change and have received the agents that will
+  live there.
 * Before this commit, a new start of the process abandons the change, and the old topology continues. The coordinator
   abandons it first: from then on it cannot commit.
 * After this commit, every other server that has staged the change gets the command to commit, or learns the decision
@@ -17,16 +18,16 @@ connects (:mod:`antecede.server.learning`). All servers that answer take part, b
 closed until the change is decided. A server that is behind, because it was absent before, first learns what it has
 missed. If a server that is not needed goes away during the change, or cannot write its log, the change is abandoned and
 begun again without that server. A change that was decided is finished without it. The first server of the topology in
-force takes part in every change. So two commands cannot make different changes at the same time, even if each reaches
+force takes part in every change. So two operators cannot make different changes at the same time, even if each reaches
 only some servers.
 
 Each run of this sequence is an **attempt** with a random name, which is part of every command. If two operators make
 changes at the same time, the second one waits until the first has ended, or has given no command for a while.
 
 **Drained.** A frame counts as in transit until its receiver has acknowledged it, and a server acknowledges a frame in
-the step that has delivered or forwarded its letters. So if two looks in a row find nothing in transit, and no server
-has sent anything in between, then nothing was in transit between the two looks. Letters that would enter the region of
-the change wait, so this stays true.
+the step that has delivered or forwarded its letters. So if two checks in a row find nothing in transit, and no server
+has sent anything in between, then nothing was in transit between the two checks. Letters that would enter the region of
+the change (:mod:`antecede.topology.change`) wait, so this stays true.
 """
 
 from collections.abc import Iterable
@@ -60,9 +61,9 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 Steps = Part[Outcome]
-"""Yields commands, and is sent their answers; None: the server did not answer. After a wait, an empty list is sent. If
-a command fails, its error is thrown into the generator, which then abandons the change, unless it is decided. The error
-for a server that is busy for too long is :class:`BusyServerError`."""
+"""A generator that yields commands, and is sent their answers; None: the server did not answer. After a wait, an empty
+list is sent. If a command fails, its error is thrown into the generator, which then abandons the change, unless it is
+decided. The error for a server that is busy for too long is :class:`BusyServerError`."""
 
 
 class BusyServerError(OverloadError):
@@ -135,8 +136,8 @@ def carry_out(wish: Wish, without: frozenset[str] = frozenset()) -> Steps:
 
 
 def _examined(wish: Wish, views: dict[str, View], old: TopologyFile, unable: dict[str, str]) -> tuple[Outcome, View]:
-    """Return the plan of a change, with the reasons to refuse it, and a server that has the topology in force.
-    ``unable``: servers that cannot learn earlier changes, with the reason."""
+    """Return the plan of a change, with the reasons to refuse it, and the view of a server that has the topology in
+    force. ``unable``: servers that cannot learn earlier changes, with the reason."""
     change = plan_change(old, wish.new)
     leader = max((view for view in views.values() if view.server in old.servers), key=lambda view: view.change)
     servers = list({**old.servers, **wish.new.servers})
@@ -159,7 +160,7 @@ def _examined(wish: Wish, views: dict[str, View], old: TopologyFile, unable: dic
         state = "unchanged"
     else:
         obstacles = [one for view in members for one in view.obstacles]
-        other = f"the topology in force has epoch {old.epoch}, and --from has {wish.basis}: does the change still fit?"
+        other = f"the topology in force has epoch {old.epoch}, and --from has {wish.basis}: check the change again"
         basis = [other] if wish.basis not in ("", old.epoch) else []
         refusals = [*basis, *change.refusals, *refusals, *obstacles]
     state = "refused" if refusals else state
@@ -168,7 +169,8 @@ def _examined(wish: Wish, views: dict[str, View], old: TopologyFile, unable: dic
 
 
 def _classes(wish: Wish, views: dict[str, View], old: TopologyFile) -> Part[list[str]]:
-    """Let servers check the classes of agents that are new there. Return the first error."""
+    """Let servers check the classes of agents that are new there. Return a list with the first error, or an empty
+    list."""
     every = old.module != wish.new.module
     new = {agent.server for agent in {*wish.new.agents} - {*old.agents}}
     asked = [name for name, view in views.items() if view.checks and (every or name in new)]
@@ -180,7 +182,8 @@ def _classes(wish: Wish, views: dict[str, View], old: TopologyFile) -> Part[list
 
 
 def _told(servers: list[str], moment: tuple[str, str]) -> Part[list[str]]:
-    """Inform servers that a change is made; return those that do not answer."""
+    """Inform servers that a change is made; return those that do not answer. If a command fails, return an empty
+    list."""
     if not servers:
         return []
     try:
@@ -202,7 +205,8 @@ def end_change(wish: Wish) -> Steps:
 
 
 def _wait_for_others(wish: Wish, views: dict[str, View]) -> Part[None]:
-    """Wait while another operator makes a change."""
+    """Wait while another operator makes a change. Raise TopologyError if this takes too long, or at once in a dry
+    run."""
     for _ in range(_others_max):
         busy = [view for view in views.values() if view.staged and view.idle is not None]
         if not busy or min(view.idle or 0.0 for view in busy) >= _others_idle_seconds:
@@ -235,7 +239,9 @@ def _made(views: Iterable[View], number: int, attempt: str) -> bool:
 
 
 def _finish(views: dict[str, View], wish: Wish) -> Part[dict[int, str]]:
-    """Finish a change that was begun, if its coordinator has decided it; otherwise abandon it. Return what was done."""
+    """Finish each change that was begun, if its coordinator has decided it; otherwise abandon it. Return, for the
+    number of each change, ``finished`` or ``abandoned``. If the coordinator does not answer, ``wish.resolve`` decides;
+    without it, raise TopologyError."""
     ended: dict[int, str] = {}
     for number, id_ in sorted({(view.staged, view.attempt) for view in views.values() if view.staged}):
         parts = [view for view in views.values() if (view.staged, view.attempt) == (number, id_)]
@@ -265,8 +271,9 @@ def _finish(views: dict[str, View], wish: Wish) -> Part[dict[int, str]]:
 
 
 def _prepare(servers: list[str], wish: Wish, change: Change, attempt: str) -> Part[None]:
-    """Let letters wait that would enter the region, and return when nothing is in transit there. Agents that leave do
-    not react from here on, even if no domain pauses because their server is alone."""
+    """Let letters that would enter the region wait, and return when nothing is in transit there; raise TopologyError if
+    this takes too long. Agents that leave do not react from here on, even if the region is empty because their server
+    is alone."""
     if not change.paused:
         return
     region = ",".join(change.region)
@@ -285,10 +292,8 @@ def _prepare(servers: list[str], wish: Wish, change: Change, attempt: str) -> Pa
         before = now
         if busy is not None:
             yield Wait(_look_seconds, f"server {busy['server']}: {busy['in_transit']}")
-    last = answers[0] if busy is None else busy
-    raise TopologyError(
-        f"server {last['server']}: {last['in_transit']} for more than {wish.limit_seconds:g} s: the change is abandoned"
-    )
+    state = "servers still send letters" if busy is None else f"server {busy['server']}: {busy['in_transit']}"
+    raise TopologyError(f"{state}, for more than {wish.limit_seconds:g} s: the change is abandoned")
 
 
 def _stage_of(
@@ -304,8 +309,9 @@ def _stage_of(
 
 
 def _hand_over(ready: list[dict[str, object]], attempt: str) -> Part[None]:
-    """Bring the belongings that leave each server to their new server. ``ready``: the answers of all servers that have
-    staged the change. The answers to the first look do not count here, since clients may have come."""
+    """Bring the agents and clients that leave each server, with all that belongs to them, to their new server.
+    ``ready``: the answers of all servers after they have staged the change. Earlier answers do not count here, since
+    new clients may have come after them."""
     for source, targets in [(str(one["server"]), one["targets"]) for one in ready]:
         for target in targets if isinstance(targets, list) else ():
             page, more = 0, True
@@ -319,7 +325,7 @@ def _hand_over(ready: list[dict[str, object]], attempt: str) -> Part[None]:
 
 
 _look_seconds = 0.1
-"""How long to wait between two looks for what is in transit."""
+"""How long to wait before the next check, if something is in transit."""
 _others_idle_seconds = 2.0
 """An operator that gave no command for this long is gone. A working operator gives commands more often."""
 _others_wait_seconds = 0.5

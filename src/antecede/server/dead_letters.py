@@ -44,7 +44,8 @@ class DeadLetters:
         return [self._shown(dead) for dead in self._machine.engine.dead.values()]
 
     def show(self, id_: str) -> dict[str, Any]:
-        """Return one dead letter with its fields."""
+        """Return one dead letter with its fields; they are None if they are too long, or if JSON cannot contain
+        them."""
         dead = self._find(id_)
         letter = dead.letter
         try:
@@ -57,8 +58,9 @@ class DeadLetters:
         return {**shown, "fields": fields, "bytes": letter.body.hex()[:4_000], "length": len(letter.body)}
 
     def replay(self, id_: str) -> dict[str, Any]:
-        """Send a dead letter again, as a new letter to the agent that could not react, and remove the dead one from the
-        list. The new letter has the same sender and question: an asker that still waits gets the answer."""
+        """Send a dead letter again, as a new letter to the agent or client where it died, and remove the dead letter
+        from the list. A letter that died on its way goes to its destinations. The new letter has the same sender and
+        question: an asker that still waits gets the answer."""
         dead = self._find(id_)
         to = self._destinations(dead)
         self._check_load()
@@ -76,13 +78,13 @@ class DeadLetters:
     # Many at once. The arguments are those of ``_page``.
 
     def page(self, *arguments: str) -> dict[str, Any]:
-        """Return some dead letters, oldest first."""
+        """Return one page of dead letters, oldest first."""
         page = self._page(*arguments, letters_max=limits.dead_page_letters_max, size=_shown_bytes)
         return {**self._told(page), "letters": [self._shown(dead) for dead in page.letters]}
 
     def replay_page(self, *arguments: str) -> dict[str, Any]:
-        """Send some dead letters again. Letters without a valid destination, or for an agent that is being moved or
-        removed, stay on the list."""
+        """Send the dead letters of one page again. Letters without a valid destination, or for an agent that is being
+        moved or removed, stay on the list."""
         self._check_load()
         page = self._page(*arguments, letters_max=limits.dead_page_letters_max, size=_body_bytes)
         replays, size = [], 0
@@ -99,7 +101,7 @@ class DeadLetters:
         return {**self._told(page), "replayed": len(replays), "skipped": len(page.letters) - len(replays)}
 
     def bury_page(self, *arguments: str) -> dict[str, Any]:
-        """Remove some dead letters for good."""
+        """Remove the dead letters of one page for good."""
         page = self._page(*arguments, letters_max=limits.drop_letters_max, size=lambda dead: 0)
         if page.letters:
             self._change(BuriedMany([dead.key for dead in page.letters]))
@@ -160,7 +162,7 @@ class DeadLetters:
             return dead[id_]
         found = [one for one in dead.values() if one.letter.id == id_]
         if not found:
-            raise MissingError(f"no dead letters {id_[:200]!r} on {self._machine.name}")
+            raise MissingError(f"no dead letter {id_[:200]!r} on {self._machine.name}")
         if len(found) > 1:
             raise UsageError(
                 f"several dead letters have the id {id_[:200]!r} on {self._machine.name}: give the key of one"
@@ -203,5 +205,5 @@ def _body_bytes(dead: Dead) -> int:
 
 _line_bytes = 300
 _to_max = 1_000
-"""Destinations of one letter that are shown."""
+"""How many destinations of one letter are shown."""
 _digits_max = 19

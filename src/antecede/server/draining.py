@@ -15,7 +15,8 @@ Keep = Callable[[dict[str, bytes]], None]
 
 
 def drain(machines: Mapping[str, AgentServer], keep: Keep) -> None:
-    """Exchange frames until every letter is in a mailbox. An error says what cannot arrive, and why."""
+    """Exchange frames until every letter is in a mailbox. Raise TopologyError, with the reason, if a letter cannot
+    arrive."""
     inputs: dict[str, list[Input]] = {name: [] for name in machines}
     for name, machine in machines.items():
         for domain, peer, _ in machine.channel.links.ends:
@@ -51,7 +52,7 @@ def drain(machines: Mapping[str, AgentServer], keep: Keep) -> None:
             raise TopologyError(f"domain {domain}: the link of {name} and {peer} is stopped: {reason}")
         left = machine.channel.in_transit(list(machine.channel.consumers))
         if left:
-            raise TopologyError(f"server {name}: {left}, and nothing moves any more")
+            raise TopologyError(f"server {name}: {left}, but no server sends anything more")
 
 
 _idle_rounds = 3

@@ -6,15 +6,15 @@ is *behind*, it goes on with the topology that it knows. Of two servers that con
 exchange frames. So
 
 * no frame is taken from a server with a newer topology, so this server knows all senders and destinations in a frame;
-* several changes that were missed are one lesson: nothing of this server was different in any of them.
+* one lesson covers several changes that were missed, because none of them changed anything for this server.
 
 **Who is believed.** A server that an attacker controls could invent changes. If others believed it, they would never
 again connect to the servers that must take part in every change. So a server learns only from the **first server of its
 topology in force**: that one takes part in every change of this topology, so it knows whether there was one. If any
 other server is ahead, this server asks the first one (:mod:`antecede.server.inquiries`), even if the two share no
-domain. The first server may be another one after a change; then the rest is learned from that one. The coordinator of a
-staged change is believed, too, because its log decides. The first server itself learns nothing, unless it has lost its
-data.
+domain. After a change, another server may be the first one; then this server learns the later changes from that server.
+The coordinator of a staged change is believed, too, because its log decides. The first server itself learns nothing,
+unless it has lost its data.
 
 **What is checked.** The other end has proved to be a server that is believed. Still, a lesson is refused unless all of
 this is true:
@@ -27,13 +27,13 @@ this is true:
 * this server need not take part in that change, and its domains have not begun again. Otherwise the data of this server
   is an old copy, or the other server is not what it seems to be.
 
-A server without any data, which was started with the topology in force, learns the rest: nothing can be lost. A server
-that is being added has no past in the system. It believes a history that names the attempt that it has staged, and
-learns nothing from one that ends before that change.
+A server without any data, which was started with the topology in force, learns the number of the last change and the
+history: it has no data that could be lost. A server that is being added has no past in the system. It believes a
+history that names the attempt that it has staged, and learns nothing from a history that ends before that change.
 
 **A staged change** may have been made or not. The history names the attempt that made each change: if that is the
 staged attempt, the change is finished here; if it is another one, the staged change was abandoned. The number alone
-proves nothing, because the others can make another change with the same number while this server is away.
+proves nothing, because the other servers can make another change with the same number while this server is away.
 """
 
 from collections.abc import Callable
@@ -72,7 +72,7 @@ class Lesson(msgspec.Struct, frozen=True):
 
 
 def lesson_of(organisation: Organisation) -> bytes:
-    """Return what a server that is behind must know."""
+    """Return the lesson for a server that is behind, as JSON."""
     fields = (organisation.system, organisation.change, organisation.topology, organisation.since)
     return msgspec.json.encode(Lesson(*fields, organisation.history))
 
@@ -81,7 +81,7 @@ def read_lesson(content: bytes | str) -> Lesson:
     """Read a lesson; raise :class:`TopologyError` for any error in it."""
     if len(content) > limits.lesson_bytes_max:
         raise TopologyError(
-            f"a topology with its history of {len(content)} bytes: expected at most {limits.lesson_bytes_max}"
+            f"the topology and its history have {len(content)} bytes: expected at most {limits.lesson_bytes_max}"
         )
     try:
         return msgspec.json.decode(content, type=Lesson)
@@ -90,7 +90,7 @@ def read_lesson(content: bytes | str) -> Lesson:
 
 
 def teaches(machine: AgentServer, hello: wire.ServerHello) -> bool:
-    """Return whether the sender of a hello, which has proved to be a server, is behind this one and can learn."""
+    """Return whether the sender of a hello, an authenticated server, is behind this one and can learn from it."""
     organisation, file = machine.organisation, machine.plan.file
     if hello.version < wire.LESSONS or hello.change >= organisation.change or file is None:
         return False
@@ -117,7 +117,7 @@ def believes(machine: AgentServer, server: str) -> bool:
         return False
     first = next(iter(file.servers))
     if first == machine.name and staged is None and organisation.is_new(machine.channel):
-        # It has lost its data. Whatever it believes, all others believe as well.
+        # It has lost its data. Any server may teach it; all others then learn from it.
         return True
     return server == first or (staged is not None and server == staged.coordinator)
 
@@ -131,8 +131,9 @@ def teachers_of(machine: AgentServer) -> list[str]:
 
 
 def item_of(machine: AgentServer, lesson: Lesson) -> Learned | Committed | Abandoned | None:
-    """Return the next item that brings a server nearer to a lesson; None: the server knows all of it. Another item may
-    follow later. A lesson that is not to be believed raises :class:`TopologyError`."""
+    """Return the next item that this server must log to follow a lesson; another item may follow later. Return None if
+    it knows the lesson already, is not part of the system (any more), or takes part in a change that is newer than the
+    lesson. Raise :class:`TopologyError` if the lesson must not be believed."""
     organisation = machine.organisation
     if lesson.change <= organisation.change or organisation.removed:
         return None
@@ -149,7 +150,7 @@ def item_of(machine: AgentServer, lesson: Lesson) -> Learned | Committed | Aband
     if number:
         made = next((one for one in lesson.history if one.change == number), None)
         if made is None:
-            raise TopologyError(f"the history of change {lesson.change} does not say whether change {number} was made")
+            raise TopologyError(f"the history of change {lesson.change} does not contain change {number}")
         if staged is not None and _is_made(staged, made):
             return Committed(number, made.clock_ms, staged.attempt)
         return Abandoned(number, organisation.attempt)
@@ -158,8 +159,8 @@ def item_of(machine: AgentServer, lesson: Lesson) -> Learned | Committed | Aband
 
 
 def preparation(machine: AgentServer, lesson: Lesson) -> Callable[[], None] | None:
-    """Return the work to do before ``item_of``, or None if there is none: it plans the change, which takes seconds in
-    large topologies. The work does not use the machine, so another thread may do it."""
+    """Return the work to do before ``item_of``, or None if there is none. The work plans the change, which takes
+    seconds in large topologies. It does not use the machine, so another thread may do it."""
     organisation = machine.organisation
     if lesson.change <= organisation.change or not organisation.topology:
         return None
@@ -172,13 +173,13 @@ def preparation(machine: AgentServer, lesson: Lesson) -> Callable[[], None] | No
 
 
 def _is_made(staged: Staged, made: Epoch) -> bool:
-    """Return whether a change was made by the attempt that is staged. Older servers do not name the attempt; for them
-    every change needed all servers."""
+    """Return whether a change was made by the attempt that is staged. If an older server does not name the attempt, an
+    equal epoch is enough: in those versions every change needed all servers."""
     return made.attempt in ("", staged.attempt) and made.epoch == topology_in(staged.topology).epoch
 
 
 def _check_lineage(machine: AgentServer, lesson: Lesson) -> None:
-    """Refuse the topology of another system, or of one that has another past."""
+    """Refuse a lesson of another system, of a system with another past, or with gaps in its history."""
     organisation, name = machine.organisation, machine.name
     system = organisation.system or ("" if organisation.staged is None else organisation.staged.system)
     if system and lesson.system != system:
@@ -206,7 +207,8 @@ def _check_lineage(machine: AgentServer, lesson: Lesson) -> None:
 
 
 def _check_part(machine: AgentServer, lesson: Lesson) -> None:
-    """Refuse changes in which this server would have had to take part."""
+    """Refuse a topology that no command can bring into force, and changes in which this server would have had to take
+    part."""
     organisation, name = machine.organisation, machine.name
     old, new = topology_in(organisation.topology), _read(lesson.topology)
     if new.organisation.cycle is not None:

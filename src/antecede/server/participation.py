@@ -8,9 +8,9 @@ A command names its attempt: ``7:ab12`` is the attempt ``ab12`` to make change 7
 not mix: a server takes part in one attempt at a time, and refuses the commands of another one.
 
 Before ``change-classes``, ``change-stage`` and ``change-receive`` a driver must carry out their
-:meth:`Participant.preparation`: it imports classes and reads states, which may take long. Before ``change-learn`` it
-should, because planning a change may take long, too. A preparation does not use the machine, so another thread may do
-it.
+:meth:`Participant.preparation`, which imports classes and reads states. Before ``change-learn`` it should do so,
+because the preparation plans the change. Both may take long. A preparation does not use the machine, so another thread
+may do it.
 """
 
 from base64 import b64decode, b64encode
@@ -54,11 +54,11 @@ class Participant:
         self._sizes: dict[int, tuple[Belongings, int]] = {}
         """The belongings that have come from other servers for the change that is staged, with their sizes."""
         self.heard: Callable[[], float | None] = lambda: None
-        """Returns the seconds since the last command of the attempt in progress."""
+        """Returns the seconds since the last command of the attempt in progress; None: no attempt is in progress."""
         self.present: Callable[[], Collection[str]] = tuple
         """Returns the names of the clients that are connected."""
         self.restored: Callable[[], str] = lambda: ""
-        """Returns the id of the restored system that this server belongs to."""
+        """Returns the id of the restored system that this server belongs to; empty: it was not restored."""
         self.belong: Callable[[str], None] = lambda restored: None
         """Makes this server belong to a restored system, durably."""
         self.commands: dict[str, tuple[int, Callable[..., Any]]] = {
@@ -156,7 +156,8 @@ class Participant:
         return {"server": self._machine.name, "lesson": lesson_of(self._machine.organisation).decode()}
 
     def learn(self, lesson: str) -> dict[str, Any]:
-        """Take the topology in force at another server, if this one is behind."""
+        """Learn the changes that another server has sent as a lesson, if this server is behind. Return whether it was
+        behind."""
         item = item_of(self._machine, read_lesson(lesson))
         if item is not None:
             self._change(item)
@@ -181,7 +182,7 @@ class Participant:
         return found[:_obstacles_max]
 
     def _unmovable(self, new: TopologyFile, drop: bool) -> Iterator[str]:
-        """Return why agents and clients cannot leave this server."""
+        """Yield the reasons why agents and clients cannot leave this server."""
         machine = self._machine
         homes = {agent.name: agent.server for agent in new.agents}
         for address in leaving_from(machine, new):
@@ -193,7 +194,7 @@ class Participant:
                 continue
             letters = self._letters(address)
             if letters:
-                yield f"{address} is removed, and letters wait or are dead there: {letters} (--drop: lose them)"
+                yield f"{address} is removed, but has waiting or dead letters: {letters} (--drop: lose them)"
             elif "@" in address and address in addresses_of(machine) and not is_temporary(address):
                 yield (
                     f"server {machine.name} is removed, and has clients such as {address}: "
@@ -201,8 +202,8 @@ class Participant:
                 )
 
     def pause(self, attempt: str, domains: str, agents: str, whole: str) -> dict[str, Any]:
-        """Let letters that would enter these domains, or go to these agents, wait here; names are separated by
-        commas. ``whole``: "1" if the change removes this server."""
+        """Pause these domains and agents: letters that would enter the domains or go to the agents wait here. Both
+        arguments are names separated by commas. ``whole``: "1" if the change removes this server."""
         organisation = self._machine.organisation
         number, id_ = self._check(attempt)
         total = [name for name in _names(domains) if self._machine.channel.is_total(name)]
@@ -215,7 +216,7 @@ class Participant:
         return {"server": self._machine.name, "paused": number}
 
     def transit(self, attempt: str, domains: str) -> dict[str, Any]:
-        """Return what is in transit through these domains, and how many frames were ever sent there."""
+        """Return what this server has in transit through these domains, and how many frames it has ever sent there."""
         organisation = self._machine.organisation
         number, _ = self._check(attempt)
         if organisation.paused != number:
@@ -275,7 +276,8 @@ class Participant:
         return {"server": machine.name, "ready": staged.change, "targets": sorted(targets & new.servers.keys())}
 
     def left(self, attempt: str, target: str, page: str) -> dict[str, Any]:
-        """Return one page of the belongings that leave this server for another one, after it has staged the change."""
+        """Return one page of the belongings that move from this server to ``target``. This server must have staged the
+        change."""
         staged = self._staged(attempt)
         new = topology_in(staged.topology)
         going = [one for one in self._machine.organisation.left if _target(new, one.address) == target]
@@ -288,7 +290,8 @@ class Participant:
         return {"server": self._machine.name, "agents": len(going), "data": b64encode(piece).decode(), "more": more}
 
     def receive(self, attempt: str, page: str, last: str, data: str) -> dict[str, Any]:
-        """Take one page of the belongings of agents and clients that will live here; ``last``: "1" for the last."""
+        """Take one page of the belongings of agents and clients that will live here; ``last``: "1" for the last
+        page."""
         staged, number = self._staged(attempt), read_number(page)
         pages = [*self._earlier(number), _bytes(page, data)]
         if sum(map(len, pages)) + self._came_bytes() > limits.change_bytes_max:
@@ -308,7 +311,8 @@ class Participant:
         return {"server": self._machine.name, "received": number}
 
     def _came_bytes(self) -> int:
-        """Return the size of what has come from other servers already. Each part of it is encoded once."""
+        """Return how many bytes of belongings have come from other servers so far. To measure them, each is encoded
+        only once."""
         came = self._machine.organisation.came
         sizes = [self._sizes.get(id(one)) or (one, len(msgspec.msgpack.encode(one))) for one in came]
         self._sizes = {id(one): (one, size) for one, size in sizes}
@@ -327,8 +331,8 @@ class Participant:
             raise UsageError(f"unreadable belongings: {error}") from None
 
     def _check_arrivals(self, came: list[Belongings]) -> None:
-        """Refuse a client whose name another client has that is here or comes here: their publishes would have the same
-        numbers, and both would look for their letters under one address."""
+        """Refuse a client if another client with the same name is here or comes here. Otherwise the publishes of the
+        two would have the same numbers, and both would look for their letters under one address."""
         machine = self._machine
         organisation, here, present = machine.organisation, {*addresses_of(machine)}, self.present()
         coming = {one.client: one.address for one in organisation.came}
@@ -351,11 +355,13 @@ class Participant:
             self._staged(attempt)
             self._change(Committed(number, read_number(clock_ms, limits.clock_ms_max), id_))
         elif organisation.made_by(number) not in ("", id_):
-            raise TopologyError(f"change {number} was made by another command: look at what is in force, and try again")
+            raise TopologyError(
+                f"change {number} was made by another command: check the topology in force, and try again"
+            )
         return {"server": self._machine.name, "change": number}
 
     def abandon(self, attempt: str) -> dict[str, Any]:
-        """Give up a change that was begun."""
+        """Abandon this attempt to make a change. Raise :class:`DecidedError` if it has already made the change here."""
         organisation = self._machine.organisation
         number, id_ = read_attempt(attempt)
         if organisation.made_by(number) in ("", id_):
@@ -367,7 +373,7 @@ class Participant:
         return {"server": self._machine.name, "abandoned": number}
 
     def history(self) -> dict[str, Any]:
-        """Return the topologies that were in force here."""
+        """Return the topologies that are or were in force here, and the change in progress."""
         epochs = [
             {"change": one.change, "epoch": one.epoch, "since_ms": one.clock_ms or None}
             for one in self._machine.organisation.history
@@ -375,7 +381,8 @@ class Participant:
         return {"server": self._machine.name, **self._machine.organisation.state(), "epochs": epochs}
 
     def _check(self, attempt: str) -> tuple[int, str]:
-        """Refuse an attempt to make an earlier change, and any attempt while the server takes part in another one."""
+        """Read an attempt. Refuse it if its change, or a later one, is in force here, or if the server takes part in
+        another attempt."""
         organisation, name = self._machine.organisation, self._machine.name
         number, id_ = read_attempt(attempt)
         if number <= organisation.change:
@@ -385,7 +392,8 @@ class Participant:
         return number, id_
 
     def _resumed(self, number: int) -> TopologyError:
-        """Return the error of a server that had no command for so long that it has resumed by itself."""
+        """Return the error for a change that this server has abandoned by itself, because no command came for a long
+        time."""
         return TopologyError(f"server {self._machine.name} does not wait for change {number} any more: try again")
 
     def _staged(self, attempt: str) -> Staged:
@@ -404,7 +412,8 @@ def _bytes(page: str, data: str) -> bytes:
 
 
 def _target(new: TopologyFile, address: str) -> str:
-    """Return the server of an agent, a client, or the letters that a server could not forward."""
+    """Return the server that an agent, a client, or the letters that a server could not forward have in the new
+    topology."""
     home = next((agent.server for agent in new.agents if agent.name == address), "")
     return home or new.home_of(address.rpartition("@")[2] or address)
 

@@ -2,9 +2,9 @@
 
 With an access file both ends first prove their identity (:mod:`antecede.access.proof`); before that no link is read or
 changed. Then each sends a hello with version, topology epoch, names, token, and the state of each shared link. A hello
-says which frames were accepted, and the peer then forgets them; so a hello leaves only when all its content is durable.
-A server that must not connect (another topology, another token, a link that stopped because data was lost) gets the
-reason and is disconnected; ``refusals`` keeps the last reason per peer.
+says which frames were accepted, and the peer then forgets them; so a hello is sent only when all its content is
+durable. A server that must not connect (another topology, another token, a link that stopped because data was lost)
+gets the reason and is disconnected; ``refusals`` keeps the last reason per peer.
 
 While a peer is not connected, nothing is kept for it here: its link keeps every frame until it is acknowledged, and
 sends it again after the next hello. For the output on a connection see :mod:`antecede.server.peer`.
@@ -60,12 +60,12 @@ class Peering:
         self._speaks = speaks
         self._driver: Driver
         self._feed: Callable[[FromPeer], None]
-        """Takes what peers bring: the driver, or a list while peers are paused."""
+        """Takes the inputs from peers: it gives them to the driver, or keeps them in a list while peers are paused."""
         self._kept: list[FromPeer] = []
         self._held, self.paused = False, False
-        """Whether reading is stopped; whether nothing that peers bring reaches the driver."""
+        """Whether reading from peers is stopped; whether their inputs are kept and not given to the driver."""
         self.unreachable: dict[str, Unreachable] = {}
-        """The peers that did not answer since they were last connected."""
+        """The peers that did not answer when they were dialed, since they were last connected."""
         self.refusals: dict[str, str] = {}
         """Peer → why it was last refused, or refused us."""
         self.decide: Callable[[wire.ServerHello], bool] = lambda hello: False
@@ -84,7 +84,7 @@ class Peering:
 
     @property
     def epoch(self) -> str:
-        """The topology in force, as hellos name it."""
+        """The epoch of the topology in force, and the id of a restored system, as hellos contain them."""
         return (self._machine.epoch or self._given_epoch) + (f"~{self.restored}" if self.restored else "")
 
     def _choose_rules(self) -> None:
@@ -100,7 +100,7 @@ class Peering:
         return self._machine.organisation.change
 
     def attach(self, driver: Driver) -> None:
-        """Set the driver that takes what peers send."""
+        """Set the driver that takes the inputs from peers."""
         self._driver = driver
         self._feed = driver.feed
 
@@ -128,13 +128,13 @@ class Peering:
                 peer.connection.hold(self._held or self.paused)
 
     def pause(self) -> None:
-        """Let nothing of what peers bring reach the driver until ``resume``: no frame is accepted, and no
-        acknowledgement or hello is taken. Frames to peers leave as before."""
+        """Keep all inputs from peers until ``resume``, so that no frame is accepted, and no acknowledgement or hello is
+        processed. Frames to peers are still sent."""
         self.paused, self._feed = True, self._kept.append
         self._hold()
 
     def resume(self) -> None:
-        """Take what peers have brought meanwhile, in sequence, and continue."""
+        """Give the kept inputs to the driver, in the sequence in which they came, and read from peers again."""
         self.paused, self._feed = False, self._driver.feed
         kept, self._kept = self._kept, []
         for given in kept:
@@ -209,7 +209,7 @@ class Peering:
     # Connections.
 
     def dials(self, now: float) -> list[str]:
-        """Return the peers to dial now; each call of ``dialed`` or ``dial_failed`` ends one of these attempts."""
+        """Return the peers and other servers to dial now; ``dialed`` or ``dial_failed`` must follow for each."""
         found = []
         for peer in self.peers.values():
             if peer.dial_at is not None and peer.dial_at <= now:
@@ -220,7 +220,7 @@ class Peering:
         return found + self.inquiries.due(now)
 
     def deadline(self) -> float | None:
-        """The time at which the next peer is to be dialed."""
+        """Return the time at which the next server is to be dialed; None: none is."""
         due = self.inquiries.deadline()
         for peer in self.peers.values():
             if peer.dial_at is not None and (due is None or peer.dial_at < due):
@@ -239,14 +239,14 @@ class Peering:
         self._dial_later(self.peers[name], now)
 
     def _dial_ended(self, name: str) -> bool:
-        """Record that a server was dialed. Return whether that was for a question, or the server is not a peer."""
+        """Record that a dial has ended. Return whether it was made for a question, or the server is not a peer."""
         if self.inquiries.ended(name):
             return True
         self._dialing.discard(name)
         return name not in self.peers
 
     def dialed(self, name: str, connection: Connection) -> Dialed:
-        """A server that we dialed is connected; return what receives from it."""
+        """Take the connection to a server that we dialed; return the object that receives from it."""
         if self._dial_ended(name):
             return Inquiry(self, Peer(name, [], False), connection)
         # Two connections at once would have hellos of different moments.
@@ -264,7 +264,7 @@ class Peering:
     def say_hello(
         self, peer: Peer, connection: Connection, then: Callable[[], None], asked: str = "", teaches: bool = False
     ) -> None:
-        """Send the state of our links, once that is durable. ``asked``, ``teaches``: see ``hello``."""
+        """Send our hello, once its content is durable; then call ``then``. ``asked``, ``teaches``: see ``hello``."""
         hello = self.hello(peer, asked, teaches)
 
         def send() -> None:
@@ -274,8 +274,8 @@ class Peering:
         self._driver.when_durable(send)
 
     def hello(self, peer: Peer, asked: str = "", teaches: bool = False) -> wire.ServerHello:
-        """Return our hello to a server, as the links stand now. ``asked``: the attempt of the hello that it answers.
-        ``teaches``: whether a lesson follows."""
+        """Return our hello to a server, with the present state of the links. ``asked``: the attempt of the hello that
+        it answers. ``teaches``: whether a lesson follows."""
         organisation = self._machine.organisation
         return wire.ServerHello(
             self._speaks,
@@ -313,7 +313,7 @@ class Peering:
         return connection.serial < self.peers[name].serial
 
     def met(self, peer: Peer, connection: Connection, hello: wire.ServerHello) -> None:
-        """A peer's hello was accepted: from now on this is its connection."""
+        """Make this the connection of a peer, because the peer's hello was accepted."""
         if peer.connection is not None and peer.connection is not connection:
             peer.connection.close("another connection took its place")
         peer.connection = connection
@@ -331,7 +331,7 @@ class Peering:
             self._feed(FromPeer(link.domain, peer.name, content))
 
     def open_for_frames(self, peer: Peer, connection: Connection) -> None:
-        """Both hellos were sent: frames may flow."""
+        """Allow frames on a connection, because both hellos were sent."""
         if peer.connection is connection:
             # Our own hello was sent in the oldest version, which every version reads.
             connection.speak(peer.version)
@@ -374,7 +374,7 @@ class Peering:
         peer.bye = reason = part.reason[: limits.reason_chars_max]
         if stranger:
             known = reason[: limits.log_text_chars_max // 2]
-            peer.bye = reason = f"{known} (so says {stranger}, which has not proved to be {peer.name})"
+            peer.bye = reason = f"{known} (sent by {stranger}, which has not proved to be {peer.name})"
         if part.final:
             if self.refusals.get(peer.name) != reason:
                 self._log.warning("refused-by-peer", peer=peer.name, reason=reason)
@@ -395,7 +395,7 @@ class Peering:
         connection.close(reason, final=True, code=refusal.code)
 
     def lost(self, peer: Peer, connection: Connection, reason: str, now: float) -> None:
-        """A connection ended: forget it, if it is the peer's newest. ``lost_dialed`` also dials again."""
+        """Forget a connection that has ended, if it is the peer's newest. ``lost_dialed`` also dials again."""
         if peer.connection is connection:
             if peer.ready or reason:
                 self._log.info("peer-lost", peer=peer.name, reason=reason or peer.bye or "closed by the peer")
@@ -404,8 +404,8 @@ class Peering:
             peer.begin()
 
     def lost_dialed(self, peer: Peer, connection: Connection, reason: str, now: float) -> None:
-        """A connection that we dialed ended: dial again, later if the peer refused us. The pauses grow until a
-        connection is open for frames, which may take as long as a change is staged, or a lesson cannot be recorded."""
+        """Forget a connection that we dialed and that has ended; dial again, later after a refusal. The pauses grow
+        until frames may be sent; this may take as long as a change is staged, or a lesson cannot be recorded."""
         self.lost(peer, connection, reason, now)
         if peer.name in self.refusals:
             peer.backoff.grow_to(1.0)
@@ -413,7 +413,7 @@ class Peering:
             self._dial_later(peer, now)
 
     def fault(self, domain: str, name: str, reason: str) -> None:
-        """A peer did something wrong: close its connection, with the reason."""
+        """Log what a peer did wrong, and close its connection with the reason."""
         peer, code, stopped = self.peers.get(name), "bad-frame", self.stopped(name)
         if stopped is not None and (domain, name) in self._machine.stopped:
             self._log.error("link-stopped", domain=domain, peer=name, reason=reason)
@@ -428,7 +428,7 @@ class Peering:
             self._driver.when_durable(lambda: connection.close(told, final=True, code=code))
 
     def send(self, outgoing: list[Outgoing]) -> None:
-        """Write what may leave: one write per connection."""
+        """Write frames and acknowledgements to the peers that are connected, with one write per connection."""
         if len(outgoing) == 1:
             peer = self.peers.get(outgoing[0].peer)
             if peer is not None and peer.ready:

@@ -10,7 +10,7 @@ have been taken or refused: otherwise the client would send some of them twice u
 
 A temporary client (see :mod:`antecede.wire`) is forgotten when it has left: its mailbox is emptied, and the number of
 its last publish is removed. If it was killed, it is forgotten after some time without a connection. A letter for a
-client that has left is dropped.
+temporary client that has left is dropped.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,14 +41,14 @@ class Session(Protocol):
 
     client: str
     address: str
-    """``client@server``, once it has begun."""
+    """The client's address, usually ``client@server``; empty before the session has begun."""
     listening: bool
     handed: list[str]
     """Letters that were handed out and not yet reported as handled."""
     rights: Rights
     barred: dict[str, str]
-    """Letters in ``handed`` that the session is not allowed to receive: they become dead when their turn comes. Letter
-    → sender."""
+    """Letters in ``handed`` that the session is not allowed to receive: they become dead when all letters before them
+    are handled. Letter → sender."""
 
     def welcome(self, address: str, last: int) -> None: ...
 
@@ -73,7 +73,7 @@ class Sessions:
         """The temporary clients that are known or have letters, each with the time at which its disconnection may have
         begun."""
         self.dead = 0
-        """Letters that clients could not handle."""
+        """The number of letters that clients could not handle, or were not allowed to receive."""
         self._hands = Hands(machine.engine.quotas)
         self.moved_to = ""
         """The address to which all clients must go, because this server was removed; empty: it was not."""
@@ -126,7 +126,7 @@ class Sessions:
         return organisation.whole or any(one.address.rpartition("@")[0] == client for one in organisation.came)
 
     def is_away(self, address: str) -> bool:
-        """Whether no session reads this client's mailbox now."""
+        """Return whether no session reads this client's mailbox now."""
         return address not in self._sessions
 
     def begin(self, session: Session) -> None:
@@ -156,13 +156,14 @@ class Sessions:
             self._hands.moved(session.address, self._driver.now)
 
     def leave(self, session: Session) -> None:
-        """Forget a client that closes its connection for good."""
+        """Forget a temporary client, which closes its connection for good. Other clients are not forgotten."""
         if self.is_current(session) and wire.is_temporary(session.client):
             del self._sessions[session.address]
             self._forget(session.client)
 
     def sweep(self, now: float) -> None:
-        """Forget the temporary clients that have been away for too long."""
+        """Forget the temporary clients that have left, or have been away for too long. End the sessions of clients that
+        handle no letters although their mailboxes are too full."""
         for client, since in list(self._temporary.items()):
             if client_address(self._machine, client) in self._sessions:
                 continue
@@ -190,7 +191,7 @@ class Sessions:
         return letters
 
     def is_current(self, session: Session) -> bool:
-        """Whether no newer session has replaced this one."""
+        """Return whether this session has neither ended nor been replaced by a newer one."""
         return self._sessions.get(session.address) is session
 
     def listen(self, session: Session) -> None:
@@ -203,8 +204,8 @@ class Sessions:
             self._driver.poke()
 
     def malformed(self, client: str, part: wire.Publish) -> str:
-        """Return the rule of the client library that this publish breaks, or empty. Mistakes of an application do not
-        count here: the machine refuses such a publish, and the client continues."""
+        """Return the rule of the client library that this publish breaks, or an empty string. Mistakes of an
+        application do not count here: the machine refuses such a publish, and the client continues."""
         count = len(part.bodies)
         if not count or not part.to:
             return "no destination" if count else "no notification"
@@ -214,7 +215,7 @@ class Sessions:
             return f"trace context of {len(part.context)} characters, expected at most {limits.trace_context_chars_max}"
         for place, _ in part.begun:
             if not 0 <= place < count:
-                return f"a letter begun before publish {place + 1} of {count}"
+                return f"a handled letter at position {place}, expected 0 to {count - 1}"
         # A batch may be begun when the window is nearly full.
         window = self._machine.clients.get(client, 0) + limits.publish_window_max + limits.publish_batch_max
         if part.number + count - 1 > window:
@@ -255,7 +256,8 @@ class Sessions:
             self._driver.feed(PublishedMany(session.client, number + at, to, kind, some, context, read))
 
     def done(self, session: Session, letters: list[str], dead: str) -> None:
-        """Process letters that a client has handled; letters that were not handed to this session do not count."""
+        """Process letters that a client has handled. ``dead``: why it could not handle the last one; empty: it could.
+        Ignore the report unless these are the first letters that were handed to this session."""
         if not self.is_current(session) or not letters:
             return
         plainly = letters if session.handed[: len(letters)] == letters else []
@@ -289,7 +291,7 @@ class Sessions:
         return self._died(session.address, id_, f"{session.rights.who.label} may not receive from {sender}")
 
     def _drop_barred(self, session: Session) -> None:
-        """Let the next letters in the session's mailbox die, as long as it is not allowed to receive them."""
+        """Make the first letters in the session's mailbox dead, up to the first letter that the session may receive."""
         count = 0
         while count < len(session.handed) and session.handed[count] in session.barred:
             count += 1
@@ -355,7 +357,7 @@ class Sessions:
             session.reply(reply)
 
     def move(self, to: str) -> None:
-        """Let all clients that are connected now connect to another address."""
+        """End all sessions, and make their clients connect to another address."""
         before, self.moved_to = self.moved_to, to
         self.end("the server has moved", MOVED)
         self.moved_to = before

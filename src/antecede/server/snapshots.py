@@ -1,10 +1,10 @@
 """A server's durable state as bytes, in two formats.
 
 Format 2, which is written, is a map with named fields and its format number. It has one table of letters
-(:mod:`antecede.channel.letter_table`); whatever holds a letter stores only the letter's position in this table.
+(:mod:`antecede.channel.letter_table`); mailboxes, timers and so on store only the position of a letter in this table.
 
-Format 1, which is still read, is an array of nine values, with each letter in full wherever it is held: a multicast to
-400 mailboxes is there 400 times. Reading it shares equal letters again.
+Format 1, which is still read, is an array of nine values. Each mailbox or timer contains its letters in full, so a
+multicast to 400 mailboxes is stored 400 times. When it is read, equal letters are shared again.
 """
 
 from typing import Any
@@ -53,13 +53,13 @@ class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     stopped: list[tuple[str, str, str]]
     log_format: int = FORMAT_OLDEST
     deaths: int = 0
-    """Letters that ever died here."""
+    """The number of letters that have ever died here."""
     died: list[tuple[int, int]] = []
     """For each dead letter its number, and the server time of its death. Snapshots before log format 3 lack them."""
     clock_ms: int = 0
     """The server time of the last reactions."""
     ages: dict[str, list[tuple[int, int]]] = {}
-    """For mailboxes with a time limit: (server time, number of letters that were first seen then)."""
+    """For mailboxes with a time limit: (server time, number of letters that were first seen at this time)."""
     holding: list[str] = []
     """Agents for which letters that follow from a dead one are held."""
     pasts: dict[str, Past] = {}
@@ -76,7 +76,8 @@ class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     """For clients: the last letter that a handler has begun, if a record says so."""
     times: Times = msgspec.field(default_factory=Times)
     truncations: list[Truncated] = []
-    """The truncations of the log that no operator has acknowledged, and the newest group number of all."""
+    """The truncations of the log that no operator has acknowledged. ``newest_cut`` is the largest group number of all
+    truncations."""
     newest_cut: int = 0
     organisation: SavedOrganisation = msgspec.field(default_factory=SavedOrganisation)
 
@@ -185,7 +186,7 @@ def unpacked(state: State) -> tuple[SavedChannel, SavedEngine, Timers]:
             for (agent, position, reason), when in zip(state.dead, died, strict=True)
         ]
     except IndexError:
-        raise SnapshotError("a letter that is not in the table of letters") from None
+        raise SnapshotError("the position of a letter is outside of the table of letters") from None
     kept = {one.key: one for one in dead}
     if not all(key in kept for keys in state.blocks.values() for key in keys):
         raise SnapshotError("letters are held for a dead letter that is missing")

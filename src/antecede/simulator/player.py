@@ -135,7 +135,7 @@ def _check(world: ScriptedWorld, statement: Expectation) -> Failure | None:
                 return Failure(line, f"{message} not sent", f"{message} has left {source}")
         case ExpectRefused(message=message):
             if message not in world.refused:
-                return Failure(line, f"{message} refused", f"{message} was taken")
+                return Failure(line, f"{message} refused", f"{message} was not refused")
         case ExpectStuck():
             if not world.stuck():
                 return Failure(line, "stuck", _why_not_stuck(world))

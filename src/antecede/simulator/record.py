@@ -64,7 +64,7 @@ class Record:
     def hopped(self, server: str, message: str, domain: str, hop: int, sizes: list[int]) -> None:
         """Record that a router has forwarded a message into its next domain."""
         self._rows.hopped(self._numbers[server], self._message(message), domain, hop, sizes, None)
-        self.tell(f"{server} sends {message} on in domain {domain}")
+        self.tell(f"{server} forwards {message} in domain {domain}")
 
     def deliver(self, process: str, message: str) -> None:
         self._rows.delivered(self._numbers[process], self._message(message), None)
@@ -78,7 +78,7 @@ class Record:
         self.tell(f"{process}: {word}")
 
     def judge(self) -> Verdict | None:
-        """Judge from the events alone which orders the computation kept. Return None if there are too many events to
+        """Judge from the events alone which orders the computation kept. Return None if there are too many messages to
         judge."""
         if self._messages > _judged_messages_max:
             return None

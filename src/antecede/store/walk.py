@@ -11,8 +11,8 @@ checksum of the previous group all agree. If no good group follows, there are ex
    write of a crashed process, and it was never reported as durable: it is torn and will be removed as a whole.
 
 A segment gets its length before its first group is written, and every group records this length. A segment that is
-shorter has lost durable bytes, whatever the rest looks like: this is corruption, too. Segments only become longer: so
-a segment without groups is at least as long as the one before it.
+shorter has lost durable bytes, whatever the rest looks like: this is corruption, too. Each segment is at least as long
+as the one before it, also a segment without groups.
 
 The lengths in a bad header cannot be trusted, so the search for case 2 looks for the beginning of a group at every byte
 after it. Memory is bounded by one group.
@@ -73,7 +73,7 @@ class Tail(msgspec.Struct):
 
 
 class Walk:
-    """Iterate over the good groups starting at a segment, each with its place and its body; then ``tail`` is known.
+    """The good groups of a log from a segment on. After an iteration over them, ``tail`` is the end of the chain.
 
     ``segments`` are the numbers of the segments, without gaps, at least one. The first group is not checked against a
     previous one, which may have been deleted, unless it is the very first group of the log.
@@ -93,7 +93,8 @@ class Walk:
         return Walk(self.files, self.directory, self.seal, segments)
 
     def __iter__(self) -> Iterator[tuple[int, Group, bytes]]:
-        """Offset, group and body, one after the other."""
+        """Yield the offset, the header and the body of each good group; raise CorruptLogError if a durable group is
+        bad."""
         at = 0
         doubted = False
         file = self.files.open(self._path(0))
@@ -171,8 +172,8 @@ class Walk:
             self.tail.offset = before
 
     def _judge(self, at: int, reason: str) -> CorruptLogError | None:
-        """Decide whether missing or bad bytes after the last good group mean corruption, a torn write, or simply the
-        end."""
+        """Decide whether missing or bad bytes after the last good group mean corruption (return the error), a torn
+        write (set ``tail.cut``), or simply the end."""
         if self._anywhere:
             # A segment is deleted only after the next one has a durable group.
             return CorruptLogError(self._path(at), 0, f"expected the oldest group of the log: {reason}")
@@ -188,7 +189,7 @@ class Walk:
             if witness is not None:
                 offset, group = witness
                 where = f"group {group.number} at byte {offset} of {segment_name(self.segments[later])}"
-                missing = f"group {self.tail.group + 1} was durable ({where} says so): {reason}"
+                missing = f"group {self.tail.group + 1} was durable ({where} proves it): {reason}"
                 return CorruptLogError(self._path(at), self.tail.offset, missing)
             begin = 0
         if any(held):
@@ -246,7 +247,8 @@ def read_group(files: Files, file: int, offset: int, seal: int) -> tuple[Group, 
 
 
 def records_after(walk: Walk, after: int, upto: int | None = None) -> Iterator[tuple[int, bytes]]:
-    """The records after number ``after``, to the end of the chain or up to number ``upto``."""
+    """Yield the records after number ``after``, with their numbers, to the end of the chain or up to number
+    ``upto``."""
     for _, group, body in walk:
         if group.last > after:
             for number, record in enumerate(split_records(group, body), group.first):

@@ -199,7 +199,7 @@ class _Run:
         return answer[0], answer[1]
 
     def take(self, effects: Effects) -> None:
-        """Send the packets of some effects."""
+        """Check that a step persists before it sends or delivers, and send its packets."""
         __tracebackhide__ = True
         durable = False
         for effect in effects:
@@ -323,8 +323,9 @@ def _check_forged(run: _Run, packet: Packet, source: int, data: bytes, honest: b
     if len(data) >= len(honest) + 8:
         _fail(
             run.spec,
-            f"decode trusts hostile bytes: {data!r} has an absurd number and is read as {found[0]!r}; bound counters "
-            "with Reader.counter, member numbers with Reader.member and numbers of entries with Reader.count",
+            f"decode trusts hostile bytes: {data!r} has a number that is far too large, and is read as "
+            f"{found[0]!r}; bound counters with Reader.counter, member numbers with Reader.member and numbers of "
+            "entries with Reader.count",
         )
     twin = order.clone()
     what = f"receive of a forged stamp {found[0]!r} that decode lets through"
@@ -398,7 +399,7 @@ def _check_small_scopes(spec: OrderSpec, checked: Checked) -> None:
         try:
             result = explore(spec, 3, **scope, states_max=_states_max)
         except ScopeTooLargeError:
-            # Larger than this kit's patience; the schedules follow.
+            # The scope is too large for this kit; the schedules follow.
             checked.states += _states_max
             continue
         checked.states += result.states

@@ -38,7 +38,7 @@ _Kind = TypeVar("_Kind", bound=Notification)
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A letter that its agent could not react to."""
+    """A dead letter, for example one that its agent could not handle."""
 
     agent: str
     type: str
@@ -157,7 +157,7 @@ class World:
         return self.inbox(client, Returned)
 
     def replicas(self, object_: str) -> dict[str, dict[str, Any]]:
-        """Return the committed state of each replica of an object, by server."""
+        """Return the committed state of each replica of an object, by server; without servers that are down."""
         found = {}
         for home in next((one.servers for one in self.topology.objects if one.name == object_), ()):
             site = self._world.servers[home].machine.calls.site
@@ -166,7 +166,7 @@ class World:
         return found
 
     def dead(self) -> list[DeadLetter]:
-        """The dead letters of all servers."""
+        """Return the dead letters that the servers keep."""
         return [
             DeadLetter(dead.agent, dead.letter.type, dead.reason)
             for server in self._world.servers.values()
@@ -210,7 +210,7 @@ class World:
             raise TopologyError(f"{self.topology.name} has no server {server}")
 
     def _failure(self, found: list[str]) -> AssertionError:
-        return AssertionError("\n".join([*found, f"seed={self.seed} plays it again"]))
+        return AssertionError("\n".join([*found, f"to replay this run, use seed={self.seed}"]))
 
 
 def _read(topology: str | PathLike[str] | TopologyFile) -> TopologyFile:

@@ -8,7 +8,7 @@ Two operations of an object conflict iff the state, or an answer, can depend on 
 A key is an object, that is, a process of the trace; ``*`` applies to every object without its own entry. A pair holds
 in both directions. An operation conflicts with itself only if the table says so: ``["append", "append"]``. A list of
 pairs is the same as ``{"*": list}``. Operations that the table does not name are compatible with all; with an empty
-table nothing conflicts. Instead of pairs there may be ``"all"``: any two operations conflict.
+table nothing conflicts. Instead of a list of pairs, ``"all"`` means that any two operations conflict.
 
 Several traces that are judged as one may each contain a table; the tables are united.
 """
@@ -39,8 +39,8 @@ class Conflicts(msgspec.Struct, frozen=True):
     """Objects, or ``*``, in which any two operations conflict."""
 
     def over(self, operations: Iterable[str]) -> "Conflicts":
-        """Return this relation with pairs instead of ``all``: at such an object any two of these operations
-        conflict."""
+        """Return this relation with the pairs written out for each object that has ``all``: there, any two of these
+        operations conflict."""
         every = frozenset(operations)
         return Conflicts(self.tables | {name: dict.fromkeys(every, every) for name in self.everything})
 
@@ -81,7 +81,8 @@ def conflicts_in(document: Any, where: str) -> Conflicts:
 
 
 def read_conflicts(path: str | os.PathLike[str]) -> Conflicts:
-    """Read the table in a JSON file: the table itself, or a document with the key ``conflicts``, as in metadata."""
+    """Read the table in a JSON file: the table itself, or a metadata document, which has the keys ``schema`` and
+    ``conflicts``."""
     where = os.fspath(path)
     text = read_text(path, limits.conflicts_bytes_max)
     try:
@@ -107,10 +108,11 @@ def conflicts_of(metadata: Iterable[Metadata]) -> Conflicts | None:
 
 
 def needed(given: Conflicts | None, metadata: Iterable[Metadata]) -> Conflicts:
-    """Return the given table, or else the trace's own; without either, significant order cannot be judged."""
+    """Return the given table, or else the trace's own. Without either, raise an error, since significant order cannot
+    be judged."""
     found = given if given is not None else conflicts_of(metadata)
     if found is None:
         raise UsageError(
-            "the significant order needs conflicts: a conflict table in the trace's metadata, or --conflicts FILE"
+            "significant order needs a conflict table: expected one in the trace's metadata, or --conflicts FILE"
         )
     return found

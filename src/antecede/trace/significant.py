@@ -13,8 +13,9 @@ Where the printed rule cannot be right, or is not precise, we interpret it as fo
 
 * (1-2) is printed for "m1 or m2 is a request". A *response* m′ would then wait for a request m that cannot be computed
   while the instance that waits for m′ is running: a deadlock, which the rule is proven not to have. So a response waits
-  for no request. Nor does an instance conflict with its ancestors, which wait for it, unless both messages are
-  requests: a request is put in order before the ancestors of the instance that it starts are known.
+  for no request. An instance does not conflict with its ancestors either, because they wait for it. This exception does
+  not apply if both messages are requests, because a request is put in order before the ancestors of the instance that
+  it starts are known.
 * (2) orders unrelated requests the same way everywhere, but does not say which way is right. If two objects disagree,
   we call the delivery late at the object whose name comes later. Rule (2) applies "otherwise", that is, unless (1)
   orders the two. The operation of a request is determined at each object, since its name may differ between objects.
@@ -58,7 +59,8 @@ class Significant(msgspec.Struct):
 
 
 def judge_significant(trace: Matched, conflicts: Conflicts, every_overtaker: bool = False) -> Significant:
-    """Judge a trace; ``overtaken_by`` is set for the first late delivery, or with ``every_overtaker`` for all."""
+    """Judge a trace. ``overtaken_by`` is set for the first late delivery and for those that break the rule *agreement*;
+    with ``every_overtaker``, it is set for all."""
     instances = Instances(trace)
     if trace.deliveries and not instances.judged:
         raise nothing_to_judge()
@@ -77,7 +79,7 @@ def judge_significant(trace: Matched, conflicts: Conflicts, every_overtaker: boo
 
 def nothing_to_judge() -> UsageError:
     """Return the error for a trace in which no delivery names its instance."""
-    return UsageError("the significant order cannot be judged: no delivery of the trace names its instance")
+    return UsageError("significant order cannot be judged: no delivery in the trace has an instance")
 
 
 def unlisted(used: Iterable[str], conflicts: Conflicts) -> list[str]:

@@ -104,7 +104,7 @@ class Traveller:
         sender = getattr(letter, "source", "")
         last = self._last.get(sender, 0)
         if home.number <= last:
-            self.wrong.append(f"{self.name}: {home.number} of {sender} after {last}")
+            self.wrong.append(f"{self.name}: message {home.number} from {sender} came after message {last}")
         self._last[sender] = home.number
         self.home[home.walk] += 1
         self._changed.set()
@@ -152,7 +152,8 @@ class Load:
         return found
 
     async def idle(self, seconds: float) -> list[str]:
-        """Wait until the servers are idle; return what clients received out of order or twice."""
+        """Wait until the servers are idle. Return the errors: servers that are not idle in time, and walks that clients
+        received out of order or twice."""
         found: list[str] = []
         try:
             async with asyncio.timeout(seconds):
@@ -253,5 +254,5 @@ def _wrong(figures: Figures) -> Iterator[str]:
 
 
 _burst = 8
-"""Walks that a client starts before it waits until they are accepted."""
+"""The number of walks that a client starts before it waits until they are accepted."""
 _questions_max = 100

@@ -2,7 +2,7 @@
 
 A client starts a walk; it goes from walker to walker and returns. Its next stop follows from its name and its progress.
 So the name determines every reaction that it must cause, and a walker's count and digest at the end can be computed in
-advance. Some walks drop *marks*: multicasts to two walkers, which do not forward them.
+advance. Some walks also send *marks*: multicasts to two walkers, which do not forward them.
 
 Each sender numbers all its messages, for all destinations. If a receiver gets a number that is not larger than the last
 one from that sender, the message is a duplicate or was overtaken.
@@ -47,7 +47,7 @@ class Tell(Notification):
 
 
 class Told(Notification):
-    """The count and digest of a walker."""
+    """The count and digest of a walker, and its errors."""
 
     count: int
     digest: int
@@ -65,7 +65,7 @@ def next_of(walk: str, left: int, walkers: int) -> str:
 
 
 def marks_of(walk: str, left: int, walkers: int) -> tuple[str, ...]:
-    """Return the walkers where a walk drops marks at this point; usually none."""
+    """Return the walkers to which a walk sends marks, given the number of remaining steps; usually none."""
     drawn = crc32(f"{walk}:{left}:mark".encode())
     if drawn % 4 or walkers < 2:
         return ()
@@ -79,7 +79,8 @@ def digest_of(kind: str, walk: str, left: int) -> int:
 
 
 def reactions_of(walk: str, length: int, walkers: int) -> Iterator[tuple[str, int]]:
-    """Return all reactions that a walk causes, as pairs of walker and number that the reaction adds to its digest."""
+    """Yield all reactions that a walk causes, as pairs: the walker, and the number that the reaction adds to its
+    digest."""
     for left in range(length, -1, -1):
         yield next_of(walk, left, walkers), digest_of("walk", walk, left)
         for walker in marks_of(walk, left, walkers):
@@ -122,7 +123,7 @@ class Walker(Agent):
         self.digest += digest
         last = self.last.get(sender, 0)
         if number <= last and len(self.wrong) < _wrong_max:
-            self.wrong.append(f"{number} of {sender} after {last}")
+            self.wrong.append(f"message {number} from {sender} came after message {last}")
         self.last[sender] = max(last, number)
 
 

@@ -1,7 +1,7 @@
 """An operator's change of a running system: an adapter that carries out :mod:`antecede.server.changing` over TCP.
 
 It sends the commands of a batch to their servers at the same time, tries again while a server is busy, and reports what
-it waits for. Its process may be killed at any point.
+it waits for. It is safe to kill its process at any point.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ class RunningServers:
         progress: Progress = lambda text: None,
         slow: Progress = lambda text: None,
     ) -> None:
-        """``files``: topologies that contain the servers; those of the topology in force are added. ``slow``: reports
-        that a server has not answered for a while."""
+        """``files``: topologies that contain the servers; the servers of the topology in force are added later.
+        ``slow``: reports that a server has not answered for a while."""
         self._addresses: dict[str, list[Address]] = {}
         for file in files:
             self._add(file)
@@ -125,7 +125,7 @@ class RunningServers:
 
 
 _doing = {
-    "change-look": "looks at the servers",
+    "change-look": "reads the state of the servers",
     "change-classes": "checks the classes of agents",
     "change-join": "lets new servers join the restored system",
     "change-lesson": "lets servers learn earlier changes",
@@ -138,13 +138,13 @@ _doing = {
     "change-receive": "hands over agents and clients",
     "change-commit": "puts the new topology in force",
     "change-abandon": "abandons the change",
-    "change-history": "asks the servers",
+    "change-history": "reads the history of changes",
 }
 _unhurried = ("change-look", "change-classes", "change-history", "change-abandon")
 """Commands that are not tried again if a server does not answer."""
 _pause_seconds = 0.2
 _slow_seconds = 4.0
-"""The time after which a server that does not answer is named."""
+"""The time after which a server that does not answer is reported."""
 _again_seconds_max = 5.0
 """How long to try again while a server restarts, before the change is abandoned."""
 _busy_seconds_max = 30.0

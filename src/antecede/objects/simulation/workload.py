@@ -2,10 +2,10 @@
 
 The objects have a class made for this purpose. Each conflicting pair of operations has a cell of the state on which the
 two do not commute, while each commutes with itself: one adds, the other multiplies. An operation that conflicts with
-itself also has a cell on which it does not commute. So two objects that computed conflicting operations in different
-orders end in different states, whatever compatible operations came between. The argument of an operation is a plan of
-its calls. Every number is kept in several forms: in an entry of a dictionary, in a list in such an entry, and in a list
-that is an attribute. In the end all forms must agree.
+itself also has a cell on which two executions of it do not commute. So two objects that computed conflicting operations
+in different orders end in different states, whatever compatible operations came between. The argument of an operation
+is a plan of its calls. Every number is kept in several forms: in an entry of a dictionary, in a list in such an entry,
+and in a list that is an attribute. In the end all forms must agree.
 """
 
 from collections import Counter
@@ -27,7 +27,8 @@ from antecede.trace import Event
 _modulus = 1_000_003
 _travels_max = 60_000
 _travels_each_max = 3_000
-"""Frames after which a run counts as endless: 60 000 in all, or 3 000 per root if that is more."""
+"""Frames after which a run counts as endless: 60 000 in all, or 3 000 per root if that is more (with loss: more per
+root)."""
 
 
 class Plan(msgspec.Struct, frozen=True, array_like=True):
@@ -133,8 +134,8 @@ class Workload(msgspec.Struct, frozen=True):
 
     @classmethod
     def drawn(cls, seed: int) -> "Workload":
-        """Return a workload whose settings are all drawn: 3–6 objects, depth to 3, loss to 20 %, and so on. One in
-        sixteen is crowded: some of its roots wait to be admitted."""
+        """Return a workload whose settings are all drawn: 3–6 objects, depth up to 3, loss up to 20 %, and so on. One
+        in sixteen is crowded: some of its roots wait to be admitted."""
         rng = stream(seed, "objects")
         random = rng.random
         drawn = cls(
@@ -175,7 +176,7 @@ class Ended(msgspec.Struct):
     """Errors that do not concern order: not delivered, blocked, not atomic."""
     wounds: int
     seconds: float
-    """Virtual time."""
+    """The length of the run in virtual time."""
 
     def conflicts(self) -> dict[str, list[list[str]]]:
         """Return the table of conflicts for a trace's metadata."""
@@ -308,7 +309,9 @@ class Driver:
             }
         )
         if wanted != found:
-            problems.append(f"computed for good: {dict(found - wanted)} too often, {dict(wanted - found)} too rarely")
+            problems.append(
+                f"committed operations: {dict(found - wanted)} too often, {dict(wanted - found)} too rarely"
+            )
         return problems + [problem for site in world.sites() for problem in self._forms(site)]
 
     def _forms(self, site: Site) -> list[str]:

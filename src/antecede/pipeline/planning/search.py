@@ -4,8 +4,8 @@ Each restart is a separate task, with a start plan and a random seed: two at a t
 hold the interpreter's lock), or as Spark tasks. Their number and their steps depend on the problem alone and never on
 the clock, so that the same seed gives the same plan on every machine.
 
-The plans of all tasks, and their start plans, form the **Pareto front** of cost, hops and busiest router. Some tasks
-demand a less busy router than the cheapest plan has, only to make that front longer.
+The **Pareto front** of cost, hops and busiest router is chosen from the plans of all tasks and from plans that were
+tried before. Some tasks demand a less busy router than the cheapest plan has, only to make that front longer.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ _guesses_searched = 3
 """How many buses and groups of stars become start plans: the best of all that were tried."""
 
 _many_servers = 64
-"""Above this size, few long searches find more than many short ones."""
+"""For more servers than this, few long searches find better plans than many short ones."""
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -225,7 +225,9 @@ def violated(figures: Figures, bounds: Bounds) -> str | None:
         )
     if bounds.max_share is not None and figures.busiest_share > bounds.max_share + 1e-12:
         over = figures.busiest_share / max(bounds.max_share, 0.01)
-        found.append((over, f"max-share {bounds.max_share:g}: a router forwards {figures.busiest_share:.3g}"))
+        found.append(
+            (over, f"max-share {bounds.max_share:g}: a router forwards a share of {figures.busiest_share:.3g}")
+        )
     if bounds.max_hops is not None and figures.longest > bounds.max_hops:
         found.append((figures.longest / bounds.max_hops, f"max-hops {bounds.max_hops}: {figures.longest} hops"))
     if figures.broken_pins:

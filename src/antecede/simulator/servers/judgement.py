@@ -10,7 +10,7 @@
    everything that the client published afterwards.
 4. Every letter is delivered once, or is dead with a reason. A letter that expired was not handed to anyone, and the
    mailbox of a client that never returns holds no more than its quota.
-5. From the log alone results the same state: agents, questions, timers, orders, counters.
+5. A replay of the log alone gives the same state: agents, questions, timers, orders, counters.
 """
 
 import re
@@ -45,7 +45,7 @@ def findings(
     world: ServerWorld, logs: Logs, orders: tuple[str, ...], dead: int | None = 0, replayed: bool = True
 ) -> list[str]:
     """Return the errors, one line each. ``logs``: the logs of the world as they are now. ``dead``: the expected number
-    of dead letters; None: any."""
+    of dead letters; None: any. ``replayed``: also check that a replay of each log gives the server's state."""
     found = list(world.wrongs)
     present = [server for name, server in world.servers.items() if name not in world.gone]
     for server in present:
@@ -225,7 +225,7 @@ def _clients(world: ServerWorld, logs: Logs, gone: set[tuple[str, str]]) -> Iter
             handled = handled[: len(logged_ids)]
         again = _given_again(client, logged_ids)
         if [one for one in handled if one not in again] != [one for one in logged_ids if one not in again.values()]:
-            yield f"{address} received {len(client.inbox)} letters, the log says {len(got.get(address, []))}"
+            yield f"{address} received {len(client.inbox)} letters, but the log has {len(got.get(address, []))}"
         unsettled = sum(question.outcome == "open" for question in client.questions)
         if unsettled:
             yield f"{address}: {unsettled} of {len(client.questions)} questions have not ended"

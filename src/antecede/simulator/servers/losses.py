@@ -72,7 +72,7 @@ def _unnoticed(world: ServerWorld, name: str, forgot: list[tuple[str, str]]) -> 
         stopped = (domain, name) in other.machine.stopped or (domain, peer) in server.machine.stopped
         # A copy from before the domain was reset is refused at the hello.
         if not stopped and name not in other.core.peering.refusals and peer not in server.core.peering.refusals:
-            yield f"{name} lost its data, and its link {domain} with {peer} goes on"
+            yield f"{name} lost its data, but its link {domain} with {peer} did not stop"
         elif stopped and "link stopped" not in (server.core.operations.health(), other.core.operations.health()):
             yield f"{name} lost its data, and no status shows it"
 
@@ -80,7 +80,7 @@ def _unnoticed(world: ServerWorld, name: str, forgot: list[tuple[str, str]]) -> 
 def _connected(world: ServerWorld, name: str, peers: list[str]) -> Iterator[str]:
     for peer in peers:
         if _of(world, peer, name).ready or _of(world, name, peer).ready:
-            yield f"{peer} talks to {name}, which has another past"
+            yield f"{peer} is connected to {name}, although their data do not fit together"
 
 
 def _peers(world: ServerWorld, name: str) -> list[str]:

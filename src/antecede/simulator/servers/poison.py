@@ -97,7 +97,8 @@ def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:
             strikes[key] += 0 if key.split(" ")[1] in server.isolated else count
     most = limits.reaction_tries_max
     yield from (f"{key} ended the process {count} times" for key, count in strikes.items() if count > most + lost[key])
-    yield from (f"{key} died after {tries[key]} ends" for key in sorted(died) if tries[key] < most)
+    early = [key for key in sorted(died) if tries[key] < most]
+    yield from (f"{key} died after its process had ended {tries[key]} times" for key in early)
 
 
 def unlucky(logs: Logs, poison: set[str]) -> bool:

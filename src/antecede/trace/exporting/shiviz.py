@@ -52,7 +52,7 @@ def written(view: View) -> Iterator[str]:
         entries += len(clock)
         if entries > limits.foreign_clock_entries_max:
             most = limits.foreign_clock_entries_max
-            raise TraceError(f"more than {most:,} entries of clocks: export fewer processes, or a shorter time")
+            raise TraceError(f"more than {most:,} clock entries: export fewer processes, or a shorter time")
         yield f"{names[one.process]} {encode(clock).decode()} {_said(event, view.is_late(event))}\n"
 
 

@@ -1,14 +1,14 @@
 """Collaborative editing: transactions that name their parents, as in the editing-traces collection.
 
-A document ``{"txns": [{"parents": […], "agent": 0, "time": …}, …]}`` lists transactions so that parents, named by their
-position, come first. An agent is a process and a transaction is an event of it. A transaction builds on its parents. So
-a parent at another agent was certainly delivered before, and counts as a message from that agent. A parent that the
-agent already knew is not a new message: the agent's earlier transactions, or another parent, have it among their
-ancestors. A transaction with several parents merges concurrent work.
+A document ``{"txns": [{"parents": […], "agent": 0, "time": …}, …]}`` lists transactions, each after its parents, which
+are given by their positions in the list. An agent is a process and a transaction is an event of it. A transaction
+builds on its parents. So a parent at another agent was certainly delivered before, and counts as a message from that
+agent. A parent that the agent already knew is not a new message: the agent's earlier transactions, or another parent,
+have it among their ancestors. A transaction with several parents merges concurrent work.
 
-The transactions of an agent count as made in the order in which they are listed. (In most recordings each has the
-previous one among its ancestors; this does not hold for an author with two branches.) So an editing session never shows
-a late delivery.
+The transactions of an agent are taken in the order in which they are listed. (In most recordings each has the previous
+one among its ancestors; this does not hold for an author with two branches.) So an editing session never shows a late
+delivery.
 """
 
 from datetime import datetime
@@ -42,7 +42,7 @@ class _Place(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Done(msgspec.Struct, frozen=True, gc=False):
-    """A transaction, as its children need it."""
+    """The data of a transaction that its children need."""
 
     agent: str
     moment: Moment
@@ -52,7 +52,7 @@ class _Done(msgspec.Struct, frozen=True, gc=False):
     """The number of known transactions of each other agent. Successive transactions may share one table."""
 
     def knows(self, other: "_Done") -> bool:
-        """Return whether another transaction was known here."""
+        """Return whether the agent of this transaction already knew another transaction."""
         if self.agent == other.agent:
             return self.position > other.position
         return self.known.get(other.agent, 0) > other.position
@@ -79,7 +79,7 @@ class Editing:
         except JSON_ERRORS as error:
             raise TraceError(f"{file.name}: not an editing recording: {error}") from None
         if len(listed) > limits.foreign_events_max:
-            raise TraceError(f"{file.name}: more transactions than one import can hold")
+            raise TraceError(f"{file.name}: more transactions than one import can hold: import a smaller recording")
         done: dict[int, _Done] = {}
         for number, raw in enumerate(listed):
             try:
@@ -92,7 +92,9 @@ class Editing:
                 continue
             done[number] = self._added(number, said, done)
             if self._entries > limits.foreign_clock_entries_max:
-                raise TraceError(f"{file.name}: more merges of different agents than one import can hold")
+                raise TraceError(
+                    f"{file.name}: more merges of different agents than one import can hold: import a smaller recording"
+                )
 
     def _added(self, number: int, said: _Transaction, done: dict[int, _Done]) -> _Done:
         agent = f"agent-{said.agent}" if isinstance(said.agent, int) else said.agent
@@ -126,7 +128,8 @@ class Editing:
 
 
 def _nanoseconds(text: str | None) -> int | None:
-    """Return the time of a transaction; the beginning of 1970 means that none was recorded."""
+    """Return the time of a transaction; ``None`` if it cannot be read, or is the beginning of 1970, which means that no
+    time was recorded."""
     try:
         return (since_1970(datetime.fromisoformat(text)) or None) if text else None
     except (ValueError, OverflowError):

@@ -114,7 +114,9 @@ class Logs:
                     continue
                 self.events += 1
                 if self.events > limits.foreign_events_max or self._entries > limits.foreign_clock_entries_max:
-                    raise TraceError(f"{file.name}:{said.line}: more events or clock entries than one import can hold")
+                    raise TraceError(
+                        f"{file.name}:{said.line}: more events or clock entries than one import holds: split the file"
+                    )
 
     def choose(self, name: str) -> None:
         """Keep only the execution with this name."""
@@ -131,7 +133,7 @@ class Logs:
 
 
 def _unused(name: str | None, used: set[str]) -> str:
-    """Return a name for the next execution of a file."""
+    """Return a name for the next execution of a file, and add it to the names that are ``used``."""
     found = name or str(len(used) + 1)
     again = 2
     while found in used:

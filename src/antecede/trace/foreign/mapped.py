@@ -70,7 +70,8 @@ class Mapped:
         self.lines: dict[str, list[Row]] = {}
         self.skipped = Skipped()
         self.kinds: dict[str, Counter[str]] = {SEND: Counter(), DELIVER: Counter(), LOCAL: Counter()}
-        """The kinds of records, by the kind of event that they became; limited in number."""
+        """For each kind of event, the values of the field ``kind`` in its records, with their counts; limited in
+        number."""
         self.records = self.events = 0
         self.preview: list[dict[str, Any]] = []
         """The first events of each kind at each process, for people."""
@@ -177,7 +178,7 @@ class Mapped:
             self.preview.append(said | {"to": None if row.to is None else list(row.to), "time": row.time})
 
     def sort(self) -> int:
-        """Sort the events of each process. Return how many share their place with the previous one."""
+        """Sort the events of each process by their place. Return how many have the same place as the previous event."""
         tied = 0
         for rows in self.lines.values():
             unsorted = {b.file for a, b in pairwise(rows) if a.file == b.file and a.place > b.place}
@@ -296,9 +297,8 @@ def _advice(mapped: Mapped, report: dict[str, Any], unreadable: Unreadable) -> s
             return f"{option} {text!r} matches no {mapped.plan.kind.text}{seen or f'; fields: {_fields(mapped)}'}"
     if not mapped.events:
         reason, count = skipped.counts.most_common(1)[0]
-        return (
-            f"no record gives an event; the first of {count:,}: {skipped.first[reason][0]}; fields: {_fields(mapped)}"
-        )
+        first = f"the first of {count:,} skipped records: {skipped.first[reason][0]}"
+        return f"no record could become an event; {first}; fields: {_fields(mapped)}"
     for option, kind in (("--send", "sends"), ("--deliver", "deliveries")):
         if not report[kind]:
             place = next(iter(skipped.first.get("no_message", [])), "")
@@ -306,8 +306,8 @@ def _advice(mapped: Mapped, report: dict[str, Any], unreadable: Unreadable) -> s
     if not report["matched"]:
         ids = {kind: _first_id(mapped, kind) for kind in (SEND, DELIVER)}
         return (
-            "no delivery has the id of a send, so nothing can be judged: the first send is of "
-            f"{ids[SEND]!r}, the first delivery of {ids[DELIVER]!r}"
+            "no delivery has the id of a send, so nothing can be judged: the first send has the id "
+            f"{ids[SEND]!r}, the first delivery has the id {ids[DELIVER]!r}"
         )
     return None
 

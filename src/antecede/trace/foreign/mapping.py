@@ -123,7 +123,7 @@ class Value:
         self.text = text
         pieces = _braced.split(text)
         if any("{" in part or "}" in part for part in pieces[::2]):
-            raise UsageError(f"--map: {name}={text}: a brace without its other half")
+            raise UsageError(f"--map: {name}={text}: a brace is missing: expected pairs such as {{topic}}")
         is_template = len(pieces) > 1
         self.paths = pieces[1::2] if is_template else [text]
         self._between = pieces[::2] if is_template else None
@@ -161,7 +161,8 @@ def field(record: Any, path: str) -> Any:
 
 
 def text_of(value: Any) -> str | None:
-    """Return a single value as text, also a number, since it may be an id; None for lists, objects and null."""
+    """Return a single value as text, also a number, since it may be an id; None for lists, objects, null and an empty
+    text."""
     if type(value) is str:
         return value or None
     if type(value) is bool:
@@ -217,7 +218,7 @@ class Plan:
         if "kind" not in named and not self.patterns:
             raise UsageError(
                 f"the mapping lacks kind: {_misspelled('kind', named)}give --map kind=PATH "
-                "with the field that --send and --deliver look at"
+                "with the field that --send and --deliver are compared with"
             )
         if self.mapping.index == "time" and any("time" not in self.values[kind] for kind in _prefixes):
             raise UsageError("--index time needs the time of each record: give --map time=PATH")
