@@ -97,11 +97,12 @@ def test_exact_equivalents_and_names_in_other_case(running: Any) -> None:
     frame = running.spark.sql(
         """select * from values
         ('a', 0BD, 'send', 7, timestamp'2026-03-01 10:00:00', 'x'),
-        ('b', 0BD, 'deliver', 7, timestamp'2026-03-01 10:00:01', null)
+        ('b', 0BD, 'deliver', 7, timestamp'2026-03-01 10:00:01', null),
+        ('b', 1BD, 'local', null, timestamp'9999-12-31 00:00:00', null)
         as t(Process, index, KIND, message, time, hop)"""
     ).selectExpr("Process", "cast(index as decimal(20, 0)) index", "KIND", "message", "time", "hop")
     report = pipeline.verify(frame)
-    assert (report["deliveries"], report["quarantined"], report["nulled"]) == (1, {}, {"hop": 1})
+    assert (report["deliveries"], report["quarantined"], report["nulled"]) == (1, {}, {"hop": 1, "time": 1})
     assert report["orders"]["causal"]["holds"]
     assert pipeline.measure(frame)["delay"]["mean"] == pytest.approx(1.0)
 

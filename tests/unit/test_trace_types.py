@@ -48,6 +48,15 @@ def test_an_index_that_does_not_fit_costs_its_row_only(tmp_path: Path) -> None:
     assert report["unread_first"] == {"wrong_type": f"{path}:2: index must be an int64 from 0, not 9223372036854775808"}
 
 
+@pytest.mark.parametrize(("unit", "factor", "far"), [("s", 10**9, 2**50), ("ms", 10**6, 2**60), ("us", 10**3, 2**62)])
+def test_a_timestamp_that_does_not_fit_costs_its_value_only(tmp_path: Path, unit: str, factor: int, far: int) -> None:
+    path = _table(tmp_path / "t.parquet", time=pa.array([3, far], pa.timestamp(unit)))
+    report = verify([path])
+    assert (report["events"], report["quarantined"], report["nulled"]) == (2, {}, {"time": 1})
+    assert report["nulled_first"] == {"time": f"{path}:2: time must be an int64, not {far * factor}"}
+    assert [event.time for event in read_events([path])[0]] == [3 * factor, None]
+
+
 def test_columns_in_other_case(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     columns = {"Process": ["a", "b"], "INDEX": [0, 0], "Kind": ["send", "deliver"], "Message": [7, 7]}

@@ -7,6 +7,7 @@ into text (invalid UTF-8) is an unreadable line.
 """
 
 from collections.abc import Callable, Collection, Iterator
+from decimal import Decimal
 from importlib import import_module
 from operator import attrgetter
 from sys import intern
@@ -110,8 +111,7 @@ def conformed(batch: Any) -> Any:
     equivalent, are changed.
 
     A timestamp in ``time`` becomes nanoseconds, an integer in ``message`` its digits, an unsigned ``index`` a signed
-    one. If a value does not fit, the column is left unchanged in the whole batch, so the values of other rows may be
-    reported as wrong, too.
+    one. If a value does not fit, only this value is reported as wrong.
     """
     pa = pyarrow()
     other = case_matched(batch.schema.names)
@@ -131,7 +131,7 @@ def _exact(pa: Any, name: str, column: Any) -> Any:
     kind = column.type
     try:
         if name == "time" and pa.types.is_timestamp(kind):
-            return column.cast(pa.timestamp("ns", kind.tz)).cast(pa.int64())
+            return _nanoseconds(pa, column)
         if name == "message" and pa.types.is_integer(kind):
             return column.cast(pa.string())
         # An unsigned 64-bit column is a decimal of 20 digits in a DataFrame.
@@ -140,6 +140,16 @@ def _exact(pa: Any, name: str, column: Any) -> Any:
     except pa.ArrowInvalid:
         pass
     return column
+
+
+def _nanoseconds(pa: Any, column: Any) -> Any:
+    """Return timestamps as numbers of nanoseconds: decimals if one of them needs more than 64 bits."""
+    kind = column.type
+    try:
+        return column.cast(pa.timestamp("ns", kind.tz)).cast(pa.int64())
+    except pa.ArrowInvalid:
+        factor = pa.scalar(Decimal(_nanoseconds_in[kind.unit]), pa.decimal128(10, 0))
+        return import_module("pyarrow.compute").multiply(column.cast(pa.int64()).cast(pa.decimal128(19, 0)), factor)
 
 
 def _plain_events(pa: Any, batch: Any, folded: Collection[str]) -> list[Event] | None:
@@ -223,6 +233,8 @@ def _extras(pa: Any, column: Any) -> list[dict[str, Any] | None]:
     return found
 
 
+_nanoseconds_in = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+
 _readers: dict[str, Callable[[Any, Any], list[Any]]] = {
     **{name: _texts for name in COLUMNS if name != "clock"},
     **dict.fromkeys(("process", "kind", "domain", "operation", "type", "notification"), _names),
@@ -278,6 +290,8 @@ def _unfolded(row: dict[str, Any], folded: Collection[str]) -> dict[str, Any]:
     elif type(clock) is dict:
         # A struct column has a null for each entry that this row lacks.
         row["clock"] = {key: entry for key, entry in clock.items() if entry is not None}
+    if type(row.get("time")) is Decimal and row["time"].as_tuple().exponent == 0:
+        row["time"] = int(row["time"])
     for name in folded:
         text = row.pop(name, None)
         if text is not None:
