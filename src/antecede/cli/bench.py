@@ -40,8 +40,8 @@ def register(app: typer.Typer) -> None:
         """Measure deliveries per second on one core: multicasts to half of the processes on average, with stamps,
         without a trace.
 
-        The column floor is the rate of the same loop without an order (none), measured in the same round; ratio is the
-        order's rate divided by it. Memory growth is the additional memory of a run that is twice as long; it should be
+        Column "floor": the rate of the same loop without an order (none) in the same round. Column "ratio": the order's
+        rate divided by the floor. Memory growth is the additional memory of a run that is twice as long; it should be
         about zero.
         """
         names, numbers = _names(order), _positive(processes, "processes", 2)

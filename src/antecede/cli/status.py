@@ -24,10 +24,10 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Show health, links, queue depths, and what each held message waits for.
 
-        Causal orders hold a message until all messages to this server that it depends on are delivered; other orders
-        may also wait for a control packet. "waits for s2: message 7, the last one
-        delivered is 5" means: the held message depends on message 7 from s2, but the last message from s2 that was
-        delivered here is message 5. Message 7, or one that must come before it, is in transit, or held itself.
+        Causal orders hold a message until the server has delivered all messages on which it depends; other orders may
+        also wait for a control packet. "waits for s2: message 7, the last one delivered is 5" means: the held message
+        depends on message 7 from s2, but the last message from s2 that was delivered here is message 5. Message 7, or
+        one that must come before it, is in transit, or held itself.
 
         With --json and --watch there is one document per line.
 

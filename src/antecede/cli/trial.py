@@ -243,7 +243,7 @@ def register(app: typer.Typer) -> None:
     @group.command("changes-simulated")
     def changes_simulated(
         changes: int = typer.Option(
-            1_000, min=1, help="Smallest number of changes in total. Each seed gives one schedule with several."
+            1_000, min=1, help="Make at least this many changes; each seed gives a schedule with several changes."
         ),
         options: _Schedules = _schedules,
     ) -> int:

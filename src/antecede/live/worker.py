@@ -5,8 +5,8 @@ the letter, so that the server knows which call was in progress if the worker en
 memory between batches; the server has the saved state.
 
 The worker ends when its server does, however the server ends. A thread of the worker notices that the connection to the
-server is closed. Linux kills the worker as well, because a handler that holds the interpreter lock stops that thread.
-If memory runs out, the kernel should kill the worker first.
+server is closed. This thread cannot run while a handler holds the interpreter lock. So on Linux the kernel, too, kills
+the worker when the server ends. If memory runs out, the kernel should kill the worker first.
 
 A handler may start processes. They have no connection to the server. A forked copy of the worker ends when its handler
 returns. All these processes end with the worker, unless they have begun a new session.

@@ -101,7 +101,7 @@ def read_stamp(data: Reader, source: int, expected: int, clock: int) -> Stamp:
         if entry[0] >= own_clock:
             raise StampError(f"time {entry[0]} in the vector of a message of time {own_clock}: expected less")
         if member == source and entry[1] >= no:
-            raise StampError(f"send {entry[1]} of member {member} in the vector of its send {no}: expected less")
+            raise StampError(f"the vector of send {no} of member {member} contains its send {entry[1]}: expected less")
         entries.append((member, *entry))
     return Stamp(number, own_clock, no, tuple(entries), _label(data))
 

@@ -22,8 +22,8 @@ Bytes = NDArray[np.uint8]
 
 
 REGION_EVENTS = 1 << 23
-"""The number of events in a region, the part of the lines that is processed at a time. ``source`` and ``argument`` of
-these events take 64 MiB."""
+"""The number of events in a region. The lines (the events of each process, in sequence) are processed one region at a
+time. ``source`` and ``argument`` of these events take 64 MiB."""
 
 
 class Places(msgspec.Struct):

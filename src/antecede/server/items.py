@@ -197,8 +197,8 @@ class Resumed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
     numbers that no lost letter can have had."""
 
     def numbers_after(self, last: int) -> int:
-        """Return the number after which the next letters are numbered; ``last``: the number of the last letter in the
-        log."""
+        """Return the last number that counts as used: the next letter gets the number after it. ``last``: the number of
+        the last letter in the log."""
         return (last // LIFE_NUMBERS + 1) * LIFE_NUMBERS
 
 

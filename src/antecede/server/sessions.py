@@ -156,7 +156,7 @@ class Sessions:
             self._hands.moved(session.address, self._driver.now)
 
     def leave(self, session: Session) -> None:
-        """Forget a temporary client, which closes its connection for good. Other clients are not forgotten."""
+        """Forget a temporary client that has closed its connection for good. Other clients are not forgotten."""
         if self.is_current(session) and wire.is_temporary(session.client):
             del self._sessions[session.address]
             self._forget(session.client)

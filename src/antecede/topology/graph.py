@@ -158,7 +158,8 @@ def _upwards(node: _Node, parent: dict[_Node, _Node | None]) -> list[_Node]:
 
 
 def _closed(one: list[_Node], other: list[_Node]) -> tuple[str, ...]:
-    """Return the cycle that an edge between the lower ends of two paths to the root closes, beginning with a server."""
+    """Return the cycle that consists of two paths, up to where they meet, and an edge between their lower ends. The
+    cycle begins with a server."""
     while len(one) > 1 and len(other) > 1 and one[-2] == other[-2]:
         one.pop()
         other.pop()
