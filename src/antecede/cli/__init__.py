@@ -261,8 +261,8 @@ _usual = {"antecede client": "list", "antecede dead": "list", "antecede topology
 
 
 def _misused(error: TyperException) -> int:
-    """Report a usage error and name the help command; return the exit code. It is 0 for a group of commands that was
-    called alone: the group has just printed its help."""
+    """Report a usage error and name the help command; return the exit code. It is 0 if the user gave only the name of a
+    group, such as ``antecede dead``: then the help of the group was printed."""
     reason = error.format_message().strip()
     if not reason:
         return 0

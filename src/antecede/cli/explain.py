@@ -54,8 +54,8 @@ def register(app: typer.Typer) -> None:
         With --order significant, message A is late if the receiver got message B before A, although B should have
         waited for A. An instance is one execution of an operation. Each step of the chain shows why the second of two
         messages had to wait for the first: an instance sent or received the first message, and then the same instance,
-        or one that conflicts with it, sent the second. A request is also late if two objects received it and a
-        conflicting request in different orders. Then the explanation names these two objects instead of a chain.
+        or one that conflicts with it, sent the second. A request can also be late because two objects received the same
+        two conflicting requests in different orders. Then the explanation names these two objects instead of a chain.
 
         With --order total or synchronous, an explanation is a cycle of messages instead of a chain. Each step of the
         cycle shows a process that saw one message before the next one.

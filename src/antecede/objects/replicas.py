@@ -1,4 +1,4 @@
-"""The objects of a server: its member of the order ``objects``, where clients and agents call and are answered.
+"""The objects of a server: one member of the order ``objects`` that takes calls of clients and agents and answers them.
 
 **Replicas.** An object of the topology has a replica on each of its servers. A call goes to all of them as one message,
 so the order sees one request to several objects, and conflicting requests are computed in the same order everywhere.

@@ -1,4 +1,4 @@
-"""The inputs of a server's step besides the items of records, and its outputs."""
+"""The inputs of a server's step, except those that are items of records, and the outputs of a step."""
 
 from typing import Any, ClassVar, Final, Protocol
 

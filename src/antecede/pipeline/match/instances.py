@@ -24,7 +24,8 @@ UNSAID, REQUESTED, OTHERWISE, COMMITTED, ABORTED = range(5)
 
 
 def matched_instances(packed: Iterable[bytes], numbering: Numbering) -> Iterator[tuple[int, bytes]]:
-    """Match one bucket: yield its piece for the lines, with the instances of its rows in place of clocks."""
+    """Match one bucket of message ids. Yield its piece, from which lines are made; the piece has the instances of its
+    rows instead of their clocks."""
     bucket = bucket_of(packed, numbering)
     kinds = (bucket.kind == SEND) | (bucket.kind == DELIVER) | (bucket.kind == LOCAL)
     told = np.flatnonzero(kinds & (bucket.reason == VALID))
