@@ -1,4 +1,4 @@
-"""One end of a connection to one peer: this layer handles loss, resends and duplicates.
+"""One end of a link to one peer, in one domain: it handles loss, resends and duplicates, and outlives connections.
 
 **Outgoing.** Every body gets the next number, from 1, and is kept until the peer has acknowledged it. A body that is
 not acknowledged in time is sent again, with increasing pauses up to a limit. The peer would drop a frame beyond its
@@ -94,7 +94,7 @@ that a link does with a frame."""
 
 
 class Link:
-    """One end of a connection to one peer."""
+    """One end of a link to one peer."""
 
     window = limits.link_window_frames_max
     """How many frames the receiver admits beyond those that it has accepted without a gap."""

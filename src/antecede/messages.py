@@ -7,8 +7,8 @@ processes.
 A protocol step turns one input into a list of **effects**, to be carried out in the sequence of the list:
 
 =============  ========================================================================================
-``Persist``    the rest of this list, and the state after the step, must be durable before the next
-               effect is carried out. A crash loses exactly what no ``Persist`` covered.
+``Persist``    the rest of this list, and the state after the step, must be durable before the packets
+               of the step leave. A crash loses exactly what no ``Persist`` covered.
 ``Sent``       the application's send takes place now (a synchronous order decides when that is).
 ``Send``       hand this packet to the network.
 ``Accept``     a packet that was held is now part of the protocol's durable state: the link below may
@@ -96,7 +96,7 @@ instructions."""
 
 
 class Persist(msgspec.Struct, frozen=True, gc=False):
-    """Make the step durable before the next effect is carried out."""
+    """Make the step durable before its packets leave."""
 
 
 class Sent(msgspec.Struct, frozen=True, gc=False):

@@ -1,8 +1,8 @@
 """Bytes between processes: the messages between two servers, or between a client and a server.
 
-Each write is one **frame**: four bytes of length, one byte of version, then a list of *parts*. All parts that are ready
-at one moment for one connection share a frame. Parts are typed structs, and a reader decodes nothing else, so bytes
-from the wire cannot become an object of another class, a deeply nested value or an unbounded list.
+Each write is one **frame**: four bytes of length, one byte of version, then a list of *parts*. The parts of one call of
+``send`` share a frame. Parts are typed structs, and a reader decodes nothing else, so bytes from the wire cannot become
+an object of another class, a deeply nested value or an unbounded list.
 
 **Versions.** The first part on a connection has the newest and the oldest supported version. It is a hello, or, from an
 end with credentials, an :class:`Introduce`. (An operator without credentials begins with a :class:`Request`, which has

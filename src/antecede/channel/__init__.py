@@ -74,7 +74,7 @@ class Channel:
     ) -> None:
         self.me = me
         self.arrived: list[tuple[str, list[Letter]]] = []
-        """(agent, letters) for agents of this server, in delivery order; the driver empties it."""
+        """(agent, letters) for agents of this server, in delivery order; ``AgentServer.collect`` empties it."""
         self.lost: list[tuple[Letter, str]] = []
         """Letters in transit that cannot be forwarded, and why."""
         self.faults: list[tuple[str, str, str]] = []
@@ -221,7 +221,7 @@ class Channel:
         return tuple(address for address in to if home(address) == self.me)
 
     def send(self, letter: Letter) -> None:
-        """Send a letter from an agent of this server."""
+        """Send a letter from an agent or a client of this server."""
         local, onward, returns_by = self._plan("", letter.to)
         if self.returns.away and not self.returns.admits([domain for domain, _ in onward]):
             self.returns.wait(not onward, letter)
@@ -410,8 +410,8 @@ class Channel:
         return outgoing
 
     def forget_leaving(self) -> None:
-        """Drop the frames that the replay of a record has made. The server sent them before it was restarted; links
-        resend those that were not acknowledged."""
+        """Drop the frames that the replay of a record has made. The server may have sent them before it was restarted;
+        links resend those that were not acknowledged."""
         for consumer in self._consumers:
             consumer.outgoing = []
 

@@ -23,7 +23,7 @@ counter_jump_max: Final = 2**32
 link_window_frames_max: Final = 65_536
 """How many frames a link admits beyond the last one that was accepted, or acknowledged, without a gap."""
 link_resend_first_seconds: Final = 0.2
-"""How long a link waits before it resends a frame for the first time; each wait after that is twice as long."""
+"""How long a simulated link waits for the first resend (servers: ``peer_resend_seconds``); later waits double."""
 link_resend_seconds_max: Final = 10.0
 """The longest that a link waits between two resends of a frame."""
 link_resend_frames_max: Final = 1_024

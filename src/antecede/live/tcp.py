@@ -1,8 +1,9 @@
 """Frames over TCP, with or without TLS (asyncio).
 
-Everything passed in one call leaves in one write. Nagle's algorithm is off, because the sender has already batched its
-output. If a peer does not read, the write buffer grows up to its bound; then the connection reports that it is full,
-and its owner stops writing. Bytes that are not frames end the connection with the reason.
+All parts that are passed in one call share a frame, unless they are too long for one. Nagle's algorithm is off, because
+the sender has already batched its output. If a peer does not read, the write buffer grows up to its bound; then the
+connection reports that it is full, and its owner stops writing. Bytes that are not frames end the connection with the
+reason.
 
 Connections are accepted here, not by the event loop, which would start a TLS handshake before the connection is
 counted.

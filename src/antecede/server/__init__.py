@@ -7,8 +7,8 @@ outcome is **one record**: the inputs that were accepted. The driver appends the
 effects leave when that record, and every earlier record, is durable: *persist, then send, then acknowledge*. Reactions
 may run before that, because their results are part of the same record or of a later one.
 
-Recovery is the same machine reading the same records: ``replay(record)`` arrives at the same state, with the same
-stamps on the same frames. Frames that were not acknowledged are then resent. There is no other recovery code.
+Recovery is the same machine reading the records after its newest snapshot: ``replay(record)`` arrives at the same
+state, with the same stamps on the same frames. Frames that were not acknowledged are then resent.
 
 **Exactly once.** A frame is accepted in the record that delivers or forwards its packet. One record contains everything
 that a reaction does: it sends messages, changes the agent's state, and removes the letter from the mailbox. A client
@@ -186,7 +186,7 @@ class AgentServer:
             self.channel.share_lists()
 
     def replay(self, record: bytes, now: float) -> None:
-        """Apply a record of the log again. Its messages were sent before; unacknowledged ones are resent."""
+        """Apply a record of the log again. Unacknowledged messages of it are resent later."""
         enacted: list[Row] = []
         for item in decode_record(record):
             if isinstance(item, Taken):

@@ -7,8 +7,8 @@ again. It dials again only if they are new, or if there is another key. When a t
 its server forgets it. A server also forgets a temporary client that is disconnected for too long. A temporary client
 that may have been forgotten gives up, because publishes that it repeats might count as new.
 
-The owner of a line (:class:`antecede.live.client.Bus`, or a simulated client) decides what to publish and what to do
-with letters. ``now`` and randomness are arguments.
+The owner of a line (``TcpLine``, which serves a :class:`antecede.live.client.Bus`, or a simulated client) decides what
+to publish and what to do with letters. ``now`` and randomness are arguments.
 """
 
 from collections.abc import Callable

@@ -428,7 +428,7 @@ class Peering:
             self._driver.when_durable(lambda: connection.close(told, final=True, code=code))
 
     def send(self, outgoing: list[Outgoing]) -> None:
-        """Write frames and acknowledgements to the peers that are connected, with one write per connection."""
+        """Write frames and acknowledgements to the peers that are connected, with one call per connection."""
         if len(outgoing) == 1:
             peer = self.peers.get(outgoing[0].peer)
             if peer is not None and peer.ready:

@@ -41,7 +41,7 @@ class Ticket:
         self.kind = kind
         self.ask = ask
         self.context = context
-        """The span in which all these publishes were sent, as a W3C trace context; empty: none."""
+        """The span in which all these publishes were sent, and their label, as in ``Letter.context``; empty: none."""
         self.begun: list[tuple[int, str]] = []
         """The letters that the client had begun to handle: for each, the position of the first publish after that."""
         self.bodies: list[bytes] = []

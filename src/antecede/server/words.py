@@ -164,7 +164,8 @@ class Outputs(Protocol):
         ...
 
     def deliver(self, due: React) -> None:
-        """Hand out letters for a client; they must leave through the gate."""
+        """Hand out letters for a client; they must leave through the gate. (It lets some answers leave early, see
+        :mod:`antecede.server.gate`.)"""
         ...
 
     def fault(self, domain: str, peer: str, reason: str) -> None:

@@ -130,7 +130,8 @@ class Store(Protocol):
 
     def commit_here(self) -> None:
         """Make the appended records durable before returning, in the owner's thread and without calling ``on_durable``,
-        if no commit is running and the disk has been fast; otherwise do the same as ``commit_soon``."""
+        if no commit is running, the disk has been fast and the records are few; otherwise do the same as
+        ``commit_soon``."""
         ...
 
     def wait(self, upto: int, timeout: float | None = None) -> bool:

@@ -8,13 +8,13 @@ A client has a durable name and its own server, which keeps its mailbox under th
 
 **Sending.** ``send`` starts sending a notification and returns a ticket. Await the ticket to wait until the
 notification is *accepted*: it is then stored by the server that the bus is connected to (by default, on its disk), and
-delivery exactly once is guaranteed. Without awaiting, sends are pipelined; ``await bus.drain()`` then waits for all,
-and raises the error of a send whose ticket was not awaited. Successive sends of one type to the same destination,
-within one iteration of the event loop, share one batch. ``send_many`` sends many notifications in one call, with one
-ticket for all. Publishes are numbered without gaps and kept until they are accepted. After a broken connection only
-those that the server does not have are sent again, so none is accepted twice. The server skips the publishes after a
-refused one. The bus gives them new numbers and sends them again; but if the refusal is temporary (an overload), they
-fail, too.
+is delivered exactly once or becomes a dead letter. Without awaiting, sends are pipelined; ``await bus.drain()`` then
+waits for all, and raises the error of a send whose ticket was not awaited. Successive sends of one type to the same
+destination, within one iteration of the event loop, share one batch. ``send_many`` sends many notifications in one
+call, with one ticket for all. Publishes are numbered without gaps and kept until they are accepted. After a broken
+connection only those that the server does not have are sent again, so none is accepted twice. The server skips the
+publishes after a refused one. The bus gives them new numbers and sends them again; but if the refusal is temporary (an
+overload), they fail, too.
 
 **Listening.** Letters are handled one after the other. Each is acknowledged after its handler has returned. If the
 client ends before that, the handler is called again for this letter when the client connects again. A handler that

@@ -279,7 +279,7 @@ class Bus:
             self._line.listen()
 
     def accepted(self, upto: int) -> None:
-        """All publishes up to this number are on the server's disk."""
+        """Resolve the tickets of all publishes up to this number: the server has stored them."""
         self._numbering.accepted(upto)
         self._changed.set()
 
