@@ -1,6 +1,7 @@
 """Tries that survive a crash, and the rules around handlers that do not return."""
 
 import asyncio
+from mmap import mmap
 from typing import Any
 
 import pytest
@@ -155,6 +156,19 @@ def test_the_rest_of_a_worker_s_batch_runs_again_uncounted() -> None:
 # Shared memory.
 
 _magics = (b"acalls01", b"acalls02")
+
+
+def test_letters_with_ids_that_are_too_long_are_not_named() -> None:
+    """A peer chooses the ids of its letters; the memory of a server is a file of a fixed size."""
+    with mmap(-1, size_of(8)) as memory:
+        progress = Progress(memory, "boot", 7, lambda slots: None)
+        slot = progress.begin("a")
+        for letter in ("1" * 300, "2" * 300, "s1.1.1", "s1.1.2"):
+            progress.at(slot, letter)
+        assert interrupted(memory[:], "boot").calls == (("a", "s1.1.2"),)
+        for letter in ("1" * 300, "2" * 300):
+            progress.at(slot, letter)
+        assert interrupted(memory[:], "boot").calls == ()
 
 
 def test_the_calls_in_progress_are_found_and_the_running_one_first() -> None:

@@ -1,21 +1,22 @@
 """The handler calls in progress, by agent and letter, as bytes in shared memory that the next life of the server reads.
 
-The memory is a file that is mapped and never synced. When a process ends, however it ends, the operating system keeps
-what it wrote. A power cut may leave any old state of the file, so **no call is counted after a power cut**: the file
-has the identity of the computer's boot (``boot``), and after another boot its calls are ignored.
+The memory is a file that is mapped and never synced. When a process ends, even if it is killed, the operating system
+keeps the content of the file. The next life counts calls that were in progress as tries of their letters (which calls,
+see below). A power cut may leave any old content in the file, so **no call is counted after a power cut**: the file has
+the identity of the computer's boot (``boot``), and after another boot its calls are ignored.
 
 The file also has the number of the life that writes it. The first record of the next life contains that number with the
-calls, so a crash between that record and the next use of the file counts nothing twice.
+calls. So no call is counted twice, even if the next life crashes after this record and before it writes to the file.
 
 A plain handler has the event loop until it ends. An ``async`` handler may wait while others run. If the process ends
-while a handler has the event loop, only that call is counted; otherwise all calls in progress are, because one of them
-may have ended the process in a thread.
+while a handler has the event loop, only the call of this handler is counted. If no handler has it, all calls in
+progress are counted, because one of them may have ended the process in a thread.
 
-This module knows the layout only: a head, and slots of equal size. The first slot is that of plain handlers, of which
-only one runs at a time; it counts only while the head says that it runs. So at the end of a plain call nothing but the
-head is written, and at the beginning of the next call usually only the letter's id and the head. A slot's letter is
-written before its length, so a kill between the two leaves no wrong name. If the previous letter had an id of the same
-length, which is usual, the new id overwrites the old one in one copy of a few bytes.
+The file has a head, and slots of equal size; this module only reads and writes this layout. The first slot is for plain
+handlers, of which only one runs at a time. Its content is valid only while the head names this slot. So the end of a
+plain call writes only the head, and the beginning of the next call usually writes only the letter's id and the head. A
+letter's id is written before its length, so a slot never has a wrong id if the process is killed between the two
+writes. Usually the previous id has the same length; then the new id overwrites it in one copy of a few bytes.
 """
 
 import struct
@@ -51,7 +52,7 @@ class Progress:
 
     def __init__(self, memory: Memory, boot: str, life: int, grow: Callable[[int], Memory | None]) -> None:
         """``memory``: at least ``size_of(1)`` bytes, all zero. ``grow``: returns the same memory with more bytes, or
-        None if there is no space; further calls are then not named."""
+        None if there is no space; further calls are then not recorded."""
         self._memory = memory
         self._grow = grow
         self._slots = (len(memory) - _head_bytes) // _slot_bytes
@@ -64,13 +65,14 @@ class Progress:
         """The slot of the batch that has the event loop; -1: none has."""
         self._letters: dict[int, str] = {}
         self._names: dict[int, tuple[int, int, int]] = {}
-        """For slots with a letter: where its name begins and ends, and its length."""
+        """For each slot with a letter: the start and the end of the letter's id in the memory, and the length of this
+        id."""
         self._agent = self._letter = ""
         """The agent and the letter of the last plain call."""
         self._name = slice(0, 0)
         self._name_bytes = 0
-        """The place and the length of the name of this letter in the memory. If the next name has the same length, it
-        is written to the same place."""
+        """The position of this letter's id in the memory (``_name``), and its length. If the next id has the same
+        length, it is written to the same position."""
         self._plain_runs = _nothing
         """The bytes that mark a plain call in the head: all zero if the agent's name is too long."""
         memory[0:_head_bytes] = _head.pack(_magic, life, 0, boot.encode()[:_boot_bytes])
@@ -144,7 +146,7 @@ class Progress:
             self._memory[known[0] : known[1]] = name
             return
         start, end = self._write_letter(slot, name)
-        self._names[slot] = (start, end, len(name))
+        self._names[slot] = (start, end, end - start)
 
     def _write_agent(self, slot: int, name: bytes) -> None:
         start = _head_bytes + slot * _slot_bytes
@@ -198,7 +200,7 @@ class Progress:
 
 
 def size_of(slots: int) -> int:
-    """Return the size of the memory for this number of calls of ``async`` handlers, and one of a plain handler."""
+    """Return the size of the memory for this number of calls of ``async`` handlers and one call of a plain handler."""
     return _head_bytes + (slots + 1) * _slot_bytes
 
 
@@ -235,6 +237,6 @@ _length: Final = struct.Struct("<H")
 _none, _nothing = bytes(2), bytes(4)
 _slot_bytes: Final = 1_024
 _letter_bytes: Final = 4 * 50
-"""The id of a letter is the name of a server, up to 64 characters, and two numbers."""
+"""The space for the id of a letter, which is the name of a server, up to 64 characters, and two numbers."""
 _letter_at: Final = _slot_bytes - 2 - _letter_bytes - 4
 _agent_bytes: Final = _letter_at - 2
