@@ -19,7 +19,7 @@ class Terminated(KeyboardInterrupt):
 
 
 class _Noting:
-    """Python's default handler of SIGINT, which also records that the signal came."""
+    """A handler of SIGINT that calls Python's default handler, and also records that the signal came."""
 
     def __init__(self) -> None:
         self.came = False
@@ -43,8 +43,8 @@ def is_ctrl_c(error: BaseException) -> bool:
 
 @contextmanager
 def noted() -> Iterator[None]:
-    """Record SIGINT inside the context, so that ``is_ctrl_c`` is certain. No effect if Python's default handler was
-    replaced, or outside the main thread."""
+    """Record SIGINT inside the context, so that the answer of ``is_ctrl_c`` is certain. This has no effect outside the
+    main thread, or if Python's default handler was replaced."""
     ours = (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -11,8 +11,8 @@ process of the trace: a sequential thread of events. :class:`Recording` is a fol
   anything but the operating system. A forked child cannot use its parent's recorder, since both processes would write
   the same indices.
 * **After a kill** the trace is readable: each row is one ``write`` to the end of the file, and nothing is buffered in
-  the program. (A power cut may lose rows, since nothing is synced.) The next recorder of the same file removes a torn
-  last line and continues the index without a gap.
+  the program. (A power cut may lose rows, since nothing is synced.) The next recorder of the same file removes an
+  incomplete last line and continues the index without a gap.
 * **Parquet** files cannot be extended row by row. So the rows of ``orders.parquet`` are lines of ``orders.jsonl`` while
   the recorder is open, and become Parquet when it is closed. A reader of the folder finds them in either form.
 
@@ -196,7 +196,7 @@ class Recorder(AbstractContextManager["Recorder"]):
             )
 
     def _resume(self) -> None:
-        """Remove a torn last line, and find the index of the next row."""
+        """Remove an incomplete last line, and find the index of the next row."""
         end = os.fstat(self._file).st_size
         whole, last = _last_line(self._file, end)
         if whole < end:

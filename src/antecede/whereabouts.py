@@ -1,7 +1,8 @@
 """Find the place in an application's own code that an exception came from.
 
 A reason such as ``KeyError: 'key'`` does not help the author of the handler. They need the innermost frame of their own
-code, not a frame of this package, which called that code, or of a library that the code called.
+code. A frame of this package, which called that code, does not help them, nor does a frame of a library that the code
+called.
 """
 
 import os

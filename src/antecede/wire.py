@@ -16,7 +16,8 @@ Readers of an earlier version skip these fields, and a field that is missing has
 2     letters and publishes carry the trace context that they were sent in
 3     a train of letters may contain a list of destinations once for many letters; ends with credentials prove their
       identity before the hello
-4, 5  replicated objects: several calls of one request; calls that the server where they begin has already decided
+4, 5  replicated objects: several calls of one request; calls that were already decided by the server
+      where they begin
 6     a server that has missed changes of the topology learns them from another server; publishes name the letters that
       the client had begun to handle
 ====  ==================================================================================================
@@ -48,8 +49,8 @@ VERSION_OLDEST: Final = 1
 LISTS: Final = 3
 """The first version in which a train may have lists of destinations."""
 DECIDED_CALLS: Final = 5
-"""The first version whose servers compute several calls of one request (:mod:`antecede.objects.roots`), and apply calls
-that the server where they begin has already decided (:mod:`antecede.objects.execution`)."""
+"""The first version whose servers compute several calls of one request (:mod:`antecede.objects.roots`). They also apply
+calls that were already decided by the server where they begin (:mod:`antecede.objects.execution`)."""
 LESSONS: Final = 6
 """The first version whose servers learn changes of the topology (:mod:`antecede.server.learning`)."""
 
@@ -74,7 +75,7 @@ class LinkHello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sent: int
     accepted: int
     generation: int
-    """How often the domain was reset."""
+    """The number of times that the domain was reset."""
     life: int = 0
     base: int = 0
     digest: str = ""

@@ -21,7 +21,7 @@ PAGES: Final = ("metrics", "health", "live", "ready")
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """The reason why an end is not allowed to connect, or an identity is not allowed to do something."""
+    """The reason why a process is not allowed to connect, or an identity is not allowed to do something."""
 
     code: str
     """The reason in one word, for programs."""
@@ -49,7 +49,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class AddressLimits(msgspec.Struct, frozen=True):
-    """The limits of one network address, which act before anybody has proved an identity; None: no limit."""
+    """The limits of one network address. They apply even before a connection has proved an identity; None: no limit."""
 
     connections: int | None = None
     """The number of incoming connections at the same time. Servers that have proved their identity are not counted."""

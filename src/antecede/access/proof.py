@@ -13,16 +13,17 @@ answering). So a signature is not valid on another connection, in the other dire
 relay that ends TLS. Before the server has proved to be the right one, the dialing end sends nothing about itself except
 its role and its name.
 
-An identity is proved by a signature with one of its valid keys. If it lists certificates, and the connection
-shows a certificate, this must have one of the listed names, too. An identity with ``certificate_alone`` is proved by
-its certificate, which TLS has checked. An identity with neither keys nor ``certificate_alone``
-can never be proved: this is how keys are revoked.
+An identity is proved by a signature with one of its valid keys. If it lists certificates, and the connection shows a
+certificate, then this certificate must also have one of the listed names. An identity with ``certificate_alone`` is
+proved by its certificate, which TLS has checked. An identity with neither keys nor ``certificate_alone`` can never be
+proved: this is how keys are revoked.
 
-During the rotation of a key its owner has two keys, and signs with both. So the identity is proved to everybody who
-knows one of them, and files with the new key or without the old one can reach the processes in any sequence.
+During the rotation of a key its owner has two keys, and signs with both. So every process that knows one of the two
+keys accepts the identity. It does not matter in which sequence the processes get files with the new key, or files
+without the old key.
 
-Refusals do not say whether the name or the key is wrong, so that names cannot be searched for. The server logs the same
-reason, with the claimed name and the address of the other end.
+Refusals do not say whether the name or the key is wrong. So a stranger cannot find out which names exist. The server
+logs the same reason, with the claimed name and the address of the other end.
 """
 
 from collections.abc import Callable, Mapping
@@ -70,8 +71,8 @@ class Keyring:
         renew: Callable[[str], bool] = lambda code: False,
     ) -> None:
         """``nonce``: returns 32 random bytes. ``clock``: returns seconds since 1970. ``servers``: returns the servers
-        to trust. ``renew``: after a refusal with this code, reads the credentials of a client again, and returns
-        whether it is worth dialing again."""
+        to trust. ``renew``: called with the code of a refusal; reads the credentials of a client again, and returns
+        whether the client should dial again."""
         self.role = role
         self.name = name
         self.sign = signer.sign

@@ -1,4 +1,4 @@
-"""Limits of rate: a bucket that fills at a constant rate, and holds at most what comes in one second (at least 1)."""
+"""Limits of rate: a bucket that fills at a constant rate. It can hold what it gets in one second, at least 1."""
 
 
 class Bucket:

@@ -51,7 +51,8 @@ class Checked(msgspec.Struct):
     """The defects of a backup."""
 
     damage: dict[str, list[str]]
-    """By server (empty: the topology): files that are missing, damaged, or cannot be recovered from."""
+    """For each server (empty: the topology), its missing and damaged files, or the reason why it cannot be
+    recovered."""
     faults: list[str]
     """The contradictions between servers, if every server can be recovered."""
 
@@ -99,8 +100,8 @@ def recovered_of(backup: Backup, server: str) -> tuple[Recovered, int]:
 def recovered_state(
     found: Recovered, server: str, plan: Plan, incarnation: int, epoch: str
 ) -> tuple[bytes, list[Item]]:
-    """Return the state after the last recovered record, as a snapshot. Also return the items that the log must continue
-    with, because the state already contains them."""
+    """Return the state after the last recovered record, as a snapshot. Also return the items of the next record, which
+    the log must get because the state already contains them."""
     machine = AgentServer(server, plan, incarnation)
     snapshot = None if found.snapshot is None else found.snapshot.data()
     first = recover(machine, snapshot, (record for _, record in found.records()), epoch, 0.0)

@@ -14,9 +14,8 @@ side that is not installed is skipped, and the output says so.
   with a broker. The sender passes 500 notifications to each ``bus.send_many()``; the time ends when the other client
   has handled the last one.
 - *accepted*: a client in one process, a server in the other; the client awaits each ``bus.send()`` before the next.
-- *exchange*: an agent at each end, and one letter that goes back and forth. It leaves an end when the reaction that
-  sent it is on disk, so a round trip costs one fdatasync at each end, as it does in the loop of
-  :mod:`~antecede.bench.bare`.
+- *exchange*: an agent at each end, and one letter that goes back and forth. An end sends the letter when its reaction
+  is on disk. So a round trip costs one fdatasync at each end, as in the loop of :mod:`~antecede.bench.bare`.
 - *ping-pong*: ``await bus.ask()`` in one process, the answering agent on the server of the other.
 
 ``antecede bench paper000`` (:mod:`~antecede.bench.paper000`) is separate: it runs many servers of one system.

@@ -1,9 +1,9 @@
 """The lower bounds: TCP on the bare event loop with msgspec, with or without a disk, and nothing else.
 
 A frame is four bytes of length and a MessagePack list of (number, body). A receiver in the role *log* writes the bodies
-into a file that was allocated before: as our log does, one thread writes and syncs together all bodies that have
-arrived. It answers when the last one is on the disk. In the roles *echo* and *ping* with a disk, each end writes and
-syncs a message before it sends it.
+into a file that was allocated before. One thread takes all bodies that have arrived, writes them, and syncs once, as
+our log does. The receiver answers when the last body is on the disk. In the roles *echo* and *ping* with a disk, each
+end writes and syncs a message before it sends it.
 """
 
 import asyncio

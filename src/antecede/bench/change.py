@@ -44,7 +44,7 @@ class Settings(msgspec.Struct, frozen=True):
     rate: int = 100
     """Round trips per second, of all clients together."""
     quiet_seconds: float = 10.0
-    """How long there is only the load before the first command, and again after the last one."""
+    """The time with load and without commands, before the first command and again after the last one."""
     durability: str = "disk"
 
 

@@ -32,7 +32,7 @@ class Side(msgspec.Struct, frozen=True):
     share: float
     """The share of the requested messages: slow sides get fewer, so that all take about the same time."""
     run: Callable[[int, str], Sample]
-    """Measure once, with this number of messages, in a folder."""
+    """The function that measures this side once. It gets the number of messages and a folder."""
     unit: str = "per_second"
     """The name of the main figure."""
     modules: tuple[str, ...] = ()
@@ -146,7 +146,8 @@ def _floor(receiver: str, sender: str, there: bool = False, here: bool = False, 
 def _through(
     module: str, command: Callable[[int, str], list[str]], sender: str, receiver: str | None
 ) -> Callable[..., Sample]:
-    """Return a function that measures a sender and a receiver (if there is one) on either side of a broker."""
+    """Return a function that measures a sender and a receiver that are connected by a broker. Some measurements have no
+    receiver."""
 
     def run(messages: int, place: str) -> Sample:
         port = free_ports(1)[0]

@@ -101,8 +101,8 @@ class Child:
         self._process.stdin.write(b"\n")
 
     def errors(self) -> str:
-        """Return what the process has written to standard error so far. Reading does not move the place at which the
-        process writes."""
+        """Return what the process has written to standard error so far. Reading does not change the position at which
+        the process continues to write."""
         file = self._errors.fileno()
         return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
 
@@ -221,8 +221,8 @@ async def until_told(asked: Callable[[], None] = lambda: None) -> None:
 
 
 def figures(seconds: list[float]) -> dict[str, float]:
-    """Return the figures of messages sent one after the other: the rate (by the median, which a pause of the machine
-    does not change; and by the mean), the median and the 99th percentile in microseconds."""
+    """Return the figures of messages that were sent one after the other: the rate by the median time, which a pause of
+    the machine does not change, the rate by the mean time, and the median and the 99th percentile in microseconds."""
     ordered = sorted(seconds)
     return {
         "per_second": 1 / ordered[len(ordered) // 2],

@@ -1,4 +1,4 @@
-"""``antecede bench objects``: calls of replicated objects, beside etcd and a bare floor, in one run.
+"""``antecede bench objects``: calls of replicated objects, compared with etcd and with a lower bound (the *floor*).
 
 **Rules.** There are three servers on one machine, and a separate process for each party. All sides take turns in each
 round; medians over the rounds are compared, and only ratios within one run are meaningful. etcd is measured if its
@@ -27,7 +27,8 @@ from antecede.walks.processes import free_ports
 
 KINDS = ("compatible", "unconfirmed", "shared", "conflicting", "nested")
 Caller = Callable[[str, int, int], dict[str, float]]
-"""Makes calls and returns their figures, given their kind, their number, and how many are under way at a time."""
+"""A function that makes calls and returns their figures. It gets the kind of the calls, their number, and how many are
+under way at a time."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -43,8 +44,8 @@ class Settings(msgspec.Struct, frozen=True):
     """The path of etcd's program; None: it is searched beside this Python, and in PATH."""
 
     def cells(self, state: int) -> list[tuple[str, int]]:
-        """Return (kind of calls, number under way) to measure with a state of this size: all for the smallest size,
-        only 1 and 32 under way for the others."""
+        """Return the pairs (kind of calls, number of calls under way) to measure with a state of this size. For the
+        smallest size, these are all pairs; for the others, only those with 1 or 32 calls under way."""
         if state == min(self.states):
             return [(kind, count) for kind in self.kinds for count in self.under_way]
         return [(kind, count) for kind in self.kinds for count in self.under_way if count in (1, 32)]

@@ -34,13 +34,13 @@ class Done(Notification):
 
 
 class Serve(Notification):
-    """Begin an exchange with this number of round trips."""
+    """The request to begin an exchange with this number of round trips."""
 
     count: int
 
 
 class Sink(Agent):
-    """Accepts every message, and keeps nothing."""
+    """An agent that accepts every message, and keeps nothing."""
 
     def on_item(self, item: Item, ctx: Context) -> None:
         if item.last:
@@ -48,7 +48,7 @@ class Sink(Agent):
 
 
 class Ledger(Agent):
-    """Accepts every message, and counts them: its state is saved with every reaction."""
+    """An agent that accepts and counts messages: its state is saved with every reaction."""
 
     items: int = 0
     bytes: int = 0
@@ -68,7 +68,7 @@ class Wall(Agent):
 
 
 class Player(Agent):
-    """Sends one letter back and forth with the other agent."""
+    """An agent that sends one letter back and forth with the other agent."""
 
     def on_serve(self, serve: Serve, ctx: Context) -> None:
         _strokes.append(perf_counter())

@@ -1,8 +1,8 @@
-"""The agents of ``antecede bench paper000`` (Laumay et al. §6.1): on every server one that sends back what it receives,
-and the main agent, which sends to one or all of them and measures the time until the answers are back.
+"""The agents of ``antecede bench paper000`` (Laumay et al. §6.1). An agent on every server sends back what it receives.
+The main agent sends to one or all of these agents, and measures the time until the answers are back.
 
-A round begins when the reaction that sends runs, and ends when the last answer of the round is handled. Times are kept
-in memory: a run that is interrupted is not continued.
+A round begins in the reaction that sends its messages, and ends when the last answer of the round is handled. Times are
+kept in memory: a run that is interrupted is not continued.
 """
 
 from time import perf_counter
@@ -12,7 +12,7 @@ from antecede.engine.context import Context
 
 
 class Begin(Notification):
-    """Measure this number of rounds to these agents, and report to the sender."""
+    """The request to measure this number of rounds to these agents, and to report to the sender."""
 
     to: list[str]
     rounds: int
@@ -37,7 +37,7 @@ class Measured(Notification):
 
 
 class Echo(Agent):
-    """Sends back what it receives."""
+    """An agent that sends back what it receives."""
 
     def on_ping(self, ping: Ping, ctx: Context) -> None:
         ctx.reply(Pong(number=ping.number))
@@ -65,8 +65,7 @@ class _Run:
 
 
 class Main(Agent):
-    """An agent that measures rounds: a round is a ping to the given agents, and lasts until all of them have
-    answered."""
+    """An agent that measures rounds. A round is a ping to the given agents, and ends when all of them have answered."""
 
     def on_begin(self, begin: Begin, ctx: Context) -> None:
         _runs[:] = [_Run(begin, ctx.sender)]

@@ -25,7 +25,7 @@ _adding = {"compatible": "add", "unconfirmed": "add_unconfirmed", "shared": "sha
 
 
 class Table(ReplicatedObject):
-    """Many short entries, of which each operation changes one."""
+    """A table with many short entries. Each operation changes one of them."""
 
     entries: dict[str, str]
     counts: dict[str, int]

@@ -20,7 +20,7 @@ class Target(msgspec.Struct, frozen=True):
 
     side: str
     against: str
-    """Another side; if empty, the figure itself is compared."""
+    """The other side. If this is empty, the figure of the side itself must reach the value."""
     least: float | None = None
     most: float | None = None
 

@@ -1,8 +1,8 @@
 """The cost of a restart: how long a server replays its log, and how much memory it needs for messages that wait.
 
-Two logs are made by driving the machine itself, without sockets: one has many records of one letter each, all of them
-handled; the other has multicasts to clients that are absent. A separate process then restarts from each log, as a
-server does.
+Two logs are made by calling the server's state machine directly, without sockets. One has many records of one letter
+each, all of which are handled. The other has multicasts to clients that are absent. A separate process then restarts
+from each log, as a server does.
 """
 
 import json

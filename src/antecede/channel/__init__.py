@@ -378,8 +378,8 @@ class Channel:
             consumer.share_lists()
 
     def flush(self, now: float) -> None:
-        """Stamp everything that this step sends. Repeat this while packets of an order to this server itself cause new
-        letters."""
+        """Stamp all trains of this step. Repeat this while there are new trains: an order may send packets to this
+        server itself, and these can cause new letters."""
         busy = True
         while busy:
             busy = False
@@ -446,4 +446,4 @@ class Channel:
 _train_bytes_usual = 2 * train_bytes_max
 """A longer train has one large letter, or many long lists of destinations."""
 _plan_addresses = 4
-"""The memory of a plan besides its addresses, counted in addresses."""
+"""The memory of a plan without its addresses, as the number of addresses that take the same memory."""

@@ -48,7 +48,7 @@ class Addresses:
         return self._moved.get(home, home)
 
     def plain(self, address: str) -> str:
-        """Return an address as letters have it: an agent of the topology by its name alone."""
+        """Return an address in the form that letters contain: for an agent of the topology, only its name."""
         name, at, server = address.rpartition("@")
         home = self.homes.get(name) if at else None
         if home is None:

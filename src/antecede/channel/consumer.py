@@ -43,9 +43,9 @@ class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
     held: bool = False
     """Whether the order held the packet before it accepted it; only traces use this."""
     repeat: bool = False
-    """Whether the order took it for a repeat, so that only its frame counts. Replay does not ask the order again: of
-    two packets with the same number the order might now take the other one for the repeat, since in a replay it has
-    seen only the packets that are in the log."""
+    """Whether the order took it for a repeat, so that only its frame counts. A replay does not ask the order again,
+    because the answer might differ: in a replay the order has seen only the packets that are in the log. So of two
+    packets with the same number, it might take the other one for the repeat."""
 
 
 class SavedConsumer(msgspec.Struct, frozen=True, array_like=True):
@@ -71,7 +71,7 @@ class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def unshared_frame(one: Outgoing) -> Outgoing:
-    """Return a frame as servers before wire version 3 read it."""
+    """Return a frame in the form for servers whose wire version is lower than 3."""
     frame = one.content
     if isinstance(frame, Ack):
         return one
@@ -376,8 +376,8 @@ class MessageConsumer:
         ]
 
     def leaving(self) -> dict[str, Any]:
-        """Return how many copies of messages that were sent here have not left yet, because of the order, and what the
-        first of these waits for."""
+        """Return the number of copies that were sent here but that the order does not let leave yet, and what the first
+        of them waits for."""
         copies = len(self.order.unposted())
         return {"copies": copies, "waits_for": self._named(self.order.explain_unposted()) if copies else []}
 

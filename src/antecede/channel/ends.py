@@ -1,7 +1,7 @@
-"""This server's ends of the links of all its domains: acknowledgements that wait, and frames to send again.
+"""The links of this server, in all its domains: acknowledgements that wait, and frames to send again.
 
-Most steps need not look at any link: they do not acknowledge, no resend is due, and an earlier look has already found
-that acknowledgements wait.
+Most steps need not examine any link: they do not acknowledge, no resend is due, and it is already known that
+acknowledgements wait.
 """
 
 from collections.abc import Collection
@@ -20,7 +20,7 @@ class Links:
         """(domain, peer, link) for each link."""
         self._resend_after = resend_after
         self.acks_wait = False
-        """Whether acknowledgements waited at the last look, and were not sent."""
+        """Whether the last call of ``look`` found acknowledgements and did not send them."""
         self.resend_at = 0.0
         """No link has anything to send again before this time."""
 

@@ -1,8 +1,9 @@
 """The memory of letters that a server keeps: in a mailbox, as dead letters, in a timer.
 
-The memory of a letter, with its envelope, is counted only once, however many places contain it: a multicast is one
-object in many mailboxes. A list of destinations that several letters share is counted only once, too. Adding and
-removing a letter takes constant time, except for the first letter with a new list.
+A *place* is where a letter is kept: a mailbox, a timer, or among the held or the dead letters. The memory of a letter,
+with its envelope, is counted only once, even if many places contain it: a multicast is one object in many mailboxes. A
+list of destinations that several letters share is counted only once, too. Adding and removing a letter takes constant
+time, except for the first letter with a new list.
 
 The figures are those of CPython on 64 bits. A test compares them with the memory that letters really take.
 """
@@ -73,7 +74,7 @@ def _list_bytes(to: tuple[str, ...]) -> int:
 _entry_bytes = 9
 """A pointer in a deque, with its part of the deque's block."""
 _envelope_bytes = 560
-"""A letter without its body: the struct, the heads of its body and of up to six texts, a tuple with one destination,
-and 80 characters in all texts together; the length of each text is limited."""
+"""A letter without its body: the struct, the object headers of its body and of up to six strings, a tuple with one
+destination, and 80 characters in all strings together; the length of each string is limited."""
 _address_bytes = 64
-"""A pointer in a tuple and the head of a text."""
+"""A pointer in a tuple, and the object header of a string."""

@@ -30,18 +30,18 @@ class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A notification with its envelope."""
 
     id: str
-    """End-to-end, unique for ever: server, incarnation, number."""
+    """The same id on the whole route, which no other letter ever has: server, incarnation, number."""
     source: str
     to: tuple[str, ...]
     type: str
     """The notification's name, as its receiver's handlers know it; never a class to import."""
     body: bytes
     ask: str = ""
-    """Unless empty: the sender wants an answer that quotes this."""
+    """The text that the answer must quote, if the sender wants an answer; otherwise empty."""
     answers: str = ""
-    """Unless empty: the ``ask`` that this answers."""
+    """The ``ask`` of the question, if this letter is an answer; otherwise empty."""
     replays: str = ""
-    """Unless empty: the id of the dead letter that this letter replays."""
+    """The id of the dead letter that this letter replays, if it replays one; otherwise empty."""
     context: str = ""
     """The span in which it was sent, as a W3C trace context, and its label (:mod:`antecede.labels`); nothing here reads
     them."""
@@ -161,7 +161,8 @@ def body_fault(size: int) -> str:
 
 def couple(letters: list[Letter], share: bool = False) -> bytes:
     """Return letters as one train. ``share``: write a list of several destinations once, if several letters have it.
-    Servers before log format 3 and ends before wire version 3 cannot read such a train."""
+    Servers whose log format is lower than 3, and servers and clients whose wire version is lower than 3, cannot read
+    such a train."""
     if share and len(letters) > 1:
         lists: dict[tuple[str, ...], int] = {}
         several = 0
@@ -184,7 +185,7 @@ def uncouple(train: bytes) -> list[Letter]:
 
 
 def unshared(train: bytes) -> bytes:
-    """Return a train as ends before wire version 3 read it."""
+    """Return a train in the form for servers and clients whose wire version is lower than 3."""
     return couple(uncouple(train)) if train[:2] == _with_lists else train
 
 

@@ -48,9 +48,9 @@ class Pausing:
         came_by: str,
         domain_of: Callable[[str], str],
     ) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]:
-        """Let a letter wait for some of its destinations; return the parts of ``local`` and ``onward`` that get it at
-        once. ``came_by``: the domain that brought the letter; empty: it was sent here. ``domain_of``: returns the next
-        domain on the way to an address."""
+        """Let a letter wait for some of its destinations; return the agents in ``local`` and the domains in ``onward``
+        that get it at once. ``came_by``: the domain that brought the letter; empty: it was sent here. ``domain_of``:
+        returns the next domain on the way to an address."""
         if came_by in self.domains:
             return local, onward
         closed = {domain for domain, _ in onward if domain in self.domains}

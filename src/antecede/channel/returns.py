@@ -1,18 +1,20 @@
-"""Own letters in transit through a total order back to this server, and the letters that must wait for them.
+"""Letters of this server that come back to it through a total order, and the letters that must wait for them.
 
-A letter for agents on this server and on servers that it reaches through a domain with a total order goes through that
-order to this server too. Further domains get the letter only when it is back, as if another member had sent it. Until
-then nothing outside of that domain may depend on it: a later letter that stays on this server, or an answer through
-another domain, could arrive before it. Therefore
+A letter may be for agents on this server and also for servers that it reaches through a domain with a total order. Such
+an *own letter* goes through that order to this server, too. Further domains get the letter only when it is back, as if
+another member had sent it. Until then it is *away*, and nothing outside of that domain may depend on it: a later letter
+that stays on this server, or an answer through another domain, could arrive before it. There are three kinds of later
+letters:
 
-* letters from this server's agents **into that domain alone** leave at once, since the domain itself puts them in
+* a letter from this server's agents **into that domain alone** leaves at once, since the domain itself puts it in
   order, unless a letter of the third kind waits;
 * a letter that stays on this server waits until all own letters that left before it are back;
-* any other letter waits likewise, and every letter that is sent after it waits behind it.
+* any other letter waits in the same way, and every letter that is sent after it waits behind it.
 
-Letters that are only forwarded here do not wait. Outside of that domain nothing depends on an own letter that is away,
-and messages from that domain that depend on it come after it. A letter that would come back through a second domain is
-of the third kind, and waits. So own letters are away in one domain at a time, and no two letters wait for each other.
+Letters that are only forwarded here do not wait. Outside of that domain nothing depends on an own letter that is away.
+Messages in that domain that depend on it are delivered here after it. A letter that would come back through a second
+domain is of the third kind, and waits. So own letters are away in one domain at a time, and no two letters wait for
+each other.
 
 Letters that wait here were sent by a committed reaction or publish, and are part of the durable state.
 """

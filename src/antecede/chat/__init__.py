@@ -42,7 +42,7 @@ class Said(Notification):
 
 
 class Room(Agent):
-    """Keeps its members, and sends every change to all of them."""
+    """A room of the chat. It keeps the list of its members, and sends every change of the list to all members."""
 
     members: tuple[str, ...] = ()
 

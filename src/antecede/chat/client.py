@@ -128,7 +128,7 @@ class Chat:
             self._show(f"(not sent: {error})")
 
     async def _finish(self, talking: "asyncio.Task[None]", typed: Typed) -> None:
-        """After the end of the input, wait until all lines are accepted. Raise ClosedError when the server accepts no
+        """Wait, after the end of the input, until all lines are accepted. Raise ClosedError when the server accepts no
         more, or after a second Ctrl-D."""
         again = asyncio.create_task(typed.ended_again.wait())
         leaving, seconds = {talking, again}, limits.chat_leave_seconds

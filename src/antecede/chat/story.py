@@ -2,8 +2,8 @@
 
 ann, bob, cy and dan are in one room, each at a different server. While the connection from ann's server to cy's is
 down, ann asks a question. bob receives it and answers. His answer reaches cy first. Under FIFO order cy sees the answer
-before the question, and so does dan, whose messages pass through cy's server. Under causal order the answer waits for
-the question.
+before the question, and so does dan, because all messages to dan pass through cy's server. Under causal order the
+answer waits for the question.
 """
 
 import msgspec

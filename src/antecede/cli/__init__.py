@@ -3,8 +3,8 @@
 Exit code 0: done, and the property holds. 1: the property is violated. 2: bad usage or unreadable input; one line on
 standard error says what is wrong. An internal error is exit code 2 as well; its line names the file with the full
 report (:mod:`antecede.crashes`). A command returns its exit code (or raises ``typer.Exit``). It raises
-:class:`antecede.errors.AntecedeError` for anything wrong from outside. Reports go to standard output (``--json``: one
-document), progress and logs to standard error.
+:class:`antecede.errors.AntecedeError` for every error that comes from outside: from the user, a file or a server.
+Reports go to standard output (``--json``: one document), progress and logs to standard error.
 
 A command is a module of this package with a function ``register(app)``; such modules are found automatically. They
 import heavy modules inside their functions, so that ``--help`` is instant.
@@ -91,8 +91,8 @@ def main() -> int:
 
 
 def _raise_dropped_interrupts_again() -> None:
-    """From now on, send a Ctrl-C or SIGTERM a second time if Python drops it. Python only prints an exception that a
-    signal handler raises inside a destructor or a callback."""
+    """From now on, send a Ctrl-C or SIGTERM again if Python drops it. This happens if the signal handler runs inside a
+    destructor or a callback: Python prints the exception that the handler raises, and continues."""
     before = sys.unraisablehook
 
     def dropped(unraisable: "sys.UnraisableHookArgs") -> None:
@@ -111,8 +111,9 @@ def _raise_dropped_interrupts_again() -> None:
 
 
 def _clean_up_when_terminated() -> list[int]:
-    """Let SIGTERM end a command as Ctrl-C does: unfinished output is removed. The returned list holds the signal once
-    it has arrived. Forked processes, which we end with the same signal, end at once."""
+    """Let SIGTERM end a command as Ctrl-C does, so that unfinished output is removed. Return a list, to which the
+    signal is added when it arrives. A forked process, which we also end with SIGTERM, ends at once and removes
+    nothing."""
     came: list[int] = []
     me = os.getpid()
 
@@ -165,9 +166,9 @@ def run(arguments: list[str]) -> int:
 
 
 def _stopped(stop: SystemExit) -> int:
-    """Return the exit code for a command that left by ``sys.exit``. Spark's sessions do so after a signal, and typer
-    does so when its help cannot be written. Any other ``sys.exit`` comes from foreign code, and its 0 or 1 is not a
-    verdict."""
+    """Return the exit code of a command that ended with ``sys.exit``. Spark's sessions call it after a signal, and
+    typer calls it if its help cannot be written. Any other ``sys.exit`` comes from code that is not ours, so its 0 or 1
+    is not a verdict."""
     if isinstance(stop.__context__, BrokenPipeError):
         discard_output()
         return broken_pipe
@@ -178,9 +179,9 @@ def _stopped(stop: SystemExit) -> int:
 
 
 def _flowing(command: Any, path: tuple[str, ...] = ()) -> Any:
-    """Let help texts fill the width of the terminal, without the line breaks of our source. Paragraphs stay, and so do
-    lines that begin with a word and a colon, which form a list. Add the examples of each command. Show no type for
-    options that take no value."""
+    """Let help texts fill the width of the terminal, without the line breaks of our source. Keep the breaks between
+    paragraphs, and the break before a line that begins with a word and a colon: such lines are a list. Add the examples
+    of each command. Show no type for options that take no value."""
     command.help = re.sub(r"(?<!\n)\n(?!\n|[a-z]+: )", " ", cleandoc(command.help or ""))
     examples = EXAMPLES.get(" ".join(path), [])
     if examples:
@@ -216,7 +217,7 @@ def _escape_brackets(command: Any) -> None:
 
 
 def _without_types(command: Any) -> None:
-    """Show no type for options without a value: typer would show ``--json <bool>``, as if it expected one."""
+    """Show no type for options that take no value: typer would show ``--json <bool>``, as if a value had to follow."""
     made = command.get_help_option
 
     def help_option(context: Any) -> Any:

@@ -48,7 +48,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _described(at: Any) -> dict[str, Any]:
-    """Return a command with its arguments, options and the commands below it."""
+    """Return a description of a command, with its arguments, options and sub-commands."""
     parameters = [
         {"names": [*one.opts], "required": one.required, "help": getattr(one, "help", None) or ""}
         for one in at.command.params

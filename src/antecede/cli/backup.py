@@ -95,7 +95,7 @@ def _running(file: TopologyFile, access: Access, new: "NewBackup") -> "tuple[dic
 
 
 def _stopped(data: str, file: TopologyFile, new: "NewBackup") -> "dict[str, SavedServer]":
-    """Copy the directories of stopped servers. While all of them are locked, they are one cut."""
+    """Copy the directories of stopped servers. All of them are locked meanwhile, so that the copies are one cut."""
     from antecede.backups.local import copied, locked
 
     with ExitStack() as stack, bar("copying") as (_, tell):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_made(made: "Backup", topology: str) -> "Checked":
-    """Check a backup; ``topology``: a file in the folder of the application."""
+    """Check a backup. ``topology``: the path of a topology file; the classes of the application are found beside it."""
     from antecede.backups import check_backup
     from antecede.cli.progress import status
     from antecede.live.application import find_beside, plan_of

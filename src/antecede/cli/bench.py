@@ -389,8 +389,8 @@ def _names(text: str) -> list[str]:
 def _rounds(
     names: list[str], size: int, deliveries: int, rounds: int, step: Callable[[], None]
 ) -> list[dict[str, Any]]:
-    """Measure the lower bound and the orders in turns, so that a disturbance affects all of them. ``step`` is called
-    after each run."""
+    """Measure the loop without an order and the loops with the orders alternately, so that a disturbance affects all of
+    them. ``step`` is called after each run."""
     speeds: dict[str, list[float]] = {name: [] for name in ["none", *names]}
     for seed in range(max(rounds, 1)):
         for name, measured in speeds.items():
@@ -423,8 +423,8 @@ def _once(name: str, size: int, deliveries: int, seed: int) -> float:
 
 
 def _growth(name: str, size: int, deliveries: int) -> int:
-    """Return by how many bytes the peak memory of a run exceeds that of a run half as long, by Python's own count. Both
-    are shorter than the runs whose speed is measured."""
+    """Return the difference between the peak memory of a run and that of a run half as long, in bytes, as
+    ``tracemalloc`` counts them. Both runs are shorter than the runs whose speed is measured."""
     import tracemalloc
 
     from antecede.simulator.run import Setup, simulate

@@ -106,7 +106,7 @@ class Servers:
             raise ClosedError(next(iter(self.down.values())) if len(self.down) == 1 else "no server has answered")
 
     def home(self, client: str) -> str:
-        """Return the name of a client's server among these. The clients of a removed server are at another one."""
+        """Return the name of the server that has a client. The clients of a removed server are on another server."""
         name, _, server = client.rpartition("@")
         server = self._moved.get(server, server)
         alone = len(self.addresses) == 1 and next(iter(self.addresses)).startswith("tcp://")
@@ -172,8 +172,8 @@ def one_letter(where: str, keys: Keys, command: str, letter: str) -> Any:
 
 
 def many(where: str, keys: Keys, action: str, filters: Filters) -> dict[str, Any]:
-    """Replay or bury all dead letters that fit, on all servers that answer. Letters that die meanwhile are not
-    included."""
+    """Replay or bury all dead letters that match the filters, on all servers that answer. Letters that become dead
+    letters meanwhile are not included."""
     servers = Servers(where, keys)
     done = f"{action}ed" if action == "replay" else "buried"
     document: dict[str, Any] = {done: 0, "skipped": 0, "servers": {}}
@@ -208,7 +208,7 @@ def drop_one(where: str, keys: Keys, client: str) -> dict[str, Any]:
 
 
 def drop_all(where: str, keys: Keys, pattern: str = "*") -> dict[str, Any]:
-    """Empty the mailboxes of all disconnected clients whose addresses fit a pattern of the shell."""
+    """Empty the mailboxes of all disconnected clients whose addresses match a shell pattern."""
     servers = Servers(where, keys)
     dropped: dict[str, int] = {}
     for name in servers.addresses:
@@ -226,7 +226,7 @@ def drop_all(where: str, keys: Keys, pattern: str = "*") -> dict[str, Any]:
 
 
 def dropped_from(servers: Servers, name: str, command: str, client: str) -> dict[str, Any]:
-    """Delete the letters of a client, some with each request; return how many there were."""
+    """Delete the letters of a client, in several requests; return how many there were."""
     page: dict[str, Any] = {"left": 1}
     dropped = 0
     with bar(f"drop letters of {client}") as (_, tell):

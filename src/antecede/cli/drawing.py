@@ -1,4 +1,4 @@
-"""Show a space-time diagram for a command: in the terminal, as wide as it is, or as an SVG file."""
+"""Show a space-time diagram for a command: in the terminal, fitted to its width, or as an SVG file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from antecede.diagram import Diagram
 
 
 def print_diagram(diagram: Diagram, stream: IO[str]) -> None:
-    """Draw for the reader of ``stream``: colours for a terminal, plain ASCII if nothing else can be shown."""
+    """Print a diagram: in colour on a terminal, and in plain ASCII if the stream cannot encode other characters."""
     encoding = (getattr(stream, "encoding", None) or "ascii").lower()
     print(diagram.text(columns(), unicode="utf" in encoding, colour=coloured(stream)), file=stream)
 

@@ -23,11 +23,12 @@ _plain_event_seconds = 8e-6
 time on a busy machine, from Parquet and from JSON Lines, with 8 to 1,024 processes."""
 
 _entry_seconds = {True: 1e-9, False: 5e-9}
-"""The additional seconds per event and per process in a vector: with numpy, and without."""
+"""The additional seconds for each event and each process, because an event has a vector with an entry per process: with
+numpy (True) and without (False)."""
 
 
 def chosen_engine(engine: str, master: str | None, conf: list[str] | None, paths: list[str]) -> str:
-    """Return ``plain`` or ``spark``, by the options and by the estimated number of events and processes. Refuse Spark
+    """Return ``plain`` or ``spark``. The options decide, or the estimated number of events and processes. Refuse Spark
     if it is not installed, before anything is read."""
     if engine not in ENGINES:
         raise UsageError(f"--engine must be one of {', '.join(ENGINES)}, not {engine!r}")

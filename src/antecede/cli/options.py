@@ -43,7 +43,7 @@ _credentials = typer.Option(
 
 
 class Keys(NamedTuple):
-    """How a command identifies itself to servers."""
+    """The options by which a command identifies itself to servers."""
 
     token_file: str | None = typer.Option(None, metavar="FILE", help="A file with the servers' token.")
     authority: str | None = _authority
@@ -110,8 +110,8 @@ KEYS, SERVING = Keys(), Serving()
 
 
 def expanded(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command whose parameters are options only. A parameter whose type is a NamedTuple stands for a group:
-    its fields are options, in its place."""
+    """Return a command whose parameters are options only. A parameter whose type is a NamedTuple is replaced by one
+    option for each of its fields."""
     groups = {name: kind for name, kind in command.__annotations__.items() if hasattr(kind, "_field_defaults")}
     if not groups:
         return command

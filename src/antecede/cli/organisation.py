@@ -1,4 +1,4 @@
-"""How commands load a topology: read its file, and check it with the guarantees of its orders.
+"""Functions by which commands load a topology: they read its file, and check it with the guarantees of its orders.
 
 The package ``topology`` does no I/O and does not know the orders; this module connects them.
 """
@@ -26,7 +26,7 @@ def check_topology(file: TopologyFile) -> Check:
 
 
 def order_facts(text: str) -> OrderFacts:
-    """Return the guarantees and needs of an order, written as in a topology file."""
+    """Return the guarantees and needs of an order. ``text``: its name and options, as in a topology file."""
     spec = parse(text)
     return OrderFacts(spec.guarantees(), spec.kind.needs)
 

@@ -215,8 +215,8 @@ def _read(
 
 
 def _home(known: TopologyFile | None, homes: dict[str, str] | None) -> Callable[[str], str]:
-    """Return a function that returns the server of a process: by the table of ``--servers``, by the topology, or the
-    process itself."""
+    """Return a function that returns the server of a process. It uses the table of ``--servers``, or else the topology.
+    Without both, each process is a server."""
 
     def by_file(process: str) -> str:
         if homes is None or process not in homes:

@@ -1,8 +1,9 @@
-"""Progress of long work on a terminal: the work, how much is done, percent and time left. Elsewhere nothing is shown.
+"""Progress of long work: the work, how much is done, percent and time left. It is shown only on a terminal.
 
-Work that knows its steps reports them (:func:`bar`). Other work must not stop for a report: it counts its steps, and
-the counter is read at intervals (:func:`watched`). Work in several phases sets a text for each phase, and may give a
-counter of the present phase (:func:`status`). Work in many short pieces shows a line after each (:func:`line`).
+Use :func:`bar` for work that reports each step. Use :func:`watched` for work that must not stop to report: it only
+counts its steps, and its counter is read at intervals. Use :func:`status` for work in several phases: it sets a text
+for each phase, and may pass a counter of the present phase. Use :func:`line` for many short pieces of work: it shows a
+line after each piece.
 """
 
 import sys
@@ -12,10 +13,10 @@ from contextlib import contextmanager
 from threading import Event, Thread
 
 Say = Callable[[str], None]
-"""Sets the text."""
+"""A function that sets the text of the progress."""
 
 Tell = Callable[[int, int], None]
-"""Reports how many steps are done, and how many there are."""
+"""A function that reports how many steps are done, and how many there are."""
 
 _pause_seconds = 0.2
 _patience_seconds = 2.0
@@ -77,7 +78,8 @@ def _repeated(act: Callable[[], None]) -> Iterator[None]:
 
 
 class Status:
-    """A text on a terminal and, while there is a counter, the share of the present phase and the time left."""
+    """A text on a terminal. While there is a counter, the share of the present phase that is done and the time left
+    follow."""
 
     def __init__(self, show: Say, text: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._show, self._clock = show, clock

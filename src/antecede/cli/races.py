@@ -1,4 +1,4 @@
-"""``antecede races``: which messages did only timing keep in order?"""
+"""``antecede races``: which messages were delivered in order only because of their timing?"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -46,8 +46,8 @@ def register(app: typer.Typer) -> None:
 
         A race is a message and another one that depends on it, both delivered by one process in that order, although
         nothing made the second wait for the first. A longer delay of the first would have broken causal order. The
-        slack is how much longer the first could have taken. A guarantee of the system removes the pairs that it orders:
-        fifo removes the pairs from one sender, causal removes all pairs.
+        slack is how much longer the first could have taken. Pairs that the system's guarantee keeps in order are not
+        races: with fifo, the pairs from one sender; with causal, all pairs.
 
         Exit 0: the trace was searched. 2: there was no valid delivery, or nothing could be read.
         """
@@ -77,8 +77,7 @@ def _nanoseconds(seconds: float) -> int:
 
 
 def _declaring(metadata: Sequence[Metadata]) -> Declared:
-    """Return the common guarantee of the orders in the metadata: the weakest, since a message may cross several
-    domains.
+    """Return the weakest guarantee of the orders in the metadata, since a message may pass several domains.
 
     Orders that are not installed here guarantee nothing. If the metadata names no order, the default is returned.
     """
@@ -97,7 +96,7 @@ def _declaring(metadata: Sequence[Metadata]) -> Declared:
 
 
 def _is_cyclic(topology: Any) -> bool:
-    """Return whether the domains of the trace are not a forest; they then guarantee nothing end to end."""
+    """Return whether the domains of the trace contain a cycle. Then they guarantee nothing end to end."""
     domains = topology.get("domains") if isinstance(topology, dict) else None
     if not isinstance(domains, dict):
         return False

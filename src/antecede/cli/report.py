@@ -138,7 +138,7 @@ def _shown(trace: list[str]) -> str:
 
 
 def _check_writable(page: Path) -> None:
-    """Before the work, not after it, refuse a place that cannot be written to."""
+    """Check, before the work begins, that the page can be written."""
     if page.is_dir():
         raise UsageError(f"-o {page}: expected a file, not a directory")
     if not os.access(page.parent, os.W_OK):

@@ -1,4 +1,4 @@
-"""``antecede sample``: small files of every format, to follow the guides literally."""
+"""``antecede sample``: small files of every format, to try the commands of the guides."""
 
 import json
 from importlib.resources import as_file, files

@@ -1,4 +1,4 @@
-"""``antecede status``: show the servers of a topology; ``antecede acknowledge``: confirm what was seen there."""
+"""``antecede status`` shows the servers of a topology; ``antecede acknowledge`` confirms torn writes that it showed."""
 
 import json
 import sys
@@ -103,7 +103,7 @@ def _message(held: dict[str, Any]) -> str:
 
 
 def _reasons(waiting: dict[str, Any]) -> str:
-    """Return what the order waits for; else the frames that have not arrived."""
+    """Return what the order waits for. If this is empty, return the frames that have not arrived."""
     said = "; ".join(f"{one['server']}: {one['what']}" for one in waiting["waits_for"])
     if said:
         return said

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Axes(NamedTuple):
-    """The axes of a grid that replace those of a study."""
+    """The options for the axes of a grid. They replace the axes of a study."""
 
     orders: list[str] | None = typer.Option(None, "--order", help="An order, as NAME:option=value,…; may be repeated.")
     processes: str | None = typer.Option(None, metavar="N,N…", help="Numbers of processes.")
@@ -144,7 +144,8 @@ def register(app: typer.Typer) -> None:
 
 
 def studied(cell: "Cell") -> dict[str, Any]:
-    """Run a cell of a study of conflicts, like ``antecede objects study``. Return its columns of the table."""
+    """Run one cell of a study of conflicts, like ``antecede objects study``. Return the columns of its row in the
+    table."""
     from antecede.objects.simulation.study import Study
 
     assert cell.density is not None

@@ -25,7 +25,7 @@ _styles = [
     (re.compile(r"^()(no races)(?=:)"), _good),
     (re.compile(r"^()([\d.,]+ s, [\d,]+ events/s, .*|engine \w+)$"), _quiet),
 ]
-"""Patterns of verdicts; the second group is painted."""
+"""Patterns that find verdicts in lines, each with its colour. The text of the second group gets this colour."""
 
 
 def coloured(stream: IO[str]) -> bool:

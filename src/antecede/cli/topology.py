@@ -17,8 +17,8 @@ from antecede.topology.cost import hops_mean
 from antecede.topology.guarantees import strength
 
 _pairs_shown_max = 400
-"""The largest number of pairs of domains that are listed one by one; more pairs are grouped by their guarantee.
-``--json`` has all pairs."""
+"""The largest number of pairs of domains that are listed one by one. If there are more, they are grouped by their
+guarantee. ``--json`` has all pairs."""
 
 
 def register(app: typer.Typer) -> None:
@@ -136,7 +136,8 @@ def register(app: typer.Typer) -> None:
 
 
 def _classes(topology: TopologyFile, path: str) -> dict[str, dict[str, Any]]:
-    """Import the classes of agents and objects, as the servers do; return each with what it handles."""
+    """Import the classes of agents and objects, as the servers do. Return each class with the notifications that it
+    handles."""
     from antecede.engine.agents import handlers_of
     from antecede.live.application import agents_of, find_beside, plan_of
 

@@ -1,7 +1,7 @@
 """``antecede trial``: real servers on this machine under kills, power cuts and forged frames, and checks afterwards.
 
-Like ``campaign`` it is a test for developers, so ``antecede --help`` does not list it, and only a clone has it. Each
-trial continues where its report ends, and keeps the folder of a round with errors.
+Like ``campaign`` it is a test for developers, so ``antecede --help`` does not list it, and only a clone has it. A trial
+whose report file exists continues after the rounds in that file. The folder of a round with errors is kept.
 """
 
 import asyncio

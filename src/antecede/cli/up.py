@@ -98,7 +98,7 @@ def _ready(path: str, file: TopologyFile, folder: str) -> bool:
 
 
 def _running(file: TopologyFile) -> bool:
-    """Return whether the servers of a topology run: then the change is made without stopping them."""
+    """Return whether the servers of a topology are running. If so, the change is made without stopping them."""
     address = next(iter(file.servers.values()))
     with socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET) as probe:
         probe.settimeout(_probe_seconds)
@@ -286,8 +286,8 @@ _line_bytes_max = 65_536
 
 
 def _event(server: str, line: str) -> tuple[str, str]:
-    """Return the event that a line of a server's log reports, and the peer that it names first; both are empty for any
-    other line."""
+    """Return the name of the event in a line of a server's log, and the peer if it is the first value of the line. Both
+    are empty if the line is not a log message of the server."""
     if line.startswith("{"):
         with contextlib.suppress(ValueError):
             document = json.loads(line)

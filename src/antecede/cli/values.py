@@ -1,4 +1,4 @@
-"""The values of options, without pydantic where they need no conversion.
+"""Option values that need no conversion are passed on without pydantic.
 
 typer converts every value with pydantic, even a text that stays a text. Loading pydantic takes longer than most
 commands. So values that already have the type of their option are passed on as they are. typer converts only the
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def without_conversion(options: Iterable[Any]) -> None:
-    """Pass on the values of these options that need no conversion."""
+    """Let these options pass on values that already have their type, without typer's conversion."""
     for option in options:
         # typer keeps its converter there. An option without that stays as it is.
         if getattr(option, "_runtime_param", option) is None:
@@ -18,7 +18,7 @@ def without_conversion(options: Iterable[Any]) -> None:
 
 
 class _Values:
-    """Takes the place of typer's converter of one option."""
+    """A replacement for typer's converter of one option."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the value that a command gets."""

@@ -133,7 +133,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _check_writable(option: str, folder: str) -> None:
-    """Before the work, not after it, refuse a folder that cannot be written to."""
+    """Check, before the work begins, that a folder can be written to."""
     try:
         os.makedirs(folder, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -305,7 +305,7 @@ def _epochs(report: dict[str, Any]) -> list[str]:
 
 
 def _evident(report: dict[str, Any]) -> set[str]:
-    """Return the messages that the lines of a report name."""
+    """Return the messages that are named in the printed report."""
     found: set[str] = set()
     for entry in report["orders"].values():
         first = entry.get("first")

@@ -20,8 +20,8 @@ def shown_text(text: str) -> str:
 
 
 def letter_name(one: Mapping[str, Any]) -> str:
-    """Return a letter of a running server for people: ``Said "answer to q5?" (s1…2)``. The letter has its ``id``, its
-    ``type`` and, since version 0.2, its ``label``."""
+    """Return a text that names a letter of a running server: ``Said "answer to q5?" (s1…2)``. The letter is given with
+    its ``id``, its ``type`` and, since version 0.2, its ``label``."""
     from antecede.trace.titles import Titles
 
     named = {"message": one["id"], "notification": one["type"], "label": one.get("label")}
@@ -29,8 +29,8 @@ def letter_name(one: Mapping[str, Any]) -> str:
 
 
 def set_aside(report: Mapping[str, Any], consequence: str) -> list[str]:
-    """Return lines about rows that were set aside, their reasons and the consequence; none if there were no such
-    rows."""
+    """Return lines about rows that were set aside, their reasons and the consequence; an empty list if there are no
+    such rows."""
     lines = unread(report)
     if not report["complete"]:
         lines.append(f"rows were set aside: {consequence}")
@@ -47,7 +47,8 @@ def warn_of_unread(report: Mapping[str, Any]) -> None:
 
 
 def unread(report: Mapping[str, Any]) -> list[str]:
-    """Return lines about the rows and values that were set aside, with the first place of each kind if it is known."""
+    """Return lines about the rows and values that were set aside, by reason, each with the place of the first one if it
+    is known."""
     lines = []
     first = report.get("unread_first", {})
     for reason, count in report["quarantined"].items():
@@ -65,14 +66,15 @@ def unread(report: Mapping[str, Any]) -> list[str]:
 
 
 def counted(count: int, thing: str) -> str:
-    """Return a number with its noun, ``1 delivery``, ``2 deliveries``. An irregular plural follows a bar."""
+    """Return a number with its noun: ``1 delivery``, ``2 deliveries``. An irregular plural is given as
+    ``delivery|deliveries``."""
     one, _, many = thing.partition("|")
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def rounded(value: float) -> str:
-    """Format a measured figure with three significant digits, or with all digits before the decimal point; never as a
-    power."""
+    """Format a measured figure with three significant digits, or with all digits before the decimal point. Never use
+    the notation with an exponent."""
     places = max(0, 2 - floor(log10(abs(value)))) if value else 0
     return f"{value:,.{places}f}"
 
@@ -86,8 +88,8 @@ def assumed_rows(report: Mapping[str, Any]) -> list[str]:
 
 
 def nothing_valid(report: Mapping[str, Any], paths: list[str], sought: str = "delivery") -> str:
-    """Return the message that a trace has no valid row of a kind; if it has no valid row at all, with a guess of what
-    the file is."""
+    """Return the message that a trace has no valid row of a kind. If the trace has no valid row at all, add what the
+    file probably is."""
     found = f"no valid {sought} among {counted(report['events'], 'event')}"
     if report["events"]:
         return found + _strayed(report)
@@ -112,8 +114,8 @@ def exit_code(report: Mapping[str, Any], found: object, what: str, paths: list[s
 
 
 def _strayed(report: Mapping[str, Any]) -> str:
-    """Return a text with the number of deliveries that were set aside, and the first processes that sends name but that
-    have no row. Empty if no delivery was set aside."""
+    """Return a text with the number of deliveries that were set aside, and with the first processes that are
+    destinations of sends but have no rows. Empty if no delivery was set aside."""
     from antecede.trace.quarantine import DELIVERIES
 
     aside = [f"{report['quarantined'][reason]:,} {reason}" for reason in DELIVERIES if reason in report["quarantined"]]
@@ -145,8 +147,8 @@ def _instead(path: str) -> str | None:
 
 
 def _other_table(path: str) -> str | None:
-    """Return the error message for a Parquet file whose columns are not those of a trace; None if they may be, or are
-    not known."""
+    """Return the error message for a Parquet file that is not a trace. None if a column of the file has the name of a
+    trace column, or if the columns are not known."""
     from antecede.trace.foreign import columns_of_parquet
     from antecede.trace.sources import shown
 

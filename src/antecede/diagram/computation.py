@@ -198,8 +198,8 @@ def from_events(
 
     The global sequence respects each process's ``index`` and puts a message's arrival and delivery after its send;
     otherwise it keeps the given sequence. By default, processes come in the sequence of their first rows, then
-    processes that only occur as destinations. Rows of routers (``hop``) are left out. Raise :class:`DiagramError` if no
-    such sequence exists, or if there is too much to draw.
+    processes that only occur as destinations. Rows of routers (``hop``) are left out. Raise :class:`DiagramError` if
+    the rows contradict each other, or if there is too much to draw.
     """
     given = [row for row in rows if row.kind in KINDS]
     _check(len(given), "events", limits.diagram_events_max)

@@ -1,14 +1,15 @@
 """The positions of points and labels on paper, chosen so that a drawing is readable.
 
 Time runs from left to right, and each process has a horizontal line, its *lane*. Points are placed one after another,
-each as far left as possible: to the right of the previous point on its lane and of its send, not much further left than
-the points that were placed before it, and not near an arrow that passes by. So independent events can share a column,
-and the drawing of a run with many processes stays short.
+each as far left as possible. A point is to the right of the previous point on its lane, and to the right of its send.
+It is at most a little to the left of the points that were placed before it, and it is not near an arrow that passes by.
+So independent events can share a column, and the drawing of a run with many processes stays short.
 
 A drawing can be stretched to a given width, so that several drawings below each other are equally wide.
 
-Labels are placed last. The label of a message lies along its arrow, so that it is clear to which arrow it belongs even
-where many cross: of several places on both sides of the arrow, it gets the one where it covers least.
+Labels are placed last. The label of a message lies along its arrow, so that it is clear to which arrow it belongs, even
+where many arrows cross. Several places on both sides of the arrow are tried. The label gets the place where it covers
+the fewest other things.
 """
 
 from bisect import bisect_left, insort
@@ -34,7 +35,7 @@ STEEP = 0.6
 NAME_CHARS = 24
 """The most letters of a process's name that are drawn."""
 ARC = 26.0
-"""How far the arrow of a self-send rises above its lane."""
+"""The height of the arrow of a self-send above its lane."""
 
 
 class Box(msgspec.Struct):
@@ -201,8 +202,8 @@ class Labels:
             self._things.setdefault(bucket, []).append((cost, thing))
 
     def place(self, text: str, places: list[Place], own: Segment | None = None) -> Place:
-        """Return the place where a label costs least, and reserve it; if several places cost the same, the first of
-        them. Covering ``own``, its own arrow, costs nothing."""
+        """Return the place where a label costs least, and reserve it. If several places cost the same, return the first
+        of them. ``own``: the label's own arrow; covering it costs nothing."""
         best, least = places[0], float("inf")
         for rank, place in enumerate(places):
             cost = rank * 0.03 + self._covered(label_boxes(text, place), own)
@@ -250,7 +251,7 @@ def along(text: str, line: Segment) -> list[Place]:
 
 _shares = (0.5, 0.35, 0.65, 0.2, 0.8, 0.1, 0.9, 0.0, 1.0)
 _level_chars = 2
-"""Labels of at most this many letters stay level."""
+"""The largest number of letters of a label that stays horizontal beside a sloping arrow."""
 _beside = 9.5
 """The distance between an arrow and the middle of its label."""
 
@@ -261,7 +262,8 @@ def shorten(text: str, length: int = 28) -> str:
 
 
 def label_boxes(text: str, place: Place) -> list[Box]:
-    """Return the areas that a label covers: one if the label is level, otherwise several small ones along its slope."""
+    """Return the areas that a label covers: one if the label is horizontal, otherwise several small ones along its
+    slope."""
     half = LETTER * len(text) / 2 + 3
     if abs(place.angle) < 1:
         return [Box(place.x - half, place.y - 8, place.x + half, place.y + 8)]

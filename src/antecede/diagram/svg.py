@@ -202,7 +202,7 @@ def _arrow(flight: Flight, layout: Layout) -> Iterator[str]:
 
 
 def _head(x1: float, y1: float, x2: float, y2: float, late: str) -> str:
-    """Return an arrowhead that points from the first place to the second and ends before the dot at the second."""
+    """Return an arrowhead that points from (x1, y1) to (x2, y2), and ends before the dot at (x2, y2)."""
     length = hypot(x2 - x1, y2 - y1)
     ux, uy = (x2 - x1) / length, (y2 - y1) / length
     tip_x, tip_y = x2 - ux * (_dot + 1), y2 - uy * (_dot + 1)

@@ -1,8 +1,9 @@
 """A space-time diagram in characters: time runs downwards, one column per process.
 
-One row is one point, so that the sequence can be read aloud. A message is an arrow on the row of its *arrival*, drawn
-from its sender's line. The send has a separate row, unless the arrival is the next point. While a process holds a
-message, its line is double where no sign covers it (here P3 has a sign on each such row)::
+Each row shows one point, so that the sequence can be read from top to bottom. A message is an arrow on the row of its
+*arrival*, drawn from its sender's line. The send has a separate row, unless the arrival is the next point. While a
+process holds a message, its line is drawn double, except on rows where the process has a sign. (In this example, P3 has
+a sign on each such row.) ::
 
     P1       P2       P3
     ■ x      │        │    x to P3
@@ -67,9 +68,11 @@ _ansi = {
 }
 
 _gap_min = 3
+"""The smallest number of columns from one process's line to the next."""
 _gap_max = 16
+"""The largest number of columns from one process's line to the next, on a terminal of usual width."""
 _gap_wide = 34
-"""The number of columns from one process's line to the next: the least, the most, and the most on a wide terminal."""
+"""The largest number of columns from one process's line to the next, on a wide terminal."""
 
 
 class _Canvas:
@@ -98,7 +101,7 @@ class _Canvas:
                 self._place(count, names, labels)
         self.holding = [0] * count
         self.held = False
-        """Whether some row shows a line as holding; the legend explains only what is drawn."""
+        """Whether a line is drawn double on some row. Otherwise the legend does not explain double lines."""
         self.cells: list[tuple[str, str]] = []
 
     def _place(self, count: int, names: int, labels: int) -> None:

@@ -101,7 +101,8 @@ class Engine:
         self.born: dict[str, str] = {}
         """Agents created at run time: address → class."""
         self.read: dict[str, str] = {}
-        """For some clients, the last letter that their handlers have begun to handle, as a record of the log says."""
+        """For clients that published something while they handled letters: the last letter that they had begun to
+        handle, as the log records it."""
         self.dead: dict[str, Dead] = {}
         """Dead letters, by letter and agent, in the sequence in which they died."""
         self.deaths = 0
@@ -168,8 +169,8 @@ class Engine:
             raise MailboxFullError(reason)
 
     def seen(self, agents: list[str], clock_ms: int) -> None:
-        """Record ``clock_ms`` as the time from which the new letters of these agents wait: those that came since the
-        last call."""
+        """Record ``clock_ms`` as the time from which the new letters of these agents wait. Letters are new if they came
+        after the last call."""
         for agent in agents:
             if agent in self.mailboxes:
                 self.quotas.seen(agent, len(self.mailboxes[agent]), clock_ms)
@@ -318,7 +319,7 @@ class Engine:
         return letters
 
     def finish_plainly(self, agent: str, ids: list[str], state: State | None, clock_ms: int) -> None:
-        """Finish reactions that requested nothing and left no letter dead, as :meth:`finish` does."""
+        """Do the same as :meth:`finish`, but only for reactions that requested nothing and left no letter dead."""
         mailbox = self.mailboxes.get(agent)
         if mailbox is None or agent in self.following.agents:
             self.finish(agent, tuple(map(Reaction, ids)), state, clock_ms)

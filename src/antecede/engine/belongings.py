@@ -33,14 +33,15 @@ class Belongings(msgspec.Struct, frozen=True, array_like=True):
     index: int = 0
     """The next index in the trace."""
     tries: dict[str, int] = {}
-    """For each letter during whose handling a process ended: how often this happened."""
+    """For each letter, how often a process ended while it handled the letter; a letter without such an end is not in
+    here."""
     read: str = ""
     """The last letter that the client has begun to handle, if a record says so."""
 
     @property
     def client(self) -> str:
-        """The name of the client that will look for its letters or continue its numbers; empty: an agent's belongings,
-        or only dead letters of a client."""
+        """The name of the client, if it has letters in its mailbox or has published something; empty for other clients,
+        and for agents."""
         name = self.address.rpartition("@")[0]
         return name if not self.born and (self.letters or self.published is not None) else ""
 
@@ -54,7 +55,7 @@ def addresses_in(engine: Engine) -> list[str]:
 
 
 def holds(engine: Engine, address: str) -> bool:
-    """Return whether an agent has a dead letter because of which later letters are held, or has held letters."""
+    """Return whether an agent has held letters, or has a dead letter that causes later letters to be held."""
     return bool(engine.following.blocks.get(address) or engine.following.held.get(address))
 
 

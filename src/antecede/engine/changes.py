@@ -2,8 +2,8 @@
 
 If one entry of a large state changes, as with each subscription to a topic, the log need not repeat the whole state.
 
-Only a change that is cheap to find is used: a few places whose length stays the same (counters, the length of a list),
-then one place of any length. In all other cases the log gets the whole new state.
+Only a change that is cheap to find is used: a few byte ranges whose length stays the same (counters, the length of a
+list), then one byte range of any length. In all other cases the log gets the whole new state.
 """
 
 from zlib import crc32
@@ -17,7 +17,7 @@ class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The bytes that turn one state into the next."""
 
     parts: tuple[tuple[int, int, bytes], ...]
-    """(place in the old state, number of bytes to remove there, bytes to insert), from left to right."""
+    """(offset in the old state, number of bytes to remove there, bytes to insert), by ascending offset."""
     check: int
     """The checksum of the new state."""
 
@@ -66,7 +66,7 @@ def changed(old: bytes | None, state: State) -> bytes:
 
 
 def _common_start(one: bytes, other: bytes, start: int, stop: int) -> int:
-    """Return the first place from ``start`` on, before ``stop``, where the two differ; ``stop`` if they do not
+    """Return the first offset from ``start`` on, before ``stop``, at which the two differ; ``stop`` if they do not
     differ."""
     while start < stop:
         middle = (start + stop + 1) // 2
@@ -92,4 +92,5 @@ def _common_end(one: bytes, other: bytes, most: int) -> int:
 _places_max = 3
 _place_bytes = 8
 _sure_bytes = 32
-"""After a replaced place whose length stays the same, this many bytes must be equal in the old and the new state."""
+"""After a replaced byte range whose length stays the same, this many bytes must be equal in the old and the new
+state."""

@@ -43,7 +43,7 @@ class Outbound(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Alarm(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A notification to the agent itself, later."""
+    """A notification that an agent sends to itself, and gets after some time."""
 
     after_ms: int
     type: str

@@ -6,17 +6,19 @@ again; then the held letters are handed out, after the letter that was sent agai
 are handled meanwhile.
 
 **Stamps decide** whether a letter follows from another. A letter that came through a domain has the past of its train
-(:class:`Past`): for each member the newest of its messages that the train follows from. Routes are unique in a forest,
-so a letter that follows from a dead one came in a train that follows from the dead one's train, or through another
-domain. Stamps know servers, not agents: a letter that may follow is held, too. A letter is also held if the stamps
-cannot decide: it was sent on this server, it came through another domain than the dead letter, or the order has no such
-stamps. A letter that may follow from a *held* letter is held as well, so order is kept.
+(:class:`Past`): for each member the newest of its messages that the train follows from. Routes are unique in a forest.
+So if a letter follows from a dead letter, its train follows from the train of the dead letter, or it came through
+another domain. Stamps are about servers, not about agents. So they can only show that a letter *may* follow; then it is
+held. A letter is also held if the stamps cannot decide: it was sent on this server, it came through another domain than
+the dead letter, or the order has no such stamps. A letter that may follow from a *held* letter is held as well, so
+order is kept.
 
 A letter from the agent itself does not follow, because the agent did not react to the dead letter. It is held only if
 another letter from the agent itself is dead or held, or if it is a multicast and the stamps cannot decide. Timers are
-not messages and are never held. Neither is a letter that an operator sent again, because the operator has decided. It
-names its first sender, but the client that publishes it is ``dead-letters``, which receives nothing. So the letter
-follows only from letters that were sent again earlier; if one of these were held, the next one would overtake it.
+not messages and are never held. A letter that an operator sent again is never held either, because the operator has
+decided. It names its first sender, but the client that publishes it is ``dead-letters``, and this client receives
+nothing. So the letter follows only from letters that were sent again earlier. If one of these were held, later ones
+would overtake it.
 """
 
 from collections.abc import Iterable

@@ -13,8 +13,9 @@ are handed out.
 **Letters that are held** behind a dead letter (:mod:`antecede.engine.following`) count towards the quota of their
 mailbox. Of the held letters and those in the mailbox, the oldest expire first.
 
-Only the outcome is in the log, so a replay need not repeat this work exactly, except for the times at which letters
-arrived. An item of the log says when the letters that came since the last such item were seen (``Engine.quotas.seen``).
+The log contains the letters that expired, so a replay does not decide about them again. But it must know the times from
+which letters wait. So an item of the log contains this time for all letters that came since the previous item of this
+kind (``Engine.quotas.seen``).
 """
 
 from collections import deque
@@ -58,8 +59,8 @@ class Quotas:
         self.settings = settings
         self.is_agent = is_agent
         self.handed: dict[str, int] = {}
-        """For each client that has got letters of its mailbox: their number, as its session reports it. A letter counts
-        until the step that removes it from the mailbox."""
+        """For each client to which letters of its mailbox were handed out: the number of these letters, as its session
+        reports it. A letter counts until the step that removes it from the mailbox."""
         self.crowded: set[str] = set()
         """Mailboxes above their quota from which nothing can expire, because their first letters were handed out."""
         self.ages: dict[str, deque[list[int]]] = {}
@@ -110,9 +111,10 @@ class Quotas:
         self.crowded.discard(agent)
 
     def seen(self, agent: str, letters: int, clock_ms: int) -> None:
-        """Record ``clock_ms`` as the time from which the new letters of a mailbox wait: those that came since the last
-        call. If the clock was set back, the other letters wait from this time on, too; otherwise their age would not
-        grow until the clock reaches its old value. ``letters``: the number of all letters in the mailbox."""
+        """Record ``clock_ms`` as the time from which the new letters of a mailbox wait. Letters are new if they came
+        after the last call. If the clock was set back, the other letters wait from this time on, too; otherwise their
+        age would not grow until the clock reaches its old value. ``letters``: the number of all letters in the
+        mailbox."""
         self.of(agent)
         runs = self.ages.setdefault(agent, deque())
         for run in runs:
@@ -131,8 +133,8 @@ class Quotas:
         return quota
 
     def unseen(self, mailboxes: dict[str, _Mailbox], clock_ms: int) -> list[str]:
-        """Return the mailboxes with a limit of time for which ``seen`` must be called: letters have come since its last
-        call, which was at least a second ago, or the clock was set back."""
+        """Return the mailboxes with a limit of time for which ``seen`` must be called. There are three reasons: it was
+        not called yet; its last call was at least a second ago, and letters have come since; the clock was set back."""
         found = []
         for agent, mailbox in mailboxes.items():
             if self.of(agent).seconds:
@@ -178,8 +180,8 @@ class Quotas:
         clock_ms: int,
     ) -> Iterator[tuple[Excess, Iterable[Letter]]]:
         """Yield which letters of mailboxes with held letters must expire now, and where they are: held, or in the
-        mailbox. ``numbers``: the sequence in which the letters of an agent came; ``since``: when each held one was
-        seen; both by letter and agent.
+        mailbox. ``numbers``: the sequence in which the letters of an agent came. ``since``: the time from which each
+        held letter waits. The keys of both are made of letter and agent.
 
         The oldest expire first. A held letter may follow from an older one in the mailbox, which the agent will handle;
         so the held letter does not expire before the older one."""
@@ -303,4 +305,4 @@ def _too_old(quota: Quota) -> str:
 ALL_FULL: Final = "expired: the mailboxes of all clients together are full"
 _seen_ms: Final = 1_000
 _slice: Final = 16
-"""One letter in sixteen expires at a time, if the clients' letters take too much memory."""
+"""At most one letter in sixteen expires at each check, if the clients' letters take too much memory."""

@@ -18,8 +18,8 @@ class React(msgspec.Struct, frozen=True, gc=False):
     agent: str
     letters: tuple[Letter, ...]
     handlers: tuple[str, ...]
-    """For each letter, the handler to call: if the letter is an answer, its question may have named one. Empty: the
-    letter's type decides. ``STALE``: no question waits for this answer."""
+    """For each letter, the handler to call. For an answer, it is the handler that the question named, if any. Empty:
+    the letter's type decides. ``STALE``: no question waits for this answer."""
     state: bytes | None
     """The agent's saved state; ``None`` if it has none yet."""
     durable: bool = False

@@ -100,7 +100,8 @@ def _told(error: BaseException) -> str:
 
 
 def _other_class(before: Any, after: Any, path: str = "") -> tuple[str, str]:
-    """Return the place of the first struct that came back as another class, and that class; empty if there is none."""
+    """Return the path of the first struct that came back as another class, and a text with both classes; empty: none
+    did."""
     if isinstance(before, msgspec.Struct):
         kind = type(before)
         if type(after) is not kind:

@@ -47,7 +47,8 @@ class Progress(Protocol):
 
 
 class Stepwise(Generic[_Result]):
-    """Awaits a batch, and reports each time that the batch gets the event loop or gives it back."""
+    """Awaits a batch. Reports each time that the batch starts or continues to run, and each time that it pauses or
+    ends."""
 
     def __init__(self, batch: Coroutine[Any, Any, _Result], progress: Progress, slot: int) -> None:
         self._batch = batch

@@ -1,4 +1,4 @@
-"""Work of a server in another process: ``python -m antecede.live.apart``; its input is a :class:`Request`.
+"""Work that another process does for a server: ``python -m antecede.live.apart``. It reads a :class:`Request`.
 
 * **Build a snapshot.** The process reads the previous snapshot and the log while the server writes, replays them, and
   writes the new snapshot under a temporary name with its process number. The server checks it and gives it its final
@@ -69,7 +69,7 @@ async def build_apart(directory: str, server: str, topology: TopologyFile, task:
 
 
 async def _give_up(process: asyncio.subprocess.Process, draft: str) -> None:
-    """End the process, and remove its file. Until it has its final name, a snapshot has no effect."""
+    """End the process, and remove its file: a snapshot without its final name has no effect."""
     with suppress(ProcessLookupError):
         process.kill()
     await process.wait()
@@ -96,7 +96,7 @@ def try_apart(topology: TopologyFile, server: str) -> None:
 
 
 def _failure(process: str, code: int, output: bytes) -> str:
-    """Return why a process failed: the last line of its errors, or how it ended."""
+    """Return why a process failed: the last line of its error output or, if there is none, how the process ended."""
     lines = output.decode(errors="replace").strip().splitlines()
     return lines[-1][:400] if lines else f"{process} ended: {how_ended(code)}"
 

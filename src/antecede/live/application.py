@@ -27,8 +27,8 @@ Classes = Mapping[str, type[Agent] | type[Object]]
 
 
 def plan_of(topology: TopologyFile, objects: Mapping[str, type[Object]] | None = None) -> Plan:
-    """Return the configuration for every server of this topology; refuse a topology that must not be used. ``objects``:
-    the classes of replicated objects, if they should not be imported."""
+    """Return the configuration for every server of this topology. Raise TopologyError if the topology breaks a rule.
+    ``objects``: the classes of replicated objects; classes that are missing here are imported."""
     orders: dict[str, OrderSpec] = {}
     for domain in topology.domains:
         try:
@@ -46,7 +46,7 @@ def plan_of(topology: TopologyFile, objects: Mapping[str, type[Object]] | None =
 
 
 def run_by(topology: TopologyFile, server: str, given: Classes | None = None) -> tuple[Plan, dict[str, type[Agent]]]:
-    """Return a server's plan, and the classes of its agents; ``given``: classes that should not be imported."""
+    """Return a server's plan, and the classes of its agents. ``given``: the classes to use; None: import them."""
     if given is None:
         plan, agents = plan_of(topology), agents_of(topology, server)
     else:
@@ -75,8 +75,8 @@ def readable(topology: TopologyFile, server: str, came: list[Belongings], given:
 
 
 def check_beginnings(agents: Mapping[str, type[Agent]]) -> None:
-    """Refuse an agent of the topology without handlers, or with a field without a default. (An agent that another agent
-    creates gets its values from that agent.)"""
+    """Raise AgentError if an agent of the topology has no handlers, or has a field without a default value. (An agent
+    that another agent creates gets the values of its fields from that agent.)"""
     for name, kind in agents.items():
         if not handlers_of(kind):
             raise AgentError(f"agent {name}: {kind.__qualname__} has no handlers, expected methods on_…")
@@ -102,7 +102,7 @@ def agents_of(topology: TopologyFile, server: str, given: Classes | None = None)
 
 
 def _host(topology: TopologyFile, orders: dict[str, OrderSpec], given: Mapping[str, type[Object]] | None) -> None:
-    """Let the servers of the objects' domain host the objects. All servers of the domain need the classes: even a
+    """Add the replicated objects to the order of their domain. All servers of the domain need the classes: even a
     server that only calls an object must know which of its operations conflict."""
     domain = next(one for one in topology.domains if set(topology.objects[0].servers) <= set(one.servers))
     kinds = dict(given or {})

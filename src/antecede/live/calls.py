@@ -2,7 +2,8 @@
 
 It is mapped into memory and never synced, so naming a call costs no I/O. Its space is allocated before it is used: a
 mapped file without space on the disk would end the process. Without such a file (no data directory, no space, another
-kind of file system) the server works, but after an unclean end no try is counted.
+kind of file system) the server works. But if it ends uncleanly, no try is counted for the letters whose handlers were
+running.
 """
 
 import mmap

@@ -53,8 +53,9 @@ class Connections:
 
     async def close(self, reason: str) -> None:
         """Close the connections that are still open: those of operators, and those on which no hello has come. Then
-        wait, but not long, until clients and servers have read why this server ends and have closed their ends. If the
-        process ended earlier, unread input would reset connections, and the reason would be lost."""
+        wait for a short time, until clients and servers have read why this server ends and have closed their
+        connections. If the process ended earlier, unread input would reset connections, and the reason would be
+        lost."""
         for connection in list(self._open):
             connection.close(reason, code=STOPPING)
         until = monotonic() + LINGER_SECONDS

@@ -1,8 +1,9 @@
 """Isolated agents: each has a worker process that runs its handlers (:mod:`antecede.live.worker`).
 
-A worker starts with the first letter. One that exceeds the limit of a reaction is killed; one that ends by itself is
-replaced at the next try. In both cases the letter whose handler was called last has a failed try, and the other letters
-of the batch are handled again (:mod:`antecede.server.retries`). All other agents, and the server, continue.
+A worker starts with the first letter. If a reaction takes longer than its limit, the worker is killed. A worker that
+ends by itself is replaced at the next try. In both cases the letter whose handler was called last has a failed try, and
+the other letters of the batch are handled again (:mod:`antecede.server.retries`). All other agents, and the server,
+continue.
 """
 
 import asyncio

@@ -38,7 +38,7 @@ FOLDERS = TABLES
 """The folder of each role has the name of its table in an access file."""
 _authority_days = 3_650
 _early = timedelta(minutes=5)
-"""A certificate is valid from this long before its issue, because clocks differ."""
+"""A certificate is valid from its time of issue minus this time, because clocks differ."""
 
 
 def new_key() -> PrivateKey:
@@ -165,7 +165,7 @@ def write_folder(
 ) -> None:
     """Write the credentials of one identity. ``valid``: the public keys of this identity in the access file. If the
     present key of the folder is one of these, it is kept as the previous key. Otherwise a rotation was interrupted, and
-    the present key is replaced. A folder that had a valid key has this key or the new one at any time, also after a
+    the present key is replaced. If the folder had a valid key, it always contains this key or the new one, even after a
     power cut."""
     folder.mkdir(parents=True, exist_ok=True)
     os.chmod(folder, 0o700)

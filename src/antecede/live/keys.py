@@ -1,10 +1,10 @@
 """Ed25519 keys (through the package ``cryptography``), and the folder with the credentials of one identity.
 
 A folder contains ``credential.toml`` (role and name), ``key.pem`` (the private key), and for TLS ``certificate.pem``
-and ``authority.pem`` (the certificates that this end accepts must be signed by it). Clients and operators also have
+and ``authority.pem`` (the authority that must have signed the certificates of others). Clients and operators also have
 ``servers.toml``: the servers to trust, as in an access file. After a rotation the folder also has ``previous-key.pem``:
-its owner signs with both keys, because the other ends may know only one of them. A key of another kind than Ed25519
-serves for TLS only; the certificate is then the proof.
+its owner signs with both keys, because the process that checks the signature may know only one of them. A key that is
+not an Ed25519 key is used for TLS only; then the certificate proves the identity.
 """
 
 import ssl
@@ -113,8 +113,8 @@ class Credentials:
         return role, name
 
     def _earlier(self) -> tuple[PrivateKey, ...]:
-        """Return the key that was used before the last rotation, if the folder has it. Only other ends know whether it
-        is still valid."""
+        """Return the key that was used before the last rotation, if the folder has it. Only the processes that check
+        signatures know whether it is still valid."""
         with suppress(AccessError):
             if (self.folder / PREVIOUS_KEY).exists() and (key := read_key(self.folder / PREVIOUS_KEY)) is not None:
                 return (key,)
@@ -159,7 +159,8 @@ class Credentials:
         return self._context(ssl.PROTOCOL_TLS_CLIENT)
 
     def contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
-        """Return the contexts to listen and to dial with; None: without TLS. A dialing end must show a certificate."""
+        """Return the contexts to listen and to dial with; None: without TLS. A process that dials must show a
+        certificate."""
         listening, dialing = self._context(ssl.PROTOCOL_TLS_SERVER), self.dialing()
         return None if listening is None or dialing is None else (listening, dialing)
 

@@ -1,9 +1,8 @@
 """A server's figures for Prometheus, its health for load balancers, its liveness for restarts, and whether it has
 started: ``GET /metrics``, ``GET /health``, ``GET /live``, ``GET /ready``.
 
-Only one figure exists just for this page: reactions are timed while the page is served. Everything else is read from
-the server's state on request. The package ``prometheus-client`` (extra ``metrics``) writes the text; a server without
-the page does not import it.
+Reactions are timed only while the page is served. All other figures are read from the server's state on request. The
+package ``prometheus-client`` (extra ``metrics``) writes the text; a server without the page does not import it.
 
 The page has its own port. It is off by default; a port without a host is on the loopback interface. It shows the state
 of a server, never the content of a message, and accepts no commands. With an access file it checks who calls. There is

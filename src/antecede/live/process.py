@@ -8,9 +8,10 @@ started, it stays ignored: shells start background processes in this way, and Ct
 With an access file, SIGHUP makes a server read it again. Without one, SIGHUP is logged and ignored, unless it comes
 because the terminal of the process was closed: then it stops the server.
 
-A server that ``antecede up`` started ends with it, however ``up`` ends. The server's standard input is a pipe that only
-``up`` could write to, and never does; the system closes it when ``up`` ends. (Linux can send a signal at the parent's
-death, but it comes when the *thread* that started the child ends, and other systems have no such signal.)
+If ``antecede up`` has started a server, the server ends when ``up`` ends, even if ``up`` is killed. The server's
+standard input is a pipe that only ``up`` could write to, and never does; the system closes it when ``up`` ends. (Linux
+can send a signal at the parent's death, but it comes when the *thread* that started the child ends, and other systems
+have no such signal.)
 """
 
 import asyncio

@@ -41,7 +41,7 @@ class Reactions:
         """The agents whose handlers are all plain functions and run in this process."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._of: dict[str, asyncio.Task[None]] = {}
-        """The task of each agent, unless its outcome does not count any more."""
+        """The task of each agent. A task whose outcome must be ignored is not in here."""
         self.reacting = ""
         """The agent whose plain handlers run at this moment."""
 

@@ -143,7 +143,8 @@ def addresses_of(runtime: "ServerRuntime", server: str) -> list[tuple[str, int]]
 
 
 def staged_classes(runtime: "ServerRuntime") -> None:
-    """Import the classes of a change that is staged when a server starts: it may come into force at any moment."""
+    """Import the classes of a change that is already staged when a server starts: the change may take effect at any
+    moment."""
     organisation = runtime.machine.organisation
     if organisation.staged is None:
         return

@@ -21,8 +21,8 @@ from antecede.store.format import numbered, segment_name
 
 class Keep(msgspec.Struct, frozen=True):
     """The limits of age (in seconds) and size (in bytes); None: no limit. Without a limit for the trace, all of it is
-    kept. Without a limit for the log, only the segments that are needed are kept; a limit says how many more are
-    kept."""
+    kept. Without a limit for the log, only the segments that are needed are kept. With a limit, other segments are kept
+    as well, up to this age or size."""
 
     trace_seconds: float | None = None
     trace_bytes: int | None = None
@@ -44,8 +44,8 @@ KEEP_NEEDED = Keep()
 
 
 def superfluous(files: Sequence[os.stat_result], now: float, seconds: float | None, size: int | None) -> int:
-    """Return how many of these files are beyond a limit. The files are given oldest first. All files that are older
-    than a file beyond a limit count, too."""
+    """Return how many of the oldest files are too many: without them, no file is older than ``seconds``, and the files
+    have at most ``size`` bytes together. The files are given oldest first."""
     total = 0
     for place in range(len(files) - 1, -1, -1):
         total += files[place].st_size

@@ -75,11 +75,11 @@ class ServerRuntime:
     ) -> None:
         """``host``: the address to listen on, instead of the one in the topology. ``tls``: the contexts to listen and
         to dial with. ``security``: the access file and this server's credentials, which also decide about TLS; without
-        it ``token`` is the one credential. ``audit``: the file of the audit log, with an access file. ``agents``: the
-        classes of this server's agents, and of all objects, if they should not be imported. ``trace``: record a trace;
-        a directory with a trace is always recorded, because a trace with a gap could not be continued. ``keep``: how
-        long trace and log are kept. ``files``: the file operations for the log, if not those of the operating system;
-        ``sizes``: the sizes of the log.
+        it ``token`` is the only credential. ``audit``: the audit log's file, if there is an access file. ``agents``:
+        the classes of this server's agents, and of all objects, if they should not be imported. ``trace``: record a
+        trace; a directory with a trace is always recorded, because a trace with a gap could not be continued. ``keep``:
+        how long trace and log are kept. ``files``: the file operations for the log, if not those of the operating
+        system; ``sizes``: the sizes of the log.
         """
         self.name = server
         self.epoch = topology.epoch

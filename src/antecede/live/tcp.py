@@ -1,9 +1,9 @@
 """Frames over TCP, with or without TLS (asyncio).
 
-All parts that are passed in one call share a frame, unless they are too long for one. Nagle's algorithm is off, because
-the sender has already batched its output. If a peer does not read, the write buffer grows up to its bound; then the
-connection reports that it is full, and its owner stops writing. Bytes that are not frames end the connection with the
-reason.
+All parts (:class:`antecede.wire.Part`) that one call of ``send`` gets share a frame, unless they are too long for one.
+Nagle's algorithm is off, because the sender has already batched its output. If a peer does not read, the write buffer
+grows up to its bound; then the connection reports that it is full, and its owner stops writing. Bytes that are not
+frames end the connection with the reason.
 
 Connections are accepted here, not by the event loop, which would start a TLS handshake before the connection is
 counted.
@@ -174,7 +174,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
     def _end_writing(self) -> None:
         """End only this direction. Closing with unread bytes resets the connection, and the other end may never read
         the reason. So further input from a client or a server is read and dropped until that end closes as well. The
-        owner is notified (and logs it) before the other end can notice."""
+        owner is notified of the end, and logs it, before the other end can notice it."""
         self._ended(self.reason)
         if self._transport.is_closing():
             return
@@ -217,7 +217,8 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._attend()
 
     def _attend(self) -> None:
-        """Stop reading while there is a reason for it; otherwise continue."""
+        """Stop reading while ``hold`` or ``busy`` requires it, or while the other end must read first; otherwise
+        continue."""
         deaf = self._held or self._busy or (self.full and self._expects_a_reader)
         if self._closing or deaf == self._deaf:
             return
@@ -343,9 +344,9 @@ async def listen(
     tell: Callable[[str], None] = lambda reason: None,
     failed: Callable[[str, str], None] = lambda remote, reason: None,
 ) -> Listener:
-    """Listen; raise UsageError if that is not possible. Every new connection is passed to ``opened``. ``tell`` is
-    called with the reason whenever no connection can be accepted for a while, ``failed`` with address and reason when a
-    TLS handshake fails."""
+    """Listen; raise UsageError if that is not possible. Every new connection is passed to ``opened``. ``tell``: called
+    with the reason whenever no connection can be accepted for a while. ``failed``: called with the address and the
+    reason when a TLS handshake fails."""
     loop = asyncio.get_running_loop()
     sockets: list[socket.socket] = []
     try:

@@ -7,8 +7,8 @@ ended, the caller gets a letter with a :class:`~antecede.engine.agents.Returned`
 either.
 
 **Exactly once** follows from the records of the log. The publish or the reaction that begins a call is in one record.
-Everything after that follows from the packets in later records, and the end of the call's time is an item of a record,
-too. So a crash loses nothing of a call. A repeated publish is recognised by its number.
+Later records contain the packets of the call, and the moment at which its time is up. Everything else can be computed
+again from these records, so a crash loses nothing of a call. A repeated publish is recognised by its number.
 """
 
 from collections.abc import Callable, Iterable
@@ -130,8 +130,8 @@ class Calls:
             self._perform(self.site.follow(rules), now)
 
     def settle(self, now: float) -> None:
-        """End a step: send everything that it has caused and that is not sent yet. A later step must not send it. To be
-        called when all other messages of the step have their stamps."""
+        """End a step: send all messages that it has caused and that are not sent yet, because a later step must not
+        send them. Call this method when all other messages of the step have their stamps."""
         while self.site is not None and (effects := self.site.settle()):
             self._perform(effects, now)
 
@@ -139,16 +139,16 @@ class Calls:
         self._channel.consumers[self.domain].perform(effects, now)
 
     def answers(self, life: int) -> list[Letter]:
-        """Return letters with the answers of calls that have ended since this was last called, if their callers wait
-        for one. ``life``: how often the server has started."""
+        """Return one letter with the answer for each call that has ended since the last use of this method and whose
+        caller waits for an answer. ``life``: how often the server has started."""
         if self.site is None or not self.site.ended:
             return []
         ended, self.site.ended = self.site.ended, []
         return [self._letter(called, answered, life) for called, answered in ended if called.ask]
 
     def report(self, error: Callable[..., None]) -> None:
-        """Log operations that failed here although they were answered elsewhere: a conflict is not declared, or the
-        code is not deterministic."""
+        """Log the operations that failed here although their home has already answered them. The cause is a conflict
+        that is not declared, or code that is not deterministic."""
         while self.site is not None and self.site.failed:
             failed = self.site.failed.pop(0)
             error("replica-differs", operation=failed.operation, instance=failed.instance, reason=failed.reason)
@@ -200,8 +200,8 @@ class Calls:
             self.site.logged = conflicts
 
     def compare(self, kept: list[Row]) -> None:
-        """In a recovery, raise if the operations that were computed again did not give the rows in the log
-        (``kept``)."""
+        """Compare the rows in the log (``kept``) with the rows of the operations that were computed again in a
+        recovery. Raise if they differ."""
         done: list[Row] = []
         if self.site is not None:
             done, self.site.rows = self.site.rows, []

@@ -29,7 +29,8 @@ class Entries(dict[Any, Any]):
         super().__init__(content)
         self._form = form
         self._touched: dict[Any, tuple[Any, Any]] = {}
-        """For each entry that was read out or written: its value before, and its bytes if they are known."""
+        """For each entry that was read out or written: its previous value, and the bytes of this value if they are
+        known."""
         self._added: dict[Any, None] = {}
         """The keys that the operation added, in the order in which it added them."""
         self._sorted: list[Any] | None = None
@@ -154,7 +155,7 @@ class Entries(dict[Any, Any]):
         self._sorted = None
 
     def discard(self) -> None:
-        """Undo everything that was not kept."""
+        """Undo the changes that ``State.keep`` has not applied."""
         for key, (before, _) in self._touched.items():
             if before is not MISSING:
                 dict.__setitem__(self, key, before)
@@ -164,7 +165,8 @@ class Entries(dict[Any, Any]):
         self._added.clear()
 
     def changed(self) -> list[tuple[Any, Any, Any, Any, Any]]:
-        """Return the entries that differ from before: key, value before and after, and both values as bytes."""
+        """Return the entries that the operation has changed: key, value before, value after, and both values as
+        bytes."""
         form = self._form
         found: dict[Any, tuple[Any, Any, Any, Any, Any]] = {}
         for key, (before, encoded) in self._touched.items():

@@ -1,14 +1,14 @@
-"""How operation instances are computed at one object: from the request to commit or abort (§2).
+"""The computation of operation instances at one object: from the request to commit or abort (§2).
 
 **Closed nesting.** The effects of an instance are an intention (:mod:`antecede.objects.replay`) until the root's home
 decides. Commit and abort travel down the tree of calls. An instance that fails aborts its own calls and answers its
-callers with the reason; the callers may continue. Abort never restores a state: two compatible increments interleave,
-and undoing one must not undo the other. A commit is applied once it is known of each instance of the root at this
-object whether that instance commits.
+callers with the reason; the callers may continue. An abort never restores an earlier state: two compatible increments
+may interleave, and undoing one must not undo the other. A commit is applied when it is known, for each instance of the
+root at this object, whether it commits or aborts.
 
 **Replicas.** If each of several replicas makes the same nested call, all call one instance. It is computed once, and
-each replica gets the answer. An instance that failed or was aborted stays so, since it must not be computed again for a
-slower replica, perhaps with another outcome.
+each replica gets the answer. An instance that failed or was aborted is not computed again for a slower replica, because
+the outcome might be different.
 
 **Blind operations** conflict with nothing, call nothing and return nothing. Their order does not matter, no conflict
 can undo them, and the answer is the same everywhere. So if the class allows it (``confirm=False``) and the home of such
@@ -71,8 +71,8 @@ class Execution:
         self.unconfirmed: frozenset[str] = frozenset()
         """The blind operations of the objects here whose answers do not wait for all replicas."""
         self.decides = False
-        """Whether ``unconfirmed`` calls of roots of this home are decided here, and nested calls of blind operations
-        may go only to the replica on the caller's server."""
+        """Whether two shortcuts are used: ``unconfirmed`` calls of roots of this home are decided here, and nested
+        calls of blind operations go only to the replica on the caller's server, if possible."""
 
     # Start and continuation.
 
@@ -256,7 +256,7 @@ class Execution:
 
     def _settle(self, root: str) -> None:
         """Apply the effects of a root here, once it is known that each of its instances here commits. Before that, an
-        instance may still be aborted that was computed between two others."""
+        instance that was computed between two others may still be aborted."""
         begun = self.table.begun(root)
         if begun and all(one.decided for one in begun):
             self.intentions.apply(self._with_effects(begun))

@@ -24,8 +24,8 @@ class SiteSpec(OrderSpec, frozen=True):
         return self.site(me, self.kinds[me], Members(self.names), self.conflicts(), clocks)
 
     def conflicts(self) -> str:
-        """Return the relation of the whole group: two operations conflict if operations with their names conflict in
-        some class."""
+        """Return the relation of the whole group. It compares names only: two names conflict if operations with these
+        names conflict in at least one class."""
         pairs = sorted({pair for kind in self.kinds for pair in relation_of(kind).pairs()})
         return "+".join(f"{one}~{other}" for one, other in pairs) or "none"
 

@@ -1,4 +1,4 @@
-"""Several objects as one: the content of a server's member of the order ``objects``.
+"""All objects of a server, combined into one object, with which the server takes part in the order ``objects``.
 
 A member of the order is a server, and a server may hold replicas of several objects. So the objects of a server become
 *one* object: its operations are ``account.deposit``, ``ledger.append`` …, its state is the states of all of them, and
@@ -7,10 +7,10 @@ conflicting operations (§3.2), and both are the same as if every object were a 
 one entry in each vector. So a message may also wait for messages that do not significantly precede it, but only for
 messages with smaller event numbers.
 
-Each object has its own live state (:mod:`antecede.objects.state`). In snapshots this state is bytes that do not depend
-on the order of insertions: two replicas are equal iff their bytes are, even if compatible operations reached them in
-different orders. Annotated attributes and parameters are decoded to their types; a value that does not fit makes the
-operation fail.
+Each object has its own live state (:mod:`antecede.objects.state`). A snapshot contains this state as bytes, which do
+not depend on the order of insertions. So two replicas are equal iff their bytes are equal, even if compatible
+operations reached them in different orders. Annotated attributes and parameters are decoded to their types; a value
+that does not fit makes the operation fail.
 """
 
 import inspect
@@ -46,7 +46,8 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class ReplicatedObject(Object):
-    """An object of which several servers hold a replica each. Subclass it, with annotated attributes as its state."""
+    """An object with a replica on each of several servers. Write a subclass whose annotated attributes are its
+    state."""
 
 
 def qualified(name: str, called: str) -> str:

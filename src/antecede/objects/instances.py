@@ -1,8 +1,8 @@
 """Operation instances and roots at one object, and the messages between instances.
 
 An instance's name is a path: the root's name, and for each level of nesting the number of the call. So the n-th call of
-an instance has one name wherever it is computed. Replicas that each repeat a nested call give it the same name. At an
-object that several of these replicas call, the call is *one* instance, computed once, and each replica gets the answer.
+an instance has one name wherever it is computed. If several replicas make the same nested call, they give it the same
+name. At the called object these calls are *one* instance: it is computed once, and each replica gets the answer.
 
 A root is an operation that a user starts. Its name contains its home and its number there. Each new try after an abort
 gets a new name (``P1.3~2``), but keeps the root's first number, so that it is older than all roots that began later.
@@ -39,7 +39,7 @@ class Answered(msgspec.Struct, frozen=True):
     """An effect: a root that was started here has ended."""
 
     root: str
-    """The name from ``start``."""
+    """The name that ``Site.start`` returned."""
     ok: bool
     answer: Any
     """Its answer, or the reason of its failure in one line."""
@@ -57,11 +57,11 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Stray(Deliver, frozen=True):
-    """An effect: a message is delivered that no instance receives. Its instance has ended here, never begins, or does
-    not need it. The label of the delivered message no longer names the instance."""
+    """An effect: the delivery of a message that no instance receives, because its instance has ended here, never
+    begins, or does not need the message. The label of the delivered message does not name an instance."""
 
     meant: Label
-    """The label with which the message came."""
+    """The original label of the message, which names its instance."""
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True):
@@ -91,8 +91,8 @@ class Made(msgspec.Struct, array_like=True):
     operation: str
     to: int
     undone: bool = False
-    """Whether the called members get no commit or abort any more: they got an abort, or the call could not be sent, or
-    it was decided where it began."""
+    """Whether no commit or abort is to be sent to the called members: they already got an abort, or the call could not
+    be sent, or its home has already decided it."""
 
 
 class Instance(msgspec.Struct):
@@ -105,8 +105,8 @@ class Instance(msgspec.Struct):
     number: Number
     parent: str
     place: int
-    """While it is queued, its number among all instances that were queued here; then its number among all instances
-    that have begun here."""
+    """While the instance is queued: its number in the sequence in which instances were queued here. Later: its number
+    in the sequence in which instances began here."""
     state: str = QUEUED
     pending: list[Message] = []
     """Requests that were handed over and not delivered, because the instance has not begun."""
@@ -142,9 +142,9 @@ class Root(msgspec.Struct):
     size: int = 0
     """The bytes of its arguments."""
     parts: list["Root"] = []
-    """The roots that share this one: it makes the calls of all of them."""
+    """The roots that were united into this one, which makes the calls of all of them."""
     alone: bool = False
-    """Whether it must not share a root with others, because a root that it shared has failed."""
+    """Whether it must not be united with other roots, because a shared root with this part has failed."""
 
     @property
     def attempt(self) -> str:

@@ -20,13 +20,14 @@ class Members:
         return sum(1 << self.names.index(name) for name in set(call.targets)), call.operation
 
     def near(self, caller: str, operation: str, to: int) -> int:
-        """Return the part of the called members to which this instance sends the call (here all of them); other
-        replicas of its object call the rest. ``caller``: the operation of the instance."""
+        """Return the members to which this instance itself sends the call; here these are all called members (``to``).
+        A subclass may return only some of them, if other replicas of the instance's object call the rest. ``caller``:
+        the operation of the instance."""
         return to
 
     def united(self, made: Made, replies: dict[int, Answer]) -> Answer:
-        """Return one answer to a call, from the answers of all members that were called: a failure if there is one, the
-        only answer, or all results by the names of their objects."""
+        """Combine the answers of all called members into one: a failure if there is one; the answer itself if there is
+        only one; otherwise all results, by the names of their objects."""
         failed = next((answer for answer in replies.values() if not answer[0]), None)
         if failed is not None or len(replies) == 1:
             return failed or next(iter(replies.values()))

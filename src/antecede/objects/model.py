@@ -43,9 +43,9 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A nested call: an operation yields it and receives the answer (for several objects: a dictionary by name).
-    Several called objects count as replicas: if each of them makes the same nested call, this is one call, computed
-    once."""
+    """A nested call: an operation yields it and receives the answer. If several objects are called, the answer is a
+    dictionary, by the names of the objects. These objects count as replicas: if each of them makes the same nested
+    call, this is one call, computed once."""
 
     to: str | tuple[str, ...]
     operation: str
@@ -77,7 +77,8 @@ class CallFailed(Exception):
 
 
 class Failure(Exception):
-    """Raised in an operation to fail with exactly this text as its reason, without the name of an exception."""
+    """An exception with which an operation fails. The reason of the failure is only the text, without the name of the
+    exception."""
 
 
 class Object:
@@ -146,7 +147,7 @@ def operations_of(kind: type[Object]) -> dict[str, Callable[..., Any]]:
 
 def blind_operations(kind: type[Object]) -> set[str]:
     """Return the operations that conflict with nothing, call nothing and return nothing (``-> None``). Their answers
-    say nothing about the state, and no conflict can undo them."""
+    contain no data from the state, and no conflict can undo them."""
     return {
         name
         for name, method in kind._operations.items()
@@ -209,7 +210,8 @@ def initial(kind: type[Object]) -> dict[str, Any]:
 
 
 def attributes_of(object_: Object) -> dict[str, Any]:
-    """Return the state of an object, not copied: its attributes, and the defaults of those that its class declares."""
+    """Return the state of an object without copying it: its attributes, and the default values of declared attributes
+    that it has not set."""
     declared: dict[str, Any] = {}
     for cls in reversed(type(object_).__mro__):
         # A class attribute that is annotated is a default; one that is not is part of the class.

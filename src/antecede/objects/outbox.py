@@ -1,4 +1,4 @@
-"""The outbox of one object: the order below it, and the effects of the step that is being taken.
+"""The outbox of one object: it uses the order to send messages, and collects the effects of the current step.
 
 It is the only part of an object that sends. It knows neither instances nor locks, and it calls no other part of the
 object. The order's ``send`` delivers nothing, because a copy to the object itself travels like any other.
@@ -14,7 +14,7 @@ from antecede.orders.objects import Objects
 
 
 class Outbox:
-    """Collects the effects of a step, in sequence."""
+    """The effects of a step, collected in sequence."""
 
     def __init__(self, me: int, name: str, order: Objects) -> None:
         self.me = me
@@ -22,11 +22,11 @@ class Outbox:
         """The beginning of the ids of all messages from here."""
         self.order = order
         self.posted = 0
-        """How many messages were sent."""
+        """The number of messages sent so far."""
         self._effects: list[Any] = []
 
     def add(self, *effects: Any) -> None:
-        """Add effects; one ``Persist`` covers the whole step."""
+        """Add effects, except ``Persist``: ``drain`` adds one for the whole step."""
         self._effects += [effect for effect in effects if type(effect) is not Persist]
 
     def send(self, to: int, label: Label, content: Any = None) -> None:

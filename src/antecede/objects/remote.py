@@ -4,7 +4,7 @@ A call goes to the client's own server, which ensures that all replicas compute 
 the answer; :class:`~antecede.errors.OperationError`, if the operation failed; or
 :class:`~antecede.errors.CallTimeoutError`, which is a ``TimeoutError``. The server aborts a call whose time is up, and
 all its effects are undone. The outcome is unknown only if the server itself does not respond, even some seconds after
-the time limit; the text of the error then says so. The call has a number, so it is computed once or never, and its
+the time limit; the text of the error then states this. The call has a number, so it is computed once or never, and its
 effects do not depend on this client.
 
 The rules are here: the form of a call, how long to wait, the meaning of an answer. Sending a call is the task of the
@@ -101,4 +101,4 @@ class RemoteObject:
 
 
 _grace_seconds = 2.0
-"""How much longer than a call's time limit its client waits for a response."""
+"""The time for which a client still waits for a response after the time limit of its call."""

@@ -5,9 +5,9 @@ and it continues by being computed again with one more answer. Its effect on the
 each time that it is needed, and applied to the object when the root commits (closed nesting). So an abort only drops
 the intention. It does not undo a compatible operation that was committed meanwhile.
 
-Instances of one root see each other's intentions. Suppose that an instance makes its n-th call and thereby, directly or
-not, another instance at the same object is called. Then the effects of the second come between that call and its
-answer.
+Instances of one root see each other's intentions. Suppose that the n-th call of an instance leads, directly or through
+other calls, to a second instance at the same object. Then the effects of the second instance come between the n-th call
+and its answer.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -38,7 +38,7 @@ State = dict[str, Any]
 
 
 class Outcome(msgspec.Struct):
-    """The progress of an instance with the answers that it has."""
+    """The progress of an instance, computed from the answers that it has so far."""
 
     calls: list[Call]
     """All its calls; if there is one more call than answers, it waits for the answer to the last call."""
@@ -186,7 +186,7 @@ def _shifted(between: Callable[[int], None], first: int) -> Callable[[int], None
 
 
 def answer_bytes(answer: Answer) -> int:
-    """Return the size of an answer; for an answer that cannot travel, a size above the limit."""
+    """Return the size of an answer in bytes. An answer that cannot be encoded gets a size above the limit."""
     try:
         return len(msgspec.msgpack.encode(answer))
     except (TypeError, ValueError, OverflowError, RecursionError):
@@ -214,7 +214,7 @@ def compute(
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the reason of a failure as one line that can travel. The exception's text may be long, and computing it
+    """Return the reason of a failure as one line that can be sent. The exception's text may be long, and computing it
     may raise another exception."""
     text = text_of(error)
     reason = text if isinstance(error, Failure) else f"{type(error).__name__}: {text}"
@@ -249,15 +249,16 @@ def _run_instance(live: Live, one: Instance, between: Callable[[int], None] | No
 
 
 def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
-    """Compute instances of one root on a live state. The outermost ones are computed in the given order, in which they
-    began; an instance that a call led to is computed during that call. Return the outcome of each instance, by id."""
+    """Compute instances of one root on a live state. Instances are given in the order in which they began, and are
+    computed in this order. But if a call of one of them led to another one, the other one is computed during this call.
+    Return the outcome of each instance, by id."""
     if len(instances) == 1:
         return {instances[0].id: _run_instance(live, instances[0])}
     outcomes: dict[str, Outcome] = {}
 
     def inside(prefix: str) -> list[Instance]:
-        """Return the outermost of the instances that a call led to, directly or through others: no other of these
-        instances led to them."""
+        """Return the instances that a call led to, directly or through other calls, except those that another instance
+        of the result led to. An empty ``prefix`` stands for all instances."""
         own = [one for one in instances if one.id.startswith(prefix) or one.id == prefix.rstrip("/")]
         return [one for one in own if not any(one.id.startswith(other.id + "/") for other in own)]
 
@@ -349,7 +350,8 @@ class Intentions:
         self.live.commit()
 
     def _performed(self, key: Any, begun: Sequence[Instance]) -> dict[str, Outcome]:
-        """Make the changes of instances: the last computed ones, if they have this key; otherwise compute them now."""
+        """Make the changes of these instances. If ``key`` is that of the last computation, make its changes again;
+        otherwise compute the instances now."""
         if self._last is not None and self._last[0] == key:
             _, outcomes, changes = self._last
             self.live.redo(changes)

@@ -6,10 +6,10 @@ message to continue (*heal*) comes; then its next try begins. To *unite* roots i
 request.
 
 The theorem of §3.3 is about messages. Instances can still wait for each other in a cycle: op1@i calls op2@j while op3@j
-calls op4@i, with op1 ~ op4 and op2 ~ op3. So an object at which an older instance waits for one of a *younger* root
-asks that root's home to abort it (``wound``). The home does, unless it has decided to commit. When the older instance
-has ended, the object informs the home (``heal``), and the root is tried again with its old number. Then only younger
-roots wait for older ones, and the oldest root is never wounded.
+calls op4@i, with op1 ~ op4 and op2 ~ op3. So if an older instance waits for an instance of a *younger* root at an
+object, the object asks the home of the younger root to abort its try (``wound``). The home does so, unless it has
+decided to commit. When the older instance has ended, the object informs the home (``heal``), and the root is tried
+again with its old number. Then only younger roots wait for older ones, and the oldest root is never wounded.
 
 This is bookkeeping only: nothing here aborts an instance or sends a message.
 """
@@ -30,8 +30,8 @@ from antecede.orders.relation import Relation
 class Roots:
     """The roots that users started at one object, until each has ended.
 
-    A root *waits* to be admitted. It *runs*: its present try is an instance in the table. Or it *rests*: it was
-    wounded, and an immediate retry would conflict again.
+    A root is in one of three states. It *waits* to be admitted; or it *runs*: its present try is an instance in the
+    table; or it *rests*: it was wounded, and an immediate retry would conflict again.
 
     **Admission.** Conflicting roots wait for each other anyway; if many of them run, they only wound each other. So a
     root is admitted if the number of roots that run or rest and conflict with it is below a limit, and if no root that
@@ -63,7 +63,7 @@ class Roots:
         self.started = 0
         """The number of roots that were started so far."""
         self.wounds = 0
-        """How many tries were wounded so far."""
+        """The number of tries that were wounded so far."""
         self._relation = relation
         self._operation = operation
         self._unite = unite
@@ -73,11 +73,11 @@ class Roots:
         self._healed: set[str] = set()
         """Running tries that need not rest when they are wounded: the message ``heal`` came before the wound."""
         self._admitted: dict[str, int] = {}
-        """How many roots of each operation run or rest."""
+        """For each operation, the number of its roots that run or rest."""
         self._bytes = 0
         """The bytes of the arguments of all roots that run or rest."""
         self._due: list[tuple[float, int]] = []
-        """(deadline, number) of each root that has a deadline, also of some roots that have ended."""
+        """(deadline, number) of each root that has a deadline. Some of these roots may already have ended."""
         self._numbers: set[int] = set()
         """The numbers of all roots with a deadline that have not ended."""
 
@@ -133,7 +133,7 @@ class Roots:
         """Return the roots that may begin now; roots that share a request are united."""
         groups: list[list[Root]] = []
         joinable: dict[str, list[Root]] = {}
-        """The last group of each operation, while no conflicting root came after it."""
+        """For each operation, the last group, if further roots may join it: no conflicting root came after it."""
         sizes: dict[str, int] = {}
         """The bytes of the groups in ``joinable``."""
         blocked: list[str] = []
@@ -291,7 +291,7 @@ def _age(root: Root) -> int:
 
 
 class Wounds:
-    """The tries that one object has asked to make way, and for which instances."""
+    """The tries that one object has asked to make way, and the instances for which it has asked."""
 
     def __init__(self) -> None:
         self._asked: set[str] = set()

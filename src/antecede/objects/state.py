@@ -1,23 +1,23 @@
 """The live state of objects: kept decoded, and changed in place, so that the cost of an operation depends only on the
 cells that it uses.
 
-**Cells.** The state of an object is cut into cells: each attribute is a cell, or, if it is a dictionary, each of its
-entries. Nothing outside this module holds a cell that can change. An operation works on a *view*: numbers, texts and
-other values that cannot change are there as they are; a list, a set or a struct is copied when it is first read; a
-dictionary is an :class:`Entries`, which records the entries that are read out or written. So an operation never copies,
-encodes or checks a cell that it does not use.
+**Cells.** The state of an object is divided into cells: each attribute is a cell, or, if it is a dictionary, each of
+its entries. Nothing outside this module holds a cell that can change. An operation works on a *view*. In a view, values
+that cannot change, such as numbers and texts, are not copied. A list, a set or a struct is copied when it is first
+read. A dictionary is an :class:`Entries`, which records the entries that are read out or written. So an operation never
+copies, encodes or checks a cell that it does not use.
 
-**Changes.** ``keep`` compares the cells that a view has touched with those before, by their bytes. What differs is
-checked (it can be encoded, has its annotated type, and is within the bounds on size and depth), decoded again, so that
-no two cells share a value, and becomes a :class:`Change` in the journal. ``discard`` forgets what was not kept.
-``rollback`` undoes changes; ``redo`` makes them again. An intention (§2, closed nesting) is the computation of an
-operation followed by ``rollback``.
+**Changes.** ``keep`` compares the bytes of each cell that a view has touched with its bytes before. If they differ, the
+cell is checked: it must be encodable, have its annotated type, and be within the bounds on size and depth. Then it is
+decoded again, so that no two cells share a value, and becomes a :class:`Change` in the journal. ``discard`` undoes
+changes that were not kept. ``rollback`` undoes changes; ``redo`` makes them again. An intention (§2, closed nesting) is
+the computation of an operation followed by ``rollback``.
 
-**Order.** Entries are iterated in the order of their keys, those that the operation itself added after all others. So
-equal states behave alike, even if compatible operations reached two replicas in different orders.
+**Order.** Entries are iterated in the order of their keys; entries that the operation itself added come after all
+others. So equal states behave alike, even if compatible operations reached two replicas in different orders.
 
 **Digest.** The digest is the sum of the hashes of all cells, updated whenever a cell changes. Two replicas are equal
-iff their digests are. Comparing digests costs nothing, and does not depend on the order in which compatible operations
+iff their digests are equal. The comparison is cheap, and does not depend on the order in which compatible operations
 came.
 """
 
@@ -38,7 +38,7 @@ class Change(msgspec.Struct, gc=False):
 
     state: "State"
     cells: dict[Any, Any]
-    """The place of the cell: the attributes of the object, or the entries of one of them."""
+    """The dictionary that contains the cell: the attributes of the object, or the entries of one attribute."""
     key: Any
     before: Any
     after: Any
@@ -74,15 +74,15 @@ class State:
         self.name = name
         self.kind = kind
         self.cells: dict[str, Any] = {}
-        """Attributes that nothing outside may change; dictionaries as ``Entries``."""
+        """The attributes of the object; dictionaries are ``Entries``. Only this module may change them."""
         self.content = 0
-        """The bytes of all cells, without the lengths of dictionaries."""
+        """The number of bytes of all cells, without the bytes for the lengths of dictionaries."""
         self.digest = 0
         self._forms = forms
         self._otherwise = otherwise
         self._views = view_kind(kind)
         self._shadowed: set[str] = set()
-        """Attributes for which the class has a value, too; views show the value of the state instead."""
+        """Attributes that have a value in the class, too. Views show the value in the state instead."""
 
     def form(self, attribute: str) -> Form:
         """Return how an attribute's cells are encoded."""
@@ -104,7 +104,7 @@ class State:
             self.digest = (self.digest + digest) % _digest_modulus
 
     def read(self, saved: bytes) -> dict[str, Any]:
-        """Return the attributes from bytes, with their types."""
+        """Return the attributes from the bytes of a state, with their annotated types."""
         raw = msgspec.msgpack.decode(saved, type=dict[str, msgspec.Raw])
         return {attribute: self.form(attribute).decode(value) for attribute, value in raw.items()}
 
@@ -130,7 +130,7 @@ class State:
         return self.content + _length(len(self.cells)) + sum(lengths)
 
     def recomputed(self) -> tuple[int, int]:
-        """Return the content and the digest, computed again from all cells, to check both."""
+        """Compute ``content`` and ``digest`` again from all cells, so that both can be checked."""
         content = digest = 0
         for attribute, cell in self.cells.items():
             size, part = self._measured(attribute, cell, None)
@@ -190,7 +190,7 @@ class State:
         self._fill(view)
 
     def discard(self) -> None:
-        """Undo what was not kept."""
+        """Undo the changes that ``keep`` has not applied."""
         for cell in self.cells.values():
             if isinstance(cell, Entries) and cell.is_touched:
                 cell.discard()
@@ -260,7 +260,7 @@ class State:
     def _check(self, changes: list[Change], lenient: bool) -> None:
         """Raise if the changed cells are nested too deeply, or make the state too large.
 
-        Both bounds are constants. The free depth of Python's stack is not: it depends on the caller. With it as the
+        Both bounds are constants. The free depth of Python's stack is not: it depends on the caller. If it were the
         bound, an operation could succeed at one replica and fail at another, or succeed once and fail when it is
         computed again.
         """
@@ -363,7 +363,7 @@ class Live:
         self.journal += state.keep(view, self.lenient)
 
     def discard(self) -> None:
-        """Undo what was not kept."""
+        """Undo the changes that ``keep`` has not applied."""
         for state in self.states.values():
             state.discard()
 
@@ -376,7 +376,7 @@ class Live:
         return undone
 
     def redo(self, changes: list[Change]) -> None:
-        """Make changes again that were undone. The state must not have changed since then."""
+        """Repeat changes that ``rollback`` has undone. The state must not have changed since then."""
         for change in changes:
             change.do()
 

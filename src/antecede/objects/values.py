@@ -56,7 +56,8 @@ class Form:
     the types of MessagePack."""
 
     by_entries: bool | None = None
-    """Whether the attribute is a dictionary whose entries are cells; None: only while its value is a dictionary."""
+    """Whether the attribute is a dictionary whose entries are cells. None: it is one whenever its value is a
+    dictionary."""
 
     def encode(self, value: Any) -> Any:
         """Return a cell in its comparable form: equal cells have equal bytes."""
@@ -112,7 +113,7 @@ class Typed(Form):
 
 
 class Copied(Form):
-    """A replacement for encoding, for a search that stores nothing: any values of Python are copied, not encoded."""
+    """A form for a search, which stores nothing: values of any Python type are copied instead of encoded."""
 
     def encode(self, value: Any) -> Any:
         return copied(value)

@@ -1,7 +1,7 @@
 """Views: an object as an operation sees it. A value that can change is copied when it is first read.
 
 A view is an instance of a subclass of the object's class. It knows only the names of the cells, and how to get a copy
-of a cell. The state (:mod:`antecede.objects.state`) fills the view, and compares it afterwards.
+of a cell. The state (:mod:`antecede.objects.state`) fills the view, and afterwards compares it with its own cells.
 """
 
 from typing import Any, Protocol

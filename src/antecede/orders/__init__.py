@@ -58,8 +58,8 @@ class OrderSpec(msgspec.Struct, frozen=True):
         return self.kind(me, members, **self.options)
 
     def object_names(self) -> frozenset[str]:
-        """Return the names of the objects that can be called in a domain with this order: none, except in a
-        subclass."""
+        """Return the names of the objects that can be called in a domain with this order. The set is empty here; a
+        subclass can return names."""
         return frozenset()
 
     def guarantees(self) -> frozenset[str]:
@@ -67,7 +67,8 @@ class OrderSpec(msgspec.Struct, frozen=True):
         return self.sample().guarantees
 
     def sample(self) -> Order:
-        """Create the order of member 0, in a group large enough to have every member number that an option gives."""
+        """Create an example: the order of member 0. The group is large enough for every member number in the
+        options."""
         # A number longer than any member number need not be read: its option refuses it.
         numbers = [int(v) for v in map(str, self.options.values()) if v.isdecimal() and len(v) <= 9]
         largest = max(numbers, default=0)

@@ -19,8 +19,9 @@ that has the message may send an answer to a destination that does not have it y
 * ``hold-delivery``: a destination acknowledges immediately, but delivers the message, and later ones, only after that
   report.
 
-Without ``pipelined``, copies have no numbers: a duplicate is recognised by its id, but only a duplicate of its sender's
-latest message; the link drops duplicates of earlier messages. With ``pipelined`` every duplicate is recognised.
+Without ``pipelined``, copies have no numbers. The order then compares the id of a copy only with the id of the latest
+message from the same sender, so it recognises only duplicates of this message. The link drops duplicates of earlier
+messages. With ``pipelined`` the order recognises every duplicate.
 """
 
 from collections import deque
@@ -72,8 +73,8 @@ class Buffer(Order):
         self.hold_output: bool = self.settings["multicast"] == "hold-output"
         self.output: deque[Message] = deque()
         self.posted: dict[str, tuple[int, int]] = {}
-        """Messages posted and not acknowledged by all: id → (mask of all destinations, mask of those that have not
-        acknowledged)."""
+        """Messages that were posted, but not acknowledged by all destinations: id → (mask of all destinations, mask of
+        the destinations that have not acknowledged)."""
         self.unreleased: set[str] = set()
         """Multicasts that have arrived here and are not known to have arrived everywhere."""
         self.input: deque[Message] = deque()
@@ -159,7 +160,7 @@ class Buffer(Order):
 
     def _verdict(self, packet: Packet, effects: Effects) -> Verdict:
         """Return the verdict on a copy that was put into the input buffer: DELIVER, or HOLD if it still waits there. A
-        copy that waits there is accepted all the same."""
+        copy that still waits is accepted, too."""
         if packet.message in self.input:
             effects.append(Accept(packet))
             return Verdict.HOLD

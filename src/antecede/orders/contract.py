@@ -171,9 +171,9 @@ class Order(ABC):
         return []
 
     def past(self, packet: Packet) -> tuple[int, ...] | None:
-        """Return for each member the number of its newest message that causally precedes the packet's message; for the
-        source, the number of the packet's message itself. Messages that do not matter for deliveries here need not
-        count. Return None if the stamp does not contain these numbers."""
+        """Return one number for each member: the number of its newest message that causally precedes the packet's
+        message. For the source, it is the number of the packet's message itself. Messages that do not affect deliveries
+        here may be left out. Return None if the stamp does not contain these numbers."""
         return None
 
     # Stamps.
@@ -187,7 +187,8 @@ class Order(ABC):
         """Read and validate a stamp that ``source`` sent to this member."""
 
     def size(self, packet: Packet) -> int:
-        """Return the length of the encoded stamp. An order on a hot path computes it without encoding."""
+        """Return the length of the encoded stamp. A subclass may compute the length without encoding, which is
+        faster."""
         return len(self.encode(packet))
 
     def encode(self, packet: Packet) -> bytes:

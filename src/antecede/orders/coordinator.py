@@ -19,9 +19,9 @@ may reorder.
 A copy *from* the coordinator is a final copy, any other is a detour. So the stamp needs only a number.
 
 **Why it is right.** Let T(m) be the moment at which m is put into the sequence. Every member delivers in the order of
-T, so the order is total. If send(m) happened before send(m'), then T(m) < T(m'): for two messages of one sender,
-because its detours are taken in sequence; if m was delivered before m' was sent, because m is delivered after T(m). So
-the order is causal, hence FIFO.
+T, so the order is total. If send(m) happened before send(m'), then T(m) < T(m'). If one member sent both, its detours
+are taken in sequence. If the sender of m' delivered m before it sent m', then m was delivered after T(m), and m' cannot
+enter the sequence before its send. Every other case is a chain of these two. So the order is causal, hence FIFO.
 """
 
 from collections.abc import Iterator, Mapping

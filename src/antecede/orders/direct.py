@@ -1,19 +1,20 @@
-"""``direct``: causal order by direct predecessors (Prakash, Raynal, Singhal; the rival "PRS" of Jang et al. §6).
+"""``direct``: causal order by direct predecessors (Prakash, Raynal, Singhal; "PRS" in Jang et al. §6).
 
-For each process p a process keeps **before[p]**: the messages (k, x) — the x-th message of k — that are known to have
-been sent to p, without those that are known to precede another one of them. Everything that we send to p must be
-delivered there after them. A message that is ordered after its direct predecessors is ordered after all its
-predecessors.
+For each process p, a process keeps a set **before[p]** of messages (k, x), where (k, x) is the x-th message of k. These
+messages are known to have been sent to p. If one of them is known to precede another one, only the later one stays in
+the set. Everything that we send to p must be delivered there after the messages in before[p]. A message that is ordered
+after its direct predecessors is ordered after all its predecessors.
 
 * A message carries all the sets. After a send to the members of D, before[p] has only this message for each p of D.
 * It may be delivered at i when every (k, x) of its before[i] has been delivered.
-* At delivery, the sets get the entries of the stamp (the newest of each k). But in before[p] of each other destination
-  p of the message, the message itself replaces all entries that its stamp has for p.
+* At delivery, the receiver adds the entries of the stamp to its own sets, and keeps only the newest entry of each k.
+  There is one exception: for each other destination p of the message, it removes from before[p] the entries that the
+  stamp has for p, and adds the message itself.
 * **recent**, a part of the stamp, contains the last deliveries of the message's sender. From it the receiver learns (in
   its matrix ``known``) which messages in its own sets have been delivered, and removes them.
 
-In the original, ``recent`` is before[i] itself. A message that a process sent to itself may still be in transit when it
-is listed there, and would count as delivered. So ``recent`` and before[i] are separate here.
+In the original, ``recent`` is before[i] itself. But before[i] may contain a message from the process to itself that is
+still in transit, and receivers would count this message as delivered. So ``recent`` and before[i] are separate here.
 """
 
 from typing import Any, ClassVar

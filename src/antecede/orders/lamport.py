@@ -18,14 +18,14 @@ All packets are numbered on their link (``resequence``), because the argument ne
 members in sequence, so messages are counted per sender, and an ack or a release names the n-th message of a sender.
 
 **Why no smaller message can come later.** Let q remove m = (t, p), and suppose that m' = (t', r) < m reaches q only
-after that. Then p had marked m, so r had acknowledged it. From that ack on, the clock of r is beyond t, so r sent m'
-before that ack; links are FIFO, so m' came to p before the ack did (for r = p, m' was in the queue from its send). Yet
-m was the smallest in p's queue when it was marked, so p had removed m' by then. So r had released m', so q had
-acknowledged m', so q had taken m' before all this: a contradiction.
+after that. Then p had marked m, so r had acknowledged it. After this ack the clock of r is beyond t, so r sent m'
+before the ack. Links are FIFO, so m' reached p before the ack (if r = p, m' was in p's queue since its send). But m was
+the smallest in p's queue when p marked it, so p had already removed m'. So r had released m'. So q had acknowledged m',
+which means that m' had already reached q: a contradiction.
 
 **Why nothing waits for ever.** The smallest message that is not yet released becomes the smallest in its sender's queue
-once the releases of all smaller ones have arrived there. Its acks, and the sender's copy to itself, need only the
-arrival of packets.
+once the releases of all smaller ones have arrived there. After that, it waits only for its acks and for the sender's
+copy to itself, and the links deliver these packets.
 
 Every member delivers by (time, sender), so the order is total. If send(m) happened before send(m'), the time of m is
 smaller than the time of m', because a member that takes m moves its clock beyond the time of m. So the order is causal,
@@ -49,9 +49,9 @@ ACK = "ack"
 RELEASE = "release"
 
 Entry = tuple[int, int, int, int, str, Message | None]
-"""Time; sender; the message's number among those of its sender; the number of our copy to ourselves, if we sent one,
-otherwise 0; id; and the message, if it is addressed to us, otherwise None. The first three together are unique, so
-entries compare by them."""
+"""(time, sender, number, own copy, id, message). ``number`` counts the messages of the sender. ``own copy`` is the
+number of our copy to ourselves, or 0 if we sent none. ``message`` is None if it is not addressed to us. No two entries
+have the same first three values, so entries are compared by these."""
 
 
 class Lamport(SequencedOrder):

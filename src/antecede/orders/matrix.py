@@ -1,16 +1,16 @@
 """``matrix``: causal order by a matrix of counts (Raynal, Schiper, Toueg; Garg §12.2, Fig. 12.2 and 12.4).
 
-M[j][k] at a process is the number of messages that j has sent to k, as far as this process knows. To send to the
-members of D, a process counts the message for *all* of them first and only then stamps it (a loop of single sends would
-leave the later copies out of the earlier stamps and break causal order: Garg's ``multicast`` in Fig. 12.4). A message
-from j with matrix W may be delivered at i when
+M[j][k] at a process is the number of messages that j has sent to k, as far as this process knows. To send a message to
+the members of D, a process first counts it for *all* of them and only then stamps it. (Garg's ``multicast`` in Fig.
+12.4 is a loop of single sends: the stamp of a copy does not count the copies that are sent after it, which breaks
+causal order.) A message from j with matrix W may be delivered at i when
 
 * W[j][i] = (delivered from j) + 1, and
 * W[k][i] ≤ (delivered from k) for every other k,
 
-and only then is W merged. Garg keeps "delivered" in column i of M itself. This blocks a self-send for ever (Fig. 12.2)
-or delivers its duplicate too (the ``<=`` of Fig. 12.4), because M[i][i] counts the message as soon as it is sent. So
-here deliveries are counted in a separate vector.
+and only then is W merged. Garg keeps "delivered" in column i of M itself. Then a message from i to itself waits for
+ever (Fig. 12.2), or its duplicate is delivered, too (the ``<=`` of Fig. 12.4), because M[i][i] counts the message as
+soon as it is sent. So here deliveries are counted in a separate vector.
 
 **Rows are shared, never copied.** Only j changes row j, so any two versions of it are comparable and the newer one
 (the one with the greater total) is the entry-wise maximum. A matrix is therefore a list of immutable rows, a stamp is

@@ -7,17 +7,17 @@ in instances of conflicting operations; or a chain of such pairs links them. At 
 1. If m1 → m2, and both go to one instance, or they go to conflicting instances and m2 is a request: m1 comes first.
 2. Requests of conflicting operations, both to several objects: in one order everywhere.
 
-As printed (1) holds for "m1 or m2 is a request". A response m2 would then wait for a request m1 that cannot be computed
-while the instance that waits for m2 runs. So a response never waits for a request to another instance.
+The paper prints (1) for "m1 or m2 is a request". A response m2 could then wait for a request m1 that is not computed
+before the instance that needs m2 ends. So here a response never waits for a request to another instance.
 
 **Vectors (§4.1), as interpreted here.** An object keeps a vector for each running instance and for each operation: the
 maximum over everything that the instance, or any instance of the operation, has received and sent (for a received
 message, its receipt vector RV, :mod:`antecede.orders.objects_stamp`; the paper prints ``V_tj := m.V_j``, which
 contradicts Table 1). The vector of a message is the maximum over its sender's instance and over all operations that
 conflict with the sender's. The event number of a message (tno) is taken at its send, from a Lamport clock that ticks at
-sends: as printed it begins with the number of the *instance*, and nested calls are then ordered both ways. Every send
-is counted, not only "changing actions": otherwise two sends of one instance are unordered. A response has its own
-number; its label names the request that it answers. It follows that
+sends. (In the paper it begins with the number of the *instance*, so that each of two nested calls may precede the
+other.) Every send is counted, not only "changing actions": otherwise two sends of one instance are unordered. A
+response has its own number; its label names the request that it answers. It follows that
 
     m1 → m2  implies  m1.RV ≤ m2.V, in every entry, and m1.tno < m2.tno.
 
@@ -34,9 +34,9 @@ the last number and the sender's time. So an object knows for each k a time up t
 **Clocks.** An object that receives no messages must learn the time; the paper sends a null message after a silence of
 δ. Here the time is sent when it is needed. ``clocks=eager``: a sender sends its time to all objects that do not get a
 copy, and an object that learns of a request of kind (2) sends its time to the destinations; so a decision takes two
-one-way delays. ``clocks=asked``: a destination that waits asks (``ask``). This takes three, but no packets if no object
-waits. Servers (``sparing``) are ``eager`` for requests of kind (2) and unlabelled messages, and use ``asked`` for
-others. The link handles loss and resends, as for all orders; so no timer is needed, and an idle group is silent.
+one-way delays. ``clocks=asked``: a destination that waits asks (``ask``). This takes three delays, but needs no packets
+if no object waits. Servers (``sparing``) are ``eager`` for requests of kind (2) and unlabelled messages, and use
+``asked`` for others. The link handles loss and resends, so no timer is needed, and an idle group sends nothing.
 
 **Why nothing waits for ever.** A message first waits for the arrival of others, which links ensure, and for the time,
 which is sent. Then it waits for undelivered messages with smaller event numbers; the smallest of those waits for none.
@@ -183,7 +183,7 @@ class Objects(Order):
         return vector
 
     def _note(self, instance: str, operation: str, vector: Vector) -> None:
-        """Add this vector to an instance and its operation, which have received or sent a message."""
+        """Add this vector to those of an instance, which has received or sent a message, and of its operation."""
         if instance:
             join(self.vectors.setdefault(instance, {}), vector.items())
         if self.relation.matters(operation):
@@ -198,8 +198,8 @@ class Objects(Order):
             effects.append(Send(self.control(CLOCK, target, "", (self.sent[target], self.clock, wanted))))
 
     def times(self) -> Effects:
-        """End a step: send our newest time to the members that need a time. A member that got a message of the needed
-        time, or a later one, gets a packet only if it should send its own time to others."""
+        """End a step: send our newest time to the members that need a time. If a message of this step has already
+        brought a member this time or a later one, it gets a packet only if it should send its own time to others."""
         later, self._later = self._later, {}
         # What a step sends must not depend on earlier ones except by the durable state.
         copied, self._copied = self._copied, [0] * self.members
@@ -260,8 +260,8 @@ class Objects(Order):
             self._try([key], effects)
 
     def _tell_all(self, to: int, time: int, effects: Effects) -> bool:
-        """Send our time, which is at least ``time``, to each destination of a request of kind (2) to which we have not
-        sent such a time. Return whether there was one."""
+        """Send our time to the destinations ``to`` of a request of kind (2), except those to which we have already sent
+        ``time`` or a later time. Return whether a time was sent."""
         ignorant = [t for t in members_of(to & ~(1 << self.me)) if self.told[t] < time]
         for target in ignorant:
             self._tell(target, effects)
@@ -304,7 +304,7 @@ class Objects(Order):
     # Deciding.
 
     def _try(self, keys: list[Key], effects: Effects) -> None:
-        """Deliver these messages if possible, and then those that waited for them; else record what each waits for."""
+        """Deliver each of these messages, then those that waited for it; if it must wait, record what it waits for."""
         keys = sorted(keys, key=self._event_of)
         for key in keys:
             waiting = self._held.get(key)

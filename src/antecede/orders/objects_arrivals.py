@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Arrivals:
-    """Records the messages and heartbeats of every member, which may arrive in any sequence."""
+    """A record of the messages and heartbeats that have arrived from every member, in any sequence."""
 
     def __init__(self, me: int, members: int) -> None:
         self.me = me
@@ -22,9 +22,10 @@ class Arrivals:
         self.known = [0] * members
         """For each member, the time up to which none of its messages is missing."""
         self._beyond: dict[tuple[int, int], int] = {}
-        """The times of messages that arrived beyond a gap, by member and number."""
+        """The times of messages that arrived although an earlier message is still missing, by member and number."""
         self._tidings: list[tuple[int, int, int]] = []
-        """Heartbeats beyond a gap: (member, the number of messages that it had sent us, its time)."""
+        """Heartbeats that count a message that is still missing: (member, the number of messages that it had sent us,
+        its time)."""
         self._own: dict[int, int] = {}
         """The times of our messages to ourselves that have not arrived, by number."""
 
@@ -37,7 +38,7 @@ class Arrivals:
         return number > self.whole[source] and (source, number) not in self._beyond
 
     def take(self, source: int, number: int, time: int) -> bool:
-        """Record a new message; return whether later times of its sender may now be reached (:meth:`reached`)."""
+        """Record a new message. Return whether :meth:`reached` may now return True for later times of the sender."""
         if source == self.me:
             self._own.pop(number, None)
         self._beyond[source, number] = time
@@ -51,8 +52,8 @@ class Arrivals:
         return self.known[source] > before or source == self.me
 
     def hear(self, source: int, count: int, time: int) -> tuple[bool, bool]:
-        """Record a heartbeat; return whether it contains anything new, and whether a later time of its sender is now
-        reached (:meth:`reached`)."""
+        """Record a heartbeat. Return whether it contains anything new, and whether :meth:`reached` now returns True for
+        later times of the sender."""
         if count > self.whole[source]:
             if (source, count, time) in self._tidings:
                 return False, False

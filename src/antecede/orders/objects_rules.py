@@ -14,7 +14,7 @@ from antecede.orders.objects_stamp import Stamp
 from antecede.orders.relation import Relation
 
 PLAIN = Label(REQUEST, "", "*", "", "*")
-"""The label of an unlabelled message: a request between two instances that are whole processes."""
+"""The label of an unlabelled message: a request between two processes, each of which counts as one instance."""
 
 
 class Waiting(msgspec.Struct, frozen=True, gc=False):
@@ -55,7 +55,7 @@ def restored(state: Any) -> Waiting:
 
 
 class Rules:
-    """The rules for one relation of conflicts."""
+    """The rules for a group with the given relation of conflicting operations."""
 
     def __init__(self, relation: Relation, members: int) -> None:
         self.relation = relation
@@ -67,7 +67,7 @@ class Rules:
         return any(instance or self.relation.matters(operation) for instance, operation in (sender, receiver))
 
     def agreed(self, label: Label, to: int) -> bool:
-        """Return whether all destinations must agree on the place of a message with this label (rule 2)."""
+        """Return whether all destinations must deliver a message with this label in a common order (rule 2)."""
         return label.type == REQUEST and to & (to - 1) != 0 and self.relation.matters(label.operation)
 
     def needed(self, waiting: Waiting) -> list[tuple[int, int]]:

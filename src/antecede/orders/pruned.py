@@ -6,16 +6,16 @@ its own τ, the sender's CI, and for its destination j the delivery constraints 
 have delivered first. **DLV** is the τ of the last message delivered from each sender. Entries that can be inferred are
 removed at once:
 
-* *just replaced* (S2): after m was sent to j, every other message in transit to j is implied by m: j is removed from
-  those sets. (Printed as "− i"; it must be "− j".)
-* *just delivered* (R4): the message's own entry is logged without the receiver.
+* *just replaced* (S2): after m was sent to j, j is removed from the sets D of all other messages, because j delivers
+  these before m. (The paper prints "− i"; it must be "− j".)
+* *just delivered* (R4): the receiver adds an entry for the message to its log, without itself in D.
 * *already delivered, already replaced* (R5, R6): if one log has a newer message of k and no longer lists an older one,
   the older one is removed from the other log. An entry in both logs keeps the destinations that both list.
 * the newest entry of each sender stays, even without destinations (S3, R9), because R5 compares with it.
 
 R1's "wait" is the hold-back queue of :mod:`antecede.orders.stamped`. A message that is not newer than DLV is a
-duplicate; accepting it would move DLV backwards and block for ever. R8 never applies if R5 works, and is left out. CI
-equals the log of Kshemkalyani and Singhal's optimal algorithm.
+duplicate. If it were accepted, DLV would move backwards, and other messages would wait for ever. R8 never applies if R5
+works, and is left out. CI equals the log of Kshemkalyani and Singhal's optimal algorithm.
 
 Destination sets are bit masks. The log of one sender is an immutable flat tuple (τ, D, τ′, D′, …), ascending, which
 copies of a message and the processes of a simulation share.

@@ -2,15 +2,16 @@
 
 Three observations make it small:
 
-* the senders' newest timestamps are near the stamp's own, so each is written as its signed distance to it;
-* older entries and delivery constraints are near their sender's newest entry: an *age*, the distance to it, identifies
-  them;
+* the newest timestamp of each sender is near the stamp's own timestamp, so only the signed distance is written;
+* older entries and delivery constraints are near the newest entry of their sender, so only their *age* is written: the
+  distance to this newest entry;
 * most senders have only a newest entry without destinations (an *empty* one), for which one bit is enough. A
   destination set is a list of members or a bit map, whichever is shorter.
 
-Layout: own timestamp; bit map of senders with an entry; bit map of those with more than an empty newest entry; the
-distances; then for each sender in the second bit map the number of entries and, newest first, the age step and the
-destinations; at last the constraints: their number and, ascending, sender step and age.
+Layout: the stamp's own timestamp; a bit map of the senders with an entry; a bit map of the senders with more than an
+empty newest entry; the distances. Then for each sender in the second bit map: the number of its entries and, for each
+entry, newest first, the difference to the previous age (not for the newest) and the destinations. At last the
+constraints: their number and, for each, ascending by sender, the difference to the previous sender and the age.
 """
 
 from functools import lru_cache
@@ -27,8 +28,8 @@ Log = tuple[int, ...]
 """(τ, D, τ′, D′, …) of one sender, ascending in τ; D is a bit mask."""
 _tails_max: Final = 1_024
 _brief_bytes_max: Final = 512
-"""Stamps of quiet domains (:func:`brief`) up to this length (a few hundred members) are read in one step. Together with
-``_tails_max``, this bounds the memory of the cached tails."""
+"""The maximum length of a stamp that :func:`read_brief` reads in one step: enough for a few hundred members. Together
+with ``_tails_max``, it limits the memory of the cached tails."""
 
 
 def _fold(distance: int) -> int:
@@ -45,8 +46,8 @@ def _map_size(members: int) -> int:
 
 
 class Control(msgspec.Struct, eq=False, gc=False):
-    """The content that all copies of one message carry: its timestamp and the sender's log. Never changed; sizes are
-    cached."""
+    """The part of the stamp that all copies of one message share: its timestamp and the sender's log. It is never
+    changed; its computed sizes are cached."""
 
     time: int
     log: tuple[Log, ...]
@@ -165,8 +166,8 @@ def read_control(source: int, me: int, known: list[int], data: Reader) -> Contro
 
 
 def brief(control: Control) -> bytes | None:
-    """Encode a stamp without constraints in one step, if it is like those of a quiet domain: each sender has at most an
-    empty newest entry, with a time near the stamp's own. Otherwise return None."""
+    """Encode a stamp without constraints in one step. This works if each sender has no entry, or only an empty one
+    whose time is near the stamp's own; in a quiet domain, most stamps are like this. Otherwise return None."""
     time = control.time
     distances: list[int | None] = []
     for log in control.log:
@@ -259,8 +260,8 @@ def read_brief(source: int, me: int, mine: int, known: list[Log], data: bytes) -
 
 
 def _newest(k: int, source: int, me: int, time: int, known: int, folded: int) -> int:
-    """Return the newest timestamp of a member, from its distance to the stamp's own (0, −1, 1, −2, … as 0, 1, 2, 3,
-    …)."""
+    """Return the newest timestamp of a member. ``folded``: its distance to the stamp's own timestamp, as ``_fold``
+    writes it."""
     newest = time - ((folded + 1) >> 1) if folded & 1 else time + (folded >> 1)
     if newest < 1 or newest > known + limits.counter_jump_max:
         raise StampError(f"timestamp {newest} of member {k} in a stamp: expected about {known}")
@@ -334,8 +335,8 @@ def _list_size(mask: int) -> int:
 
 
 def _write_set(mask: int, members: int, out: Writer) -> None:
-    """Write a set of members: either 0 and a bit map, or the count plus one and a list in which each member is its
-    distance to the previous one. The shorter form is written; if both are equally long, the list."""
+    """Write a set of members: either 0 and a bit map, or the count plus one and a list, in which each member is written
+    as its distance to the previous one. The shorter form is written; if both are equally long, the list."""
     if _list_size(mask) > 1 + _map_size(members):
         out.number(0)
         out.raw(mask.to_bytes(_map_size(members), "little"))

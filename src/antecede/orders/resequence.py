@@ -3,8 +3,8 @@
 Several protocols of Garg §12.3 assume FIFO channels. An order for such a protocol numbers *all* its packets from each
 member to each other member, copies and control packets alike, 1, 2, 3 … in the first number of the stamp. A packet that
 arrives out of sequence is held, unacknowledged, until all packets before it were taken. A packet with a number that was
-already taken or is already held is a duplicate. The protocol itself only sees ``take(packet)``, exactly once each and
-in sequence.
+already taken or is already held is a duplicate. For the protocol itself, ``take(packet)`` is called exactly once for
+each packet, in sequence.
 
 A copy that was taken may still have to wait in the protocol's own queue (``waits``). That queue is part of the durable
 state, so such a copy is answered ``HOLD`` and accepted in the same step.
@@ -74,8 +74,7 @@ class SequencedOrder(PlainOrder):
             self.take(packet, effects)
 
     def explain_early(self) -> Iterator[tuple[Message, list[Reason]]]:
-        """Return the messages that are held because they arrived out of sequence, each with the packets that it waits
-        for."""
+        """Yield each message that is held because it arrived out of sequence, with the packets that it waits for."""
         for packet in self.held_packets():
             if packet.message is not None:
                 taken = self.taken[packet.source]
@@ -92,7 +91,7 @@ class SequencedOrder(PlainOrder):
         return (number, *self.read_numbers(kind, source, data))
 
     def dump_links(self) -> Any:
-        """Return the durable numbers of all links."""
+        """Return the last packet numbers of all links, for the durable state."""
         return (tuple(self.numbered), tuple(self.taken))
 
     def load_links(self, state: Any) -> None:

@@ -1,9 +1,9 @@
-"""Shared code of all orders that decide by stamps alone: hold back, release, never rescan.
+"""Shared code of all orders that decide by stamps alone: it holds packets, and releases them without a search.
 
 Such an order answers one question about a packet: *which message must be delivered here first?* The answer is a pair
 (member, number), or nothing. A packet that must wait is stored under the first such pair that is missing. When that
 message is delivered, only the packets stored under it are examined again. So the cost of a delivery depends only on the
-packets that it may release, however many are waiting (Jang et al. §4.2 R1 reads as a wait; it is this queue).
+packets that it may release, however many are waiting (the "wait" of rule R1 in Jang et al. §4.2 is this queue).
 
 ``number(packet)`` identifies a packet among those of its source. A number that is not newer than the last one delivered
 from this source, or that is already held, is a duplicate.
@@ -31,12 +31,13 @@ class StampedOrder(Order):
 
     @abstractmethod
     def number(self, packet: Packet) -> int:
-        """Return a number from 1 on that rises with each packet from its source to this member, perhaps with gaps."""
+        """Return the number of a packet: 1 or more, and larger than that of any earlier packet from its source to this
+        member. Numbers may be skipped."""
 
     @abstractmethod
     def missing(self, packet: Packet) -> tuple[int, int] | None:
-        """Return (member, number) of a message that must still be delivered here before this packet; None: there is
-        none."""
+        """Return (member, number) of a message that must still be delivered here before this packet, or None if there
+        is no such message."""
 
     def predecessors(self, packet: Packet) -> list[tuple[int, int]]:
         """Return (member, number) of all known messages that must still be delivered before this packet. This is only

@@ -52,7 +52,8 @@ class Synchronous(PlainOrder):
     def __init__(self, me: int, members: int, **options: object) -> None:
         super().__init__(me, members, **options)
         self.asked = [0] * members
-        """The number of the last request from here to each member; for ourselves, of our last copy to ourselves."""
+        """The number of our last request to each other member. At our own index: the number of our last copy to
+        ourselves."""
         self.granted = [0] * members
         """The number of the last granted request from here to each member."""
         self.requested = [0] * members

@@ -9,9 +9,9 @@ The printed appendix must be corrected or made precise in four places, each show
 * the set of entries is computed against the *old* ``Node[j].state``, which is overwritten afterwards (in the printed
   sequence no entry is ever newer, and every stamp is empty);
 * ``State`` starts at 1 and ``Node`` at 0 (if both start at 0, the first events are never newer);
-* the stamp carries the sequence number, and a message is deliverable when it is the next on its link and
-  v ≤ delivered[k] for every other entry (k, me, v). Deltas refer to the previous stamp on the link, so on any link,
-  FIFO or not, a later message must wait for an earlier one that is held;
+* the stamp carries the sequence number, and a message is deliverable when it is the next on its link and v ≤
+  delivered[k] for every other entry (k, me, v). A stamp contains only the changes since the previous stamp on the link.
+  So a message must wait for an earlier one that is held, even on a FIFO link;
 * when a message from j is delivered, the entries of its stamp are merged first; then entry (j, me) gets the sequence
   number of the message as its value, with our current state and node j.
 

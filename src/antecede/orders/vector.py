@@ -33,7 +33,7 @@ class Vector(StampedOrder):
         super().__init__(me, members, **options)
         self.sent = 0
         self.due: list[int] = []
-        """Numbers of own broadcasts to ourselves that have not come back yet, ascending."""
+        """The numbers of our own broadcasts whose copy to ourselves has not been delivered yet, ascending."""
 
     def send(self, message: Message) -> Effects:
         if message.to | 1 << self.me != self.everyone:

@@ -1,11 +1,11 @@
 """``antecede bench verify``: the speed of judging a trace, compared with floors measured in the same run.
 
-A floor is the time of work that cannot be avoided. There are two: pyarrow's scan of the same columns, and one thread's
-walk with the causal kernel over the events of each process (*lines*). The lines are assembled before the clock starts.
-Peak memory is that of the whole tree of processes (driver, JVM, Python workers), by their proportional set sizes,
-sampled during the runs. The first run of each kind (files, chunks, DataFrame) is *cold*, the others are *warm*; neither
-includes the start of the session. CPU time is that of the same processes; unlike the wall time it is comparable on a
-busy machine.
+A floor is the time of work that cannot be avoided. Two floors are measured. The first is pyarrow's scan of the same
+columns. The second is one walk with the causal kernel, by one thread, over the *lines* (the event sequences of the
+processes); the lines are assembled before the measurement starts. Peak memory is the memory of all processes together
+(driver, JVM, Python workers): the sum of their proportional set sizes, measured repeatedly during the runs. The first
+run of each kind (files, chunks, DataFrame) is *cold*, the others are *warm*; neither includes the start of the session.
+CPU time is the CPU time of the same processes. Unlike the wall time, it is comparable on a busy machine.
 """
 
 import os
@@ -47,7 +47,8 @@ def bench_verify(
 ) -> dict[str, Any]:
     """Write a trace of ``messages`` messages, judge it for FIFO and causal order several times, and return the figures.
 
-    ``say`` gets the name of each phase; ``step`` gets the number of runs that are done, and the number of all runs.
+    ``say`` is called with the name of each phase. ``step`` is called after each run, with the number of finished runs
+    and the number of all runs.
     """
     total, done = (1 + rounds) * (1 + chunks + dataframe), count(1)
 
@@ -120,15 +121,15 @@ def _measured(work: Callable[[], Any], events: int, rounds: int) -> dict[str, An
 
 
 class _Watch:
-    """The largest memory that was measured, in bytes, and the CPU time that measuring it took."""
+    """The largest memory that was measured, in bytes, and the CPU time that the measurements themselves used."""
 
     def __init__(self) -> None:
         self.peak, self.seconds = 0, 0.0
 
 
 def _timed(work: Callable[[], Any], watch: _Watch | None = None) -> tuple[float, float]:
-    """Return how long some work takes, and the CPU time that this process and its descendants use meanwhile, except the
-    CPU time of the watch."""
+    """Run ``work``. Return its duration, and the CPU time that this process and its descendants used during the work.
+    The CPU time of the measurements of ``watch`` is not included."""
 
     def used() -> float:
         return _tree_seconds(os.getpid()) - (watch.seconds if watch is not None else 0.0)
@@ -144,7 +145,8 @@ def _scan(path: str) -> None:
 
 
 def _kernel_seconds(running: Session, path: str) -> float:
-    """Return the seconds of one thread's causal walk over assembled lines, in this process."""
+    """Return the duration, in seconds, of one walk with the causal kernel over the assembled lines, by one thread of
+    this process."""
     trace = open_trace(running, [path])
     parts = trace.matched()
     assert isinstance(parts, FileParts), "the floor is measured on one machine"

@@ -1,4 +1,5 @@
-"""A trace to measure with: messages with ids of 36 characters, one in ten a multicast, on links that reorder.
+"""A trace for benchmarks: message ids have 36 characters, about one message in ten is a multicast, and links may
+reorder messages.
 
 A seeded generator writes it, 500,000 rows at a time; the same arguments give the same trace. Optionally, some copies
 are never delivered, and one message spans the whole trace: it is sent first and delivered last.

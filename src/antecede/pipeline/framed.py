@@ -43,8 +43,9 @@ def framed(table: Any, local_max: int = limits.frame_rows_local_max, lasting: bo
     """Return the trace in a table; ``layout`` sets options of :class:`Layout`, such as ``figures``.
 
     A Spark DataFrame of more than ``local_max`` rows is judged by Spark tasks, everything else in this process. If the
-    tasks run on this machine, stages pass each other files, unless a DataFrame made from the trace must last longer
-    than the trace (``lasting``).
+    tasks run on this machine, stages exchange data through files, which are removed together with the trace. With
+    ``lasting`` they exchange DataFrames instead, so that a DataFrame made from the trace can be used longer than the
+    trace.
     """
     figures = bool(layout.get("figures"))
     if not is_spark(table):

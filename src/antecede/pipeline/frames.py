@@ -156,8 +156,9 @@ def matched(df: Any, *, local_max: int = _local_max) -> Any:
     the ``reason`` why the row is set aside. The result is a DataFrame if ``df`` is one, otherwise a
     :class:`pyarrow.Table`.
 
-    Rows that are set aside because of their place (``duplicate_row``, ``duplicate_index``) are not included. Deliveries
-    on a cycle with their send have no ``reason`` here: only :func:`verify` finds them.
+    Rows that are set aside because of their place (``duplicate_row``, ``duplicate_index``) are not included. A delivery
+    that would have to happen before its own send, because of a cycle of events, has no ``reason`` here: only
+    :func:`verify` finds such deliveries.
     """
     with _translated(df):
         trace = framed(df, local_max, lasting=True)
@@ -167,7 +168,7 @@ def matched(df: Any, *, local_max: int = _local_max) -> Any:
 
 
 def _as_given(df: Any, table: Any) -> Any:
-    """Return a table as a DataFrame, if the caller passed a DataFrame."""
+    """Return a table as a Spark DataFrame if the caller passed one (``df``), otherwise unchanged."""
     return df.sparkSession.createDataFrame(table, ddl(table.schema)) if is_spark(df) else table
 
 
@@ -235,7 +236,7 @@ def _translated(df: Any) -> AbstractContextManager[None]:
 
 
 def _reported(df: Any, work: Callable[[], dict[str, Any]]) -> tuple[Report, float]:
-    """Return the report, and the seconds that it took."""
+    """Run ``work``. Return its report, and the duration in seconds."""
     started = time.perf_counter()
     with _translated(df):
         report = Report(work())

@@ -165,8 +165,8 @@ class Lamported(msgspec.Struct):
 
 
 class Judged(msgspec.Struct):
-    """The verdicts on a trace, or on one chunk of it, in numbers and places. For an order that was not requested, the
-    number of late deliveries is 0."""
+    """The verdicts on a trace, or on one chunk of it: counts, and events given by their places (process and index). For
+    an order that was not requested, the number of late deliveries is 0."""
 
     circular: Places
     """The deliveries that were set aside because they lie on a cycle with their send."""
@@ -177,7 +177,8 @@ class Judged(msgspec.Struct):
     causal_late: int = 0
     causal_undecided: int = 0
     first: LatePlaces | None = None
-    """One delivery that is late by causal order: the one with the least index, then the least process."""
+    """The delivery that is late by causal order and has the smallest index; if there are several, the one with the
+    smallest process number."""
     pairwise: bool = True
     cycle: Places | None = None
     """The sends of messages that form a circle, so that there is no total order; ``None`` without such a circle."""
@@ -187,8 +188,8 @@ class Judged(msgspec.Struct):
     clocks: Clocked = msgspec.field(default_factory=Clocked)
     lamport: Lamported = msgspec.field(default_factory=Lamported)
     late_blobs: int = 0
-    """Late deliveries are in the parts from 1 to ``late_blobs``, or in all parts if there are fewer; 0 if nothing is
-    late or late deliveries were not listed."""
+    """The number of the last output part with late deliveries; the first one is part 1. If it is larger than the number
+    of parts, every part may have late deliveries. It is 0 if nothing is late or late deliveries were not listed."""
 
 
 class Waits(msgspec.Struct, tag="waits"):
@@ -216,7 +217,8 @@ class Timed(msgspec.Struct, tag="timed"):
 
 
 class Dealt(msgspec.Struct, tag="dealt"):
-    """The deliveries that one task of a chunk reads. Index 0 is where the task's part of each line begins."""
+    """The deliveries that one task of a chunk reads. Their indices are relative to the start of the task's part of each
+    line."""
 
     task: int
     deliveries: Deliveries

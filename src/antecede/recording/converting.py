@@ -4,10 +4,11 @@ This is a separate process, so that a server never loads Arrow, and a slow or fa
 server. It runs with low priority, converts all closed segments, and ends. It also ends when the server that started it
 is gone; the next conversion then continues.
 
-**Exactly one row per event, even if the process is killed.** A piece is written under a temporary name, synced,
-renamed, and the folder is synced. It contains its own place (:mod:`antecede.recording.segments`), so rows and place
-become durable together. The next conversion removes files with a temporary name; a lock ensures that only one runs at a
-time. A segment may be deleted only when a piece that covers it exists under its final name.
+**Exactly one row per event, even if the process is killed.** Each segment becomes a *piece*, a Parquet file. A piece is
+written under a temporary name, synced, renamed, and the folder is synced. It contains its own place
+(:mod:`antecede.recording.segments`), so rows and place become durable together. The next conversion removes files with
+a temporary name. A lock ensures that only one conversion runs at a time. A segment may be deleted only when a piece
+that covers it exists under its final name.
 """
 
 import os

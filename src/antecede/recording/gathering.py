@@ -1,13 +1,13 @@
-"""Servers' data directories as a trace that any engine reads: their Parquet files, and the rest of their logs as lines.
+"""Servers' data directories as a trace that any engine reads: Parquet files, and the rest of the logs as JSON lines.
 
 :func:`gathered` takes the paths that a user gives as a trace. It replaces a data directory at or below a path by its
 converted pieces and a temporary file with the rows that are only in its log; all other paths stay as they are.
 
 **Servers may be running.** Their logs are read one after the other, so a delivery may be seen whose send was committed
 after the log of the sending server had been read. Therefore all logs are read twice. When the first reading has ended,
-the sends of all seen deliveries are durable. The second reading takes the sends that were added meanwhile. Its
-deliveries might again be ahead of their sends, so they become ``local`` rows in their process. The result is a
-consistent cut, without deliveries whose send is missing.
+the sends of all seen deliveries are durable. The second reading takes the sends that were added meanwhile. The sends of
+deliveries that are new in the second reading may be missing again, so these deliveries become ``local`` rows of their
+process. The result is a consistent cut, without deliveries whose send is missing.
 
 If a segment is converted and deleted between the two readings, everything is read again.
 """

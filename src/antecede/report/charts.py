@@ -1,7 +1,7 @@
 """Figures of a report as SVG: a map of the traffic, messages per second, and bars.
 
-A chart has no script. A mark has its value as a ``<title>``, which browsers show under the pointer. Colours come from
-the style sheet of the page, which has variants for light and dark.
+A chart has no script. Each bar or cell has its value as a ``<title>``, which browsers show under the pointer. Colours
+come from the style sheet of the page, which has variants for light and dark.
 """
 
 import re
@@ -20,7 +20,7 @@ _shades = 8
 _named_max = 36
 """The largest number of processes for which the rows and columns of the map have names."""
 _points_max = 240
-"""The most bars of a chart over time; longer times are divided into this number of intervals."""
+"""The largest number of bars in a chart over time. A longer time is divided into this number of intervals."""
 
 
 def text(value: object, length: int = 40) -> str:

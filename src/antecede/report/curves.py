@@ -1,6 +1,6 @@
-"""Curves as one SVG document: several panels, each with points of some series and with curves beside them.
+"""Curves as one SVG document with several panels. A panel shows the points of some series, and their curves.
 
-A document has no script and brings its style, with a variant for dark pages. A point has its value as a ``<title>``.
+A document has no script and contains its style, with a variant for dark pages. A point has its value as a ``<title>``.
 """
 
 from collections.abc import Callable, Sequence
@@ -98,7 +98,7 @@ def _series(
 
 
 def _step(most: float) -> float:
-    """Return a round distance of the grid lines, so that all values are below the last line."""
+    """Return the distance between grid lines: a round number, so that no value is above the last line."""
     least = max(most, 1e-9) / _lines
     unit = 10.0 ** floor(log10(least))
     return next(unit * times for times in (1, 2, 2.5, 5, 10) if unit * times >= least)

@@ -2,21 +2,21 @@
 
     link → order (one per domain) → hop → mailbox → engine
 
-A step takes a batch of inputs, one after the other, and then stamps all messages that these inputs made it send. Its
-outcome is **one record**: the inputs that were accepted. The driver appends the record to the log, and lets the step's
-effects leave when that record, and every earlier record, is durable: *persist, then send, then acknowledge*. Reactions
-may run before that, because their results are part of the same record or of a later one.
+A step takes a batch of inputs, one after the other. At its end it stamps all messages that it sends. Its result is
+**one record**: the inputs that were accepted. The driver appends the record to the log. The step's effects leave the
+server when this record, and every earlier record, is durable: *persist, then send, then acknowledge*. Reactions may run
+earlier, because their results are part of the same record or of a later one.
 
-Recovery is the same machine reading the records after its newest snapshot: ``replay(record)`` arrives at the same
-state, with the same stamps on the same frames. Frames that were not acknowledged are then resent.
+After a crash, a new machine loads the newest snapshot and replays the later records. ``replay(record)`` leads to the
+same state, with the same stamps on the same frames. Frames that were not acknowledged are then resent.
 
 **Exactly once.** A frame is accepted in the record that delivers or forwards its packet. One record contains everything
 that a reaction does: it sends messages, changes the agent's state, and removes the letter from the mailbox. A client
 numbers its publishes 1, 2, 3 … without gaps. A repeated publish is answered and not sent again. Publishes after a
 refused one are skipped: the client sends them again with new numbers, or lets them fail, too.
 
-The machine does no I/O, and uses no clock and no randomness. Its caller passes ``now``, in seconds, for resends and
-(see :mod:`antecede.server.clock`) for timers, and ``clock_ms``, the wall clock.
+The machine does no I/O, and uses no clock and no randomness. Its caller passes two times: ``now``, in seconds, for
+resends and timers (see :mod:`antecede.server.clock`), and ``clock_ms``, the wall clock in milliseconds.
 """
 
 from collections.abc import Iterable
@@ -95,9 +95,9 @@ class AgentServer:
         self.kept = True
         """Whether records are stored. If not (durability ``memory``), they are not even encoded."""
         self.overloaded, self.overload = False, CATCHING_UP
-        """Whether clients' publishes are refused (too much waits, little disk space, or a stop), and the reason."""
+        """Whether publishes are refused, and why: too much data waits, the disk is almost full, or the server stops."""
         self.log_format = FORMAT_OLDEST
-        """The log format whose rules apply to new trains and records; an item of the log raises it."""
+        """The log format whose rules apply to new trains and records; :class:`Formatted` items set it."""
         self.clock, self.truncations = Clock(), Truncations()
         self._multicasts = 0
         """The number of letters to several destinations that this step sent."""
@@ -110,7 +110,7 @@ class AgentServer:
         """(domain, peer, reason): what peers did wrong in this step."""
 
     def step(self, inputs: list[Input], now: float, clock_ms: int, acknowledge: bool = True) -> Step:
-        """Take a whole step with these inputs. Without ``acknowledge``, a later step acknowledges frames."""
+        """Take a whole step with these inputs. ``acknowledge``: acknowledge frames now, and not in a later step."""
         self.take(inputs, now, clock_ms)
         return self.seal(now, clock_ms, acknowledge)
 
@@ -128,7 +128,7 @@ class AgentServer:
             self._request(Look(), now, clock_ms)
 
     def _ring(self, now: float, clock_ms: int) -> None:
-        """Let the calls expire whose deadline has passed, and fire the timers that are due."""
+        """Let calls expire after their deadline, and fire the timers that are due."""
         if self.calls.site is not None and (self.calls.alarm_ms() or clock_ms + 1) <= clock_ms:
             self._do(Expired(clock_ms), now)
         if self.timers.alarms and (due_timers := self.timers.due(clock_ms)):
@@ -186,7 +186,7 @@ class AgentServer:
             self.channel.share_lists()
 
     def replay(self, record: bytes, now: float) -> None:
-        """Apply a record of the log again. Unacknowledged messages of it are resent later."""
+        """Apply a record of the log again. Its messages that were not acknowledged are resent later."""
         enacted: list[Row] = []
         for item in decode_record(record):
             if isinstance(item, Taken):
@@ -205,8 +205,8 @@ class AgentServer:
         self._replies, self.faults, self._multicasts = [], [], 0
 
     def begin_life(self, life: int) -> None:
-        """Start a life after the last record was replayed. Peers learn its number, and how many frames were sent before
-        it."""
+        """Start a life, after all records were replayed. Hellos then contain the number of the life, and the number of
+        frames that were sent before it."""
         self.channel.begin_life(life)
 
     def alarm_ms(self) -> int | None:
@@ -367,7 +367,7 @@ class AgentServer:
         self._set_timer(item.clock_ms + outbound.timeout_ms, item.agent, name_of(Timeout), body, letter.id)
 
     def _called(self, item: Reacted, outbound: Outbound, now: float) -> None:
-        """Process a reaction's call of an object. A call is like a question, but has its own deadline."""
+        """Send an agent's call to an object. It is like a question, but its body contains the time limit."""
         ask = f"{self._prefix}{self._numbers + 1}" if outbound.reply else ""
         if not unfit(outbound.body):
             if ask:
@@ -420,8 +420,8 @@ class AgentServer:
     # State.
 
     def backlog(self, exact: bool = True) -> Backlog:
-        """Return how much data waits here; if not ``exact``, without the bytes of letters that came since the last
-        count."""
+        """Return the amount of data that waits here. If not ``exact``, the bytes of letters that came since the last
+        count are not included."""
         return backlog_of(self.channel, self.engine, self.timers, exact)
 
     def snapshot(self) -> bytes:
@@ -435,8 +435,8 @@ class AgentServer:
         return encode_state(packed(*parts, **head, **log, **rest))
 
     def restore(self, snapshot: bytes, now: float, epoch: str | None = None) -> None:
-        """Load a snapshot into a new server, which then uses the topology of the snapshot. ``epoch``: the epoch that a
-        snapshot without the text of its topology must have."""
+        """Load a snapshot into a new server, which then uses the topology of the snapshot. ``epoch``: the epoch to
+        expect if the snapshot does not contain its topology."""
         state, channel, engine, timers = state_of(snapshot, self.name, self.incarnation, epoch)
         self.organisation.load(state.organisation, self)
         self.epoch, self._numbers, self.clients = state.epoch, state.numbers, state.clients

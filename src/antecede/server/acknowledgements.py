@@ -5,12 +5,12 @@ from typing import Final
 
 
 class Acknowledgements:
-    """Decides when steps acknowledge frames.
+    """The rules for when a step acknowledges frames.
 
     A connection loses nothing, and an unacknowledged frame costs its sender only a little memory. If each frame were
-    acknowledged at once, both ends would spend a large part of their work on acknowledgements. So steps acknowledge
-    nothing for some milliseconds, or until many frames wait. Then the next step acknowledges, and its acknowledgements
-    share the write with its frames. If no step happens for the same time again, a step is taken only to acknowledge.
+    acknowledged at once, both servers would spend a large part of their work on acknowledgements. So acknowledgements
+    wait for some milliseconds, or until many frames have come. The next step then sends them, in the same write as its
+    frames. If no step happens for the same number of milliseconds again, a step is taken only to send acknowledgements.
     """
 
     def __init__(self) -> None:

@@ -1,10 +1,10 @@
 """Track incoming connections, and limit what they may use.
 
 A connection is a *stranger* from the moment it is accepted, TLS handshake included, until its hello is accepted. The
-number of strangers is limited, in total and per address. When there are more, the oldest is closed, since a correct
-program sends its hello at once. So silent connections can neither use up the file descriptors nor keep others out.
-Clients get the remaining places; they are never closed for a stranger. Other servers can always connect: there is one
-place for each.
+number of strangers is limited, in total and per address. When a new stranger exceeds a limit, the oldest one is closed,
+since a correct program sends its hello at once. So silent connections can neither use up the file descriptors nor block
+others. The number of clients is limited, too, but a client is never closed to make room for a stranger. Other servers
+can always connect: one connection is reserved for each.
 
 An access file may limit one address further: the connections that it has at the same time, known clients included, and
 the new connections that it makes per second. Connections above these limits are closed at once.
@@ -21,7 +21,7 @@ from antecede.access.model import AddressLimits
 from antecede.access.rates import Attempts
 
 Drop = Callable[[str, str], None]
-"""Closes a connection, with the reason and its code."""
+"""A function that closes a connection. Its arguments are the reason and the code of the reason."""
 
 
 class Guest:
@@ -72,7 +72,7 @@ class Admission:
         """The strangers, oldest first."""
         self._of_address: Counter[str] = Counter()
         self._connected: Counter[str] = Counter()
-        """Connections of each address, without other servers."""
+        """The number of connections of each address, except those of other servers."""
         self._connected_max: int | None = None
         self._attempts: Attempts | None = None
         self._unfinished: dict[Guest, None] = {}
@@ -98,7 +98,7 @@ class Admission:
         self._attempts = None if rate is None else Attempts(rate, limits.addresses_watched_max)
 
     def _excess(self, address: str, now: float) -> str:
-        """Return the limit that a new connection from this address exceeds, in words, or empty."""
+        """Return a text about the limit that a new connection from this address exceeds; empty: it exceeds none."""
         if self._attempts is not None and not self._attempts.take(address, now):
             return "too many attempts to connect from one address: try again later"
         if self._connected_max is not None and self._connected[address] >= self._connected_max:

@@ -1,7 +1,7 @@
 """Frames, acknowledgements and hellos from peers.
 
-If a peer sends something that contradicts the past of a link, for example because one end has lost data, the link stops
-until an operator resets its domain. Other errors only close the connection.
+A link stops if the peer sends something that contradicts what was sent before, for example because one of the two
+servers has lost data. It stays stopped until an operator resets its domain. Other errors only close the connection.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""How much waits at a server, in numbers and in bytes of memory."""
+"""The amount of data that waits at a server: the number of letters and frames, and their bytes in memory."""
 
 import msgspec
 
@@ -40,7 +40,7 @@ def backlog_of(channel: Channel, engine: Engine, timers: Timers, exact: bool) ->
 
 
 _mailbox_bytes = 1_000
-"""The memory of a mailbox without letters: a deque with its first block, the agent's address, places in
+"""The memory of a mailbox without letters: a deque with its first block, the agent's address, entries in
 dictionaries."""
 _timer_bytes = 350
-"""The memory of a timer besides its letter: two tuples, three numbers, places in a dictionary and a heap."""
+"""The memory of a timer besides its letter: two tuples, three numbers, entries in a dictionary and a heap."""

@@ -1,10 +1,11 @@
 """A server's part in a backup of the whole system: take part in a consistent cut, and hand out the files of its state.
 
-**The cut.** A server's durable state is a prefix of its log. Copies of several logs form a system that can go on if
+**The cut.** A server's durable state is a prefix of its log. Copies of several logs form a system that can continue if
 
-1. no log contains a frame as accepted that is not yet in its sender's log, since the sender would give the number of
-   this frame to another one; and
-2. every frame that a sender's state has forgotten, because it was acknowledged, was accepted in its receiver's log.
+1. every frame that a log contains as accepted is also in its sender's log, because otherwise the sender would give the
+   number of this frame to another frame; and
+2. every frame that a sender's state no longer contains, because it was acknowledged, is in its receiver's log as
+   accepted.
 
 (Frames that were sent and not accepted are in transit: the sender's copy sends them again.) Copies that are made at
 different moments can break both conditions. The state of all servers at one *instant* fulfils both, because frames and
@@ -12,12 +13,12 @@ acknowledgements leave a server only when their records are durable. Several ser
 but two rounds are enough (:mod:`antecede.server.cutting`):
 
 - ``backup`` **holds** a server: from now on nothing that peers send is accepted (:meth:`Peering.pause`). Agents,
-  timers, clients and the log go on. Only when *all* servers are held does the operator begin the second round.
+  timers, clients and the log go on. The operator begins the second round only when *all* servers are held.
 - ``backup-cut`` takes the **cut**: the records that are durable now, with the newest snapshot. Then the server goes on.
 
 A frame accepted in a cut was taken before its receiver was held. So it was durable at its sender before the first cut
 (1). A frame forgotten in a snapshot was acknowledged before its sender was held. So it was durable at its receiver
-before the first cut (2). A server that was restarted, or waited too long, has lost its hold, and refuses the cut.
+before the first cut (2). A server that was restarted, or waited too long, is not held any more, and refuses the cut.
 
 Afterwards the operator reads the files of the cut, page by page (``backup-read``), and ends the backup
 (``backup-end``). The adapter keeps these files as they were at the cut, although the log goes on.
@@ -61,7 +62,8 @@ class Backups:
         self._driver = driver
         self._peering = peering
         self.freeze: Callable[[], Frozen] | None = None
-        """Set by the adapter: keeps the files of this moment. None: this server keeps no files."""
+        """A function that keeps the files as they are at the time of the call. The adapter sets it. None: this server
+        has no files."""
         self._id = ""
         """The backup in progress; empty: none."""
         self._until = 0.0

@@ -10,8 +10,8 @@ from antecede.server.words import Drop, FromPeer, ReplayMany
 
 
 def take_inputs(inputs: deque[Input]) -> list[Input]:
-    """Take the inputs of the next step off the queue, until they have ``step_bytes_max`` bytes or more, so that the
-    record of the step fits into one write."""
+    """Remove the inputs of the next step from the queue, and return them. Stop as soon as they have ``step_bytes_max``
+    bytes or more, so that the record of the step fits into one write."""
     taken: list[Input] = []
     size = 0
     while inputs and size < limits.step_bytes_max:
@@ -22,8 +22,8 @@ def take_inputs(inputs: deque[Input]) -> list[Input]:
 
 
 def take_until_change(inputs: deque[Input]) -> list[Input]:
-    """Take the inputs before the next item about a change of the topology, with the same limit of bytes; or this item
-    alone if it is the first input."""
+    """Remove and return the inputs before the next item about a change of the topology, with the limit of
+    ``take_inputs``. If this item is the first input, remove and return only this item."""
     if not inputs or isinstance(inputs[0], Organising):
         return [inputs.popleft()] if inputs else []
     taken: list[Input] = []

@@ -1,6 +1,6 @@
 """Build a snapshot from the previous snapshot and the log, in a separate process while the server runs.
 
-To encode a large state takes long, and the server could not take steps meanwhile. So another process builds the
+Encoding a large state takes long, and the server could take no steps during this time. So another process builds the
 snapshot: it replays the log up to one record, as a server does at its start. This needs no handlers, because the log
 contains the outcome of every reaction; only the operations of replicated objects are carried out again. Two things are
 not in the log, and the server passes them in a :class:`Task`: which frames peers have acknowledged, and which links
@@ -20,8 +20,8 @@ class Task(msgspec.Struct, frozen=True):
 
     upto: int
     acknowledged: list[tuple[str, str, int, bytes]]
-    """For each link its domain, its peer, and the acknowledged frames: all up to a number, and a bit map of later
-    ones."""
+    """For each link: its domain, its peer, the number up to which all frames are acknowledged, and a bit map of the
+    acknowledged frames after that number."""
     stopped: list[tuple[str, str, str]]
     """The links that have stopped: domain, peer, reason."""
 

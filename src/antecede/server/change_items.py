@@ -98,9 +98,10 @@ class Abandoned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
 
 
 class Paused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=46):
-    """Letters that would enter these domains from outside, or that are sent here to these agents, wait until the change
-    is committed or abandoned. The agents do not react meanwhile. Otherwise their messages would wait on the server that
-    they leave, and messages that they send later from their new server could overtake these."""
+    """The start of a pause, which ends when the change is committed or abandoned. Until then, two kinds of letters
+    wait: those that would enter these domains from outside, and those that are sent from this server to these agents.
+    The agents do not react until then. Otherwise messages that they send would wait on their old server, and messages
+    that they send later from their new server could overtake these."""
 
     change: int
     domains: list[str]

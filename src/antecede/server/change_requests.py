@@ -1,6 +1,6 @@
-"""The contents of the commands with which an operator's process makes a change, and of their answers
-(:mod:`antecede.server.participation`). Servers do not trust the contents of commands: every number, text and list in
-them has a bound.
+"""The commands with which an operator's process makes a change, and their answers
+(:mod:`antecede.server.participation`). Servers do not trust the content of a command: every number, text and list in it
+has a bound.
 """
 
 from typing import Annotated
@@ -27,13 +27,14 @@ class Command(msgspec.Struct, frozen=True):
 
     @property
     def seconds_max(self) -> float:
-        """How long its answer may take."""
+        """The longest time that the answer may take."""
         quick = self.name in ("change-look", "change-lesson", "change-abandon")
         return limits.change_look_seconds_max if quick else limits.change_command_seconds_max
 
     @property
     def begins(self) -> int:
-        """The number of the change that this command pauses for, stages or commits; 0: it is another command."""
+        """The number of the change, if this is the command to pause for it, to stage it or to commit it; otherwise
+        0."""
         if self.name == "change-stage":
             return read_stage(self.arguments[0]).change
         return read_attempt(self.arguments[0])[0] if self.name in ("change-pause", "change-commit") else 0
@@ -50,7 +51,7 @@ class Stage(msgspec.Struct, frozen=True):
     clock_ms: ClockMs
     attempt: Mark = ""
     pausing: Names = []
-    """The servers that must have carried out ``change-pause``, so that letters wait there."""
+    """The servers that must have carried out ``change-pause``, which makes letters wait there."""
     drop: bool = False
     """Whether letters of removed agents and clients may be lost."""
     absent: Names = []
@@ -64,8 +65,8 @@ class Stage(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """A server's answer to ``change-look``, the first command of a change: what the server has, and what stands in the
-    way of the change."""
+    """A server's answer to ``change-look``, the first command of a change: the state of the server, and the obstacles
+    to the change."""
 
     server: str
     system: Mark
@@ -83,7 +84,7 @@ class View(msgspec.Struct, frozen=True):
     since: Since = {}
     obstacles: list[str] = []
     leaving: dict[str, int] = {}
-    """The agents and clients that will leave, each with the number of its letters."""
+    """The agents and clients that will leave the server, each with the number of its letters."""
     history: History = []
     """The topologies so far, oldest first."""
     checks: bool = False

@@ -1,11 +1,12 @@
-"""A client's line to its own server, without I/O. For its publishes see :mod:`antecede.server.publishing`.
+"""A *line*: a client's connection to its server, without I/O. For publishes see :mod:`antecede.server.publishing`.
 
 The line dials the server, sends the hello, and dials again after a broken connection, with growing pauses, for as long
-as the client exists. A server that closes the connection for good (a wrong token, another client with the same name)
-ends the line. If one end does not prove its identity, or the client's key is revoked, the line reads the credentials
-again. It dials again only if they are new, or if there is another key. When a temporary client closes its connection,
-its server forgets it. A server also forgets a temporary client that is disconnected for too long. A temporary client
-that may have been forgotten gives up, because publishes that it repeats might count as new.
+as the client exists. The line ends when the server closes the connection for good, for example because of a wrong
+token, or because another client has the same name. If the client or the server does not prove its identity, or the
+client's key is revoked, the line reads the credentials again. It dials again only if they have changed, or contain
+another key. When a temporary client closes its connection, its server forgets it. A server also forgets a temporary
+client that is disconnected for too long. A temporary client that may have been forgotten gives up, because publishes
+that it repeats might count as new.
 
 The owner of a line (``TcpLine``, which serves a :class:`antecede.live.client.Bus`, or a simulated client) decides what
 to publish and what to do with letters. ``now`` and randomness are arguments.
@@ -40,16 +41,16 @@ class LineOwner(Protocol):
     name: str
 
     def welcomed(self, address: str, last: int) -> None:
-        """The server accepted our hello, and has our publishes up to this number."""
+        """Take the server's welcome: it accepted our hello, and has our publishes up to the number ``last``."""
         ...
 
     def accepted(self, upto: int) -> None:
-        """The server has accepted all publishes up to this number."""
+        """Record that the server has accepted all publishes up to this number."""
         ...
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
-        """The server has not accepted the publish with this number, or any after it. ``retry``: it may accept the same
-        publish later."""
+        """Take the refusal of the publish with this number. The server has not accepted later publishes either.
+        ``retry``: it may accept the same publish later."""
         ...
 
     def delivered(self, letters: list[Letter]) -> None:
@@ -57,7 +58,7 @@ class LineOwner(Protocol):
         ...
 
     def gone(self, error: AntecedeError) -> None:
-        """The server closed the connection for good."""
+        """Record that the connection was closed for good."""
         ...
 
 
@@ -81,7 +82,7 @@ class ClientLine:
         self._owner = owner
         self._keyring = keyring
         self._proof: Dialing | None = None
-        """The proof that is not complete yet."""
+        """The proof of identity that is in progress; None: there is none."""
         self._left = False
         """Whether we have closed this connection, because the server did not prove its identity."""
         self._speaks = speaks
@@ -91,7 +92,7 @@ class ClientLine:
         self._random = random
         self._temporary = wire.is_temporary(owner.name)
         self._lost_at: float | None = None
-        """The time at which the last connection with a welcome from the server ended."""
+        """The time at which a connection with a welcome ended; None: none has ended since the last welcome."""
         self._connection: Connection | None = None
         self._parts: list[wire.Part] = []
         self._backoff = Backoff()
@@ -129,7 +130,7 @@ class ClientLine:
             self.dial_at = now + self._backoff.next(self._random())
 
     def close(self) -> None:
-        """Write what waits, and close the connection."""
+        """Write the parts that wait, and close the connection."""
         self.closed_here, self.dial_at = True, None
         if self._connection is not None:
             self.flush()
@@ -138,8 +139,8 @@ class ClientLine:
     # Writing.
 
     def publish(self, ticket: Ticket, last: bool) -> None:
-        """Send a ticket, if there is a connection; otherwise it is sent after the next welcome. ``last``: nothing else
-        will be published at this moment, so what waits is written at once."""
+        """Send a ticket, if there is a connection; otherwise it is sent after the next welcome. ``last``: no other
+        publish follows at this moment, so all parts that wait are written at once."""
         if self.welcomed:
             bodies = list(ticket.bodies)
             sent = ticket.number, ticket.to, ticket.kind, bodies, ticket.ask
@@ -170,7 +171,7 @@ class ClientLine:
             self._flush_soon()
 
     def flush(self) -> None:
-        """Write what waits, unless the connection is full."""
+        """Write the parts that wait, unless the connection is full."""
         self._flushing = False
         if self._connection is None or not self._parts or self._connection.full:
             return
@@ -180,8 +181,8 @@ class ClientLine:
     # The connection.
 
     def opened(self, connection: Connection) -> "ClientLine":
-        """Use a new connection to the server: send the hello or, with a keyring, first our introduction. Return its
-        receiver."""
+        """Use a new connection to the server: send the hello or, with a keyring, first our introduction. Return this
+        line, which receives everything that comes on the connection."""
         self._connection = connection
         self.trouble = NO_WELCOME
         self._left = False
@@ -212,7 +213,8 @@ class ClientLine:
         self._greet(connection)
 
     def _renews(self, code: str) -> bool:
-        """Read the credentials again if a refusal is about the identity; return whether to dial again."""
+        """Read the credentials again, if the refusal with this code is about an identity; return whether to dial
+        again."""
         return code in (NOT_PROVEN, REVOKED) and self._keyring is not None and self._keyring.renew(code)
 
     def received(self, parts: list[wire.AnyPart]) -> None:

@@ -1,8 +1,8 @@
 """Output that is not urgent waits for other output, so that its receiver wakes up once and takes both in one step.
 
-No operation waits for the commit of an operation that conflicts with nothing, so such a commit leaves with the next
-frame. The acceptance of a call leaves with the answer, because a client that calls waits for the answer only. After a
-few milliseconds both leave in any case.
+The commit of an operation that conflicts with no other operation leaves with the next frame, because nothing waits for
+such a commit. The reply that a call was accepted leaves with the answer to the call, because the client waits only for
+the answer. After a few milliseconds both leave in any case.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class Company:
         self._frames: list[Outgoing] = []
         self._replies: _Replies = []
         self.recorded = 0
-        """The number of the newest record when the last waiting reply came."""
+        """The number of the record that was the newest one when the last of the waiting replies came."""
         self.leave_at: float | None = None
         """The time at which the waiting output must leave; None: nothing waits."""
 
@@ -51,10 +51,10 @@ class Company:
         sure: bool = False,
     ) -> tuple[list[Outgoing], _Replies]:
         """Take the output of a step; return the frames and replies that leave now, in their sequence. ``letters``:
-        letters for clients leave after this output, so the replies leave now. ``recorded``: the newest record.
-        ``sure``: letters of the step do not wait for that record. Its acknowledgements are then not urgent, since they
-        could be the only output that waits for the record. This need not be called if nothing waits and the first frame
-        and the first reply are urgent."""
+        whether letters for clients follow; then the replies leave now. ``recorded``: the number of the newest record.
+        ``sure``: whether the step has letters that do not wait for this record. Then its acknowledgements are not
+        urgent, since they could be the only output that waits for the record. A caller may omit this call if nothing
+        waits and the first frame and the first reply are urgent."""
         due = self.leave_at is not None and now >= self.leave_at - _early_seconds
         if frames or self._frames:
             self._frames += frames
@@ -72,7 +72,8 @@ class Company:
         return frames, replies
 
     def take_replies(self) -> _Replies:
-        """Take out and return the replies that wait: they leave with an answer that does not wait for the log."""
+        """Remove and return the replies that wait. They leave together with an answer that does not wait for the
+        log."""
         replies, self._replies = self._replies, []
         if not self._frames:
             self.leave_at = None

@@ -56,8 +56,8 @@ class Connection(Protocol):
         ...
 
     def close(self, reason: str, final: bool = False, code: str = "") -> None:
-        """Send the reason to the other end (``final``: it is useless to try again; ``code``: the reason in one word),
-        and close. The call of ``closed`` follows."""
+        """Send the reason to the other end, and close. ``final``: it is useless to connect again. ``code``: the reason
+        in one word. The connection calls ``closed`` of its receiver afterwards."""
         ...
 
     def trust(self, *, server: bool) -> None:
@@ -73,13 +73,13 @@ class Connection(Protocol):
         ...
 
     def busy(self, busy: bool) -> None:
-        """Stop reading, because parts that have arrived are still to be handled; or, if ``busy`` is false, continue.
-        Independent of ``hold``."""
+        """Stop reading if ``busy`` is true, because parts that have arrived are not yet handled; otherwise continue.
+        This is independent of ``hold``."""
         ...
 
     def expect_a_reader(self, expected: bool) -> None:
-        """Stop reading while the connection is full, if ``expected``, since the other end does not read either. This is
-        not used between servers, because two servers might wait for each other."""
+        """Set whether this end stops reading while the connection is full, that is, while the other end does not read.
+        Two connected servers do not stop, because they might wait for each other."""
         ...
 
 
@@ -96,7 +96,7 @@ class Receiver(Protocol):
         ...
 
     def writable(self) -> None:
-        """A connection that was full has room again."""
+        """Continue writing: a connection that was full has room again."""
         ...
 
 

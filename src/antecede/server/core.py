@@ -54,9 +54,10 @@ class ServerCore:
         cuts: bool = False,
         covers: int = 0,
     ) -> None:
-        """``first``: the first record of this life. ``cuts``: whether it contains truncations of the log. ``token``:
-        the token of the one-token mode. ``authoriser``, ``keyring``: those of a server with an access file. ``speaks``:
-        the newest wire version of this server. ``covers``: the number of records in the log that no snapshot covers."""
+        """``first``: the first record of this life. ``cuts``: whether this record contains truncations of the log.
+        ``token``: the token of the one-token mode. ``authoriser``: if None, only this token is checked. ``keyring``:
+        the server's identity, if there is an access file. ``speaks``: the newest wire version of this server.
+        ``covers``: the number of records in the log after the newest snapshot."""
         self.machine = machine
         self.log = log = QuietLog(log)
         self.guard = guard = Guard(authoriser or Authoriser(token=token), keyring, audit, log)
@@ -153,8 +154,8 @@ class ServerCore:
             self.log.error("key-expired", reason=f"the key of server {name} has expired: antecede credentials rotate")
 
     def _report_expired(self) -> None:
-        """Log the mailboxes in which most letters expired since the last call, one line for each, and the number of
-        dead letters that were dropped since then."""
+        """Log the mailboxes with the largest numbers of letters that expired since the last call, one entry for each.
+        Also log the number of dead letters that were dropped since then."""
         expired = self.machine.engine.quotas.expired
         for address in sorted(expired, key=lambda one: -expired[one])[:_reported_max]:
             self.log.warning("letters-expired", mailbox=address, letters=expired[address], mailboxes=len(expired))

@@ -7,16 +7,16 @@ The coordinator's log decides (:mod:`antecede.server.changing`). So after a time
   is no commit.
 * A server that has staged the change must not decide. It asks the coordinator, again and again: it connects, and sends
   a hello with the attempt. The answer is the coordinator's hello, with the number of the change in force there and the
-  attempt that is in progress there. If neither is this change, the coordinator has abandoned it. Only an answer counts:
-  a hello that the coordinator sent earlier may be older than its part in the change.
+  attempt that is in progress there. If neither of them is this change, the coordinator has abandoned it. Only an answer
+  counts: the coordinator may have sent another hello before it took part in the change.
 
 Besides, the first server of the topology sends the history of changes, with the attempts that made them, to a server
 that is behind (:mod:`antecede.server.learning`). This is how a server that was down at the commit learns of it.
 
-Why a server may abandon a staged change when the coordinator does not have it: the commit is given only after every
-server has confirmed that the change is staged there, the coordinator included. If it is not staged at the coordinator
-any more, or not yet, no commit of this attempt will succeed, because this server refuses to confirm an attempt that it
-has abandoned.
+Why a server may abandon a staged change when the coordinator does not have it: the operator sends the commit only after
+every server, the coordinator included, has confirmed that the change is staged there. If the change is not staged at
+the coordinator any more, the coordinator refuses the commit. If it is not staged there yet, the commit is never sent,
+because a server refuses to confirm an attempt that it has abandoned.
 """
 
 from collections.abc import Callable
@@ -38,8 +38,8 @@ class Deciding:
         self._commanded = 0.0
         """The time of the last command of this attempt; 0: none in this life."""
         self._since: float | None = None
-        """The time from which this life counts the attempt as idle: that of its last command or, before any command, of
-        the first check; None: no attempt is in progress."""
+        """The time from which the attempt counts as idle: the time of its last command or, if no command came in this
+        life, of the first check; None: no attempt is in progress."""
         self._ask_at = 0.0
 
     def commanded(self, now: float) -> None:
@@ -57,9 +57,9 @@ class Deciding:
         return bool(organisation.paused or organisation.staged is not None)
 
     def watch(self, now: float) -> str:
-        """Check whether the change in progress gets no more commands. If another server coordinates it, return the name
-        of that server when it is time to ask it for the decision; otherwise an empty string. If no other server
-        coordinates the change, abandon it when it was idle for too long."""
+        """Return the name of the coordinator, if it is another server and it is time to ask it for the decision;
+        otherwise return an empty string. If this server is the coordinator, or has not staged the change, abandon the
+        change when no command came for too long."""
         organisation = self._machine.organisation
         if not self._in_progress:
             self._since = None

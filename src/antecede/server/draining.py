@@ -1,4 +1,4 @@
-"""Let stopped servers exchange what is in transit, in memory, until all of it has arrived.
+"""Exchange the letters that are in transit between stopped servers, in memory, until all have arrived.
 
 The machines of all servers are connected directly: no sockets, no clients, no reactions, no timers. They do what
 running servers would do: a step takes frames, its record is kept, and only then its own frames reach the others. So the
@@ -11,7 +11,7 @@ from antecede.errors import TopologyError
 from antecede.server import AgentServer, FromPeer, Input
 
 Keep = Callable[[dict[str, bytes]], None]
-"""Makes records durable, one per server, before it returns."""
+"""A function that makes records durable, one per server, before it returns."""
 
 
 def drain(machines: Mapping[str, AgentServer], keep: Keep) -> None:
@@ -57,4 +57,4 @@ def drain(machines: Mapping[str, AgentServer], keep: Keep) -> None:
 
 _idle_rounds = 3
 _resend_seconds = 60.0
-"""Longer than any pause before a frame is sent again."""
+"""A time that is longer than any pause before a frame is sent again."""

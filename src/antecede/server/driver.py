@@ -72,7 +72,7 @@ class Driver:
         self.broken = False
         """Whether a step could not be completed: then no more steps are taken, and the server must end."""
         self.now = 0.0
-        """The time of the last turn, or of the last input since."""
+        """The time of the last turn or, if an input came after it, of the last input."""
         self.trouble = ""
         """The reason why records cannot be appended; empty: they can."""
         self._lives = lives
@@ -92,7 +92,7 @@ class Driver:
         self._open = False
         """Whether a step goes on: its record will contain the results of the reactions that run now."""
         self._later: list[React] = []
-        """Letters for clients that the open step made due: they wait for its record."""
+        """Letters for clients that became due in the open step: they wait for its record."""
         self._when_sealed: list[Callable[[], None]] = []
         """Calls that wait for the record of the open step."""
         self._careful: list[React] = []
@@ -104,20 +104,20 @@ class Driver:
         self._steps, self._until = 0, 0.0
         """The number of steps since the last rest, and the time after which another step must wait for a rest."""
         self._slow = self.hurries = False
-        """Whether reactions of this run of turns are slow; whether those of the last run were. If so, records should be
-        committed before the reactions of a turn, so that output that waits for the records leaves earlier."""
+        """Whether reactions are slow in this run of turns, and whether they were slow in the last run. If they were,
+        records should be committed before a turn's reactions run, so that output that waits for them leaves earlier."""
         self.stepped = True
         """Whether the last turn took a step."""
         self.calm = True
-        """Whether nothing had left for a while when this run of turns began."""
+        """Whether, at the beginning of this run of turns, no output had left for a while."""
         self._rested = 0.0
         """The end of the last run of turns."""
         self._let_leave = 0.0
-        """The end of the last run that let something leave."""
+        """The end of the last run of turns that let output leave."""
         self._retry_at: float | None = None
         self._company = Company()
         self._commit_at: float | None = None
-        """The time by which records that nothing waits for must be committed; None: there are none."""
+        """The time limit for the commit of records for which no output waits; None: there are no such records."""
         self._wake_at: float | None = None
         self.gate.call(self._start)
 
@@ -153,8 +153,8 @@ class Driver:
             self._wake()
 
     def gathered(self, now: float) -> bool:
-        """End a group of inputs that came together; it began when the caller set ``awake``. Return True if a turn
-        should be taken at once because the server is idle. Under load the turn waits for more input."""
+        """End a group of inputs that came together; it began when the caller set ``awake``. Return True if the server
+        is idle, so that a turn should be taken at once. Under load the turn waits for more input."""
         if now - self._rested > _calm_seconds:
             return True
         self._wake()
@@ -172,7 +172,7 @@ class Driver:
             self.poke()
 
     def hand_out(self, letters: list[Letter], deliver: Callable[[list[Letter]], None]) -> None:
-        """Hand letters to a client when durable, or at once if ``Calls.sure`` has them and the gate has no call."""
+        """Hand letters to a client when durable; at once if ``Calls.sure`` has them and no call waits in the gate."""
         gate = self.gate
         if gate.calls or not self.machine.calls.are_sure(letters):
             self.when_durable(partial(deliver, letters))
@@ -271,7 +271,7 @@ class Driver:
         return Turn(list(records), [] if self.stopping else reactions)
 
     def _stays_open(self, reactions: list[React]) -> bool:
-        """Return whether the step goes on while reactions run; add to ``reactions`` those that it has made due."""
+        """Return whether the step stays open while reactions run. If so, add the due ones to ``reactions``."""
         # Objects act at the end of a step. After slow reactions, what waits for the record should leave before them.
         apart = self.machine.calls.site is not None or self.hurries or self.stopping
         if apart or self._steps >= _steps_together or not self.retries.idle():
@@ -319,7 +319,7 @@ class Driver:
         self.poke()
 
     def _admitted(self, now: float) -> list[React]:
-        """Return the batches with durable letters that may run now. A suspect letter without tries left dies."""
+        """Return the batches with durable letters that may run now. A suspect letter with no try left becomes dead."""
         careful, self._careful = self._careful, []
         admitted, dead = self.retries.admitted([due for due in careful if self._lives(due.agent)], now)
         for agent, reaction in dead:
@@ -327,8 +327,8 @@ class Driver:
         return admitted
 
     def appended(self, count: int, reason: str = "") -> None:
-        """Report how many of the turn's records the log has taken and, if not all, the reason. Until the rest has
-        space, no step is taken and nothing is read."""
+        """Report how many of the turn's records the log has taken and, if not all, the reason. Until the log has space
+        for the rest, no step is taken and nothing is read from connections."""
         records = self._records
         if count == len(records) and not self.trouble:
             records.clear()
@@ -346,8 +346,8 @@ class Driver:
             self._outputs.hold(False)
 
     def goes_on(self) -> bool:
-        """Return whether to take another turn at once. Results of reactions then share the group in the log and the
-        write with the step that started them. And a turn that only appended records must be followed by a step."""
+        """Return whether to take another turn at once: the results of reactions then share one group in the log, and
+        one write, with the step that started them. After a turn that only appended records, a step must follow."""
         if self._open:
             return True
         if self._records or self._halted:
@@ -383,9 +383,9 @@ class Driver:
         return HERE if self.calm and not self.inputs else SOON
 
     def committed(self, now: float) -> None:
-        """End the commit that ``rest`` requested; its output has left. Inputs that came during the commit are one
-        group. An adapter may leave this call out if nothing had to be synced and the driver was ``calm``: then the time
-        of ``rest`` counts, because an answer to the last output may have come before this call."""
+        """Record that the commit which ``rest`` requested has ended, and its output has left. Inputs that came during
+        the commit are one group. An adapter may omit this call if nothing had to be synced and the driver was ``calm``.
+        Then the time of ``rest`` counts, because an answer to the last output may have come before this call."""
         if self._let_leave == self._rested:
             self._let_leave = now
         self._rested = now
@@ -439,12 +439,12 @@ class Driver:
 _inputs_few: Final = 2
 """A step with at most this many inputs can stay open for the reactions that it makes due."""
 _full_seconds: Final = 0.1
-"""How long to wait before appending a record again for which the log had no space."""
+"""The pause before the next attempt to append a record for which the log had no space."""
 _calm_seconds: Final = 0.00005
 """After this time without a step the server is idle: input need not wait for more input."""
 _steps_together: Final = 4
-"""The most steps of one run of turns; then other work of the process can go on."""
+"""The largest number of steps in one run of turns. After them, other work of the process can go on."""
 _early_seconds: Final = 0.001
 """An alarm that is early by no more than this counts as on time: timers of event loops are not more precise."""
 _unhurried_seconds: Final = 0.01
-"""How long records that nothing waits for may stay in memory. A crash loses them, but their inputs come again."""
+"""The time that records may stay in memory if no output waits for them. A crash loses them; their inputs come again."""

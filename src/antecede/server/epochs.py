@@ -1,7 +1,7 @@
 """The topologies that were in force, one after the other, for the metadata of a trace (:mod:`antecede.trace.epochs`).
 
 Each server lists the processes that had events on it. A process is listed in an epoch only if it had events since it
-was listed last, so that silent processes cost nothing.
+was listed last, so that processes without events need no space.
 """
 
 from msgspec.structs import replace
@@ -46,9 +46,9 @@ def _fresh(epochs: list[Epoch], indices: dict[str, int]) -> dict[str, int]:
 def learned_epochs(
     epochs: list[Epoch], file: TopologyFile, change: int, history: list[Known], indices: dict[str, int]
 ) -> list[Epoch]:
-    """Return the epochs after changes that this server has learned late. For its processes all of these epochs begin
-    now. This server does not know the domains and agents of the topologies in between, but only their guarantees; other
-    servers list the rest."""
+    """Return the epochs after changes that this server has learned late. For the processes of this server, all of these
+    epochs begin now. If it has missed several changes, it knows the domains and agents of the newest topology only, and
+    the guarantees of the others; other servers list the rest."""
     before = epochs[-1].change if epochs else 0
     clock_ms = next((one.clock_ms for one in history if one.change == change), 0)
     for one in history:

@@ -1,14 +1,16 @@
 """The gate: nothing leaves a server before everything that was recorded before it is durable.
 
 *Persist, then send, then acknowledge* (Laumay et al. §5): frames, acknowledgements, replies to clients, letters for
-clients, welcomes and hellos all pass through one queue. Each waits for the newest record that existed when it was put
-there, even if that record still waits for space on the disk. (This is also true for the output of a step without a
-record, because such a step may acknowledge again what an earlier step accepted.) Nothing overtakes anything. So a
-connection or a session that a queued call opens gets nothing that was meant for the previous one.
+clients, welcomes and hellos all pass through one queue. Each of them waits for the record that was the newest one when
+it was put into the queue, even if this record still waits for space on the disk. (This is also true for the output of a
+step without a record, because such a step may acknowledge again what an earlier step accepted.) Nothing overtakes
+anything. So when a call in the queue opens a new connection or session, all output for the previous one has already
+left.
 
-There is one exception: answers that the server will give again after a crash, because no other answer is possible
-(``Calls.sure``). They wait only for the calls that were put here before them. Replies that wait for other output
-(:mod:`antecede.server.company`) leave with such an answer if the gate ``is_open`` for their record.
+There is one exception: answers that the server will give again, unchanged, after a crash (``Calls.sure``). Such an
+answer leaves at once, unless a call is in the queue: then it waits like other output. Replies that wait for other
+output (:mod:`antecede.server.company`) leave together with such an answer, if the gate ``is_open`` for the record of
+these replies.
 """
 
 from collections import deque
@@ -54,12 +56,13 @@ class Gate:
         return self.waiting[0][0] <= self.durable
 
     def is_open(self, record: int) -> bool:
-        """Return whether what waits only for this record may leave at once: the record is durable, and the output would
-        overtake nothing in the queue."""
+        """Return whether output that waits only for this record may leave at once: the record is durable, and the queue
+        is empty, so the output overtakes nothing."""
         return record <= self.durable and not self.waiting
 
     def open(self, durable: int) -> None:
-        """All records up to ``durable`` are durable: let everything leave that waited for them, in sequence."""
+        """Record that all records up to ``durable`` are durable. Let the output that waited for them leave, in
+        sequence."""
         if durable > self.durable:
             self.durable = durable
         durable, waiting = self.durable, self.waiting

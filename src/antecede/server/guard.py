@@ -28,8 +28,8 @@ class Guard:
         self._connections: Counter[tuple[str, str]] = Counter()
 
     def answering(self, connection: Connection, introduction: Introduce) -> Answering | Refusal:
-        """Begin to check the identity at the other end of an incoming connection; return a Refusal if this server
-        cannot."""
+        """Begin to check the identity at the other end of an incoming connection. Return a Refusal if this server has
+        no keyring, because it cannot check identities then."""
         if self.keyring is None:
             return Refusal("no-access-file", "this server has no access file, and cannot check credentials")
         return Answering(self.keyring, self.authoriser, connection, introduction)
@@ -39,8 +39,9 @@ class Guard:
         return None if who is None else self.authoriser.lapse(who)
 
     def page(self, name: str, secret: str) -> tuple[Who | None, Refusal | None]:
-        """Return the identity that asks for a page of the metrics server with this secret (empty: no secret), or None
-        if the secret is unknown; and why the caller must not see the page, or None if it may."""
+        """Return the identity of the caller that asks for a page of the metrics server, and why it must not see the
+        page. ``secret``: the caller's bearer token; empty: it sent none. The identity is None if the secret is unknown.
+        The Refusal is None if the caller may see the page."""
         who = self.authoriser.page_caller(secret)
         if who is None:
             return None, Refusal(UNKNOWN_CALLER, "unknown bearer token")
@@ -52,7 +53,8 @@ class Guard:
     # Connections of identities.
 
     def enter(self, who: Who) -> Refusal | None:
-        """Count a connection of an identity; return a Refusal if the identity has as many as it may have."""
+        """Count a new connection of an identity. Return a Refusal if the identity already has all connections that it
+        may have."""
         place = (who.role, who.name)
         most = self.authoriser.connections_max(who)
         if most is not None and self._connections[place] >= most:
@@ -80,9 +82,9 @@ class Guard:
         self.note(REFUSED, who, remote, **fields)
 
     def refused_stranger(self, remote: str, claims: str, refusal: Refusal, who: Who | None) -> None:
-        """Log that the other end of a connection was refused, because it did not prove the name that it claims, and
-        write this to the audit log. ``claims``: this name; empty: the TLS handshake failed, before it could claim one.
-        ``who``: the identity that it proved, if any."""
+        """Write to the log and to the audit log that the other end of a connection was refused, because it did not
+        prove the name that it claims. ``claims``: this name; empty: the TLS handshake failed before a name was claimed.
+        ``who``: the identity that the other end has proved, if any."""
         self.refused(remote, claims, refusal, who)
         named: dict[str, Any] = {"claims": claims} if claims else {}
         self._log.warning("stranger-refused", **named, remote=remote, code=refusal.code, reason=refusal.reason)

@@ -1,4 +1,4 @@
-"""Letters that clients have received and not yet reported as handled, and the time until which these must not expire.
+"""The letters that clients have received and not yet reported as handled. These letters must not expire for a while.
 
 A letter that was handed to a client stays in its mailbox until the client has reported it. Meanwhile the client may
 have handled it, so it must not expire. The letter may expire again if the client is gone for a while, or if the client
@@ -21,14 +21,15 @@ class Hands:
         """For each of these clients: when it last received or reported a letter, or left."""
 
     def begin(self, mailboxes: Iterable[str], now: float) -> None:
-        """Begin a life of the server. Its previous life may have handed out the first letters of each client."""
+        """Begin a life of the server. The first letters of each client count as received, because the previous life may
+        have handed them out."""
         for address in mailboxes:
             if not self._quotas.is_agent(address):
                 self.take(address, limits.reactions_together_max, now)
 
     def take(self, address: str, letters: int, now: float, more: bool = False) -> None:
-        """Record how many letters a client has received and not yet reported; with ``more``, how many it has received
-        in addition."""
+        """Record the number of letters that a client has received and not yet reported. With ``more``, ``letters`` is
+        added to the number that is recorded already."""
         self._moved[address] = now
         handed = self._quotas.handed
         handed[address] = letters + (handed.get(address, 0) if more else 0)
@@ -39,8 +40,8 @@ class Hands:
             self._moved[address] = now
 
     def given_up(self, now: float, connected: Container[str]) -> list[str]:
-        """Allow letters to expire again if their clients did nothing for too long, and are disconnected or have
-        mailboxes that hold too much. Return the clients among them that are still connected."""
+        """Allow the letters of a client to expire again, if the client did nothing for too long and is either
+        disconnected or has a mailbox that holds too much. Return the clients of this kind that are still connected."""
         stalled: list[str] = []
         quotas = self._quotas
         for address, since in list(self._moved.items()):

@@ -1,8 +1,8 @@
 """Questions to other servers about a change of the topology, each on a connection on which only hellos are exchanged.
 
-Such a hello names no links. It is answered with a hello, too, and then the connection is closed. The same answer goes
-to a server that is refused because it has not made a change yet. From this answer it learns that the change was made.
-See :mod:`antecede.server.deciding`.
+A question is a hello that names no links. The other server answers with its hello, and then closes the connection. A
+server that is refused because it has not made a change yet gets the same answer. From this answer it learns that the
+change was made. See :mod:`antecede.server.deciding`.
 """
 
 from typing import TYPE_CHECKING
@@ -57,8 +57,8 @@ class Inquiries:
         return asked
 
     def answered(self, hello: wire.ServerHello) -> None:
-        """Take the answer to a question: if this server is new, and the other one does not know it, this server is not
-        part of the system yet."""
+        """Take the answer to a question. It shows that this server is not part of the system yet, if this server is new
+        and the other server does not know it."""
         organisation = self._machine.organisation
         if not hello.known and organisation.is_new(self._machine.channel):
             if not organisation.outside:
@@ -66,7 +66,7 @@ class Inquiries:
             organisation.outside = True
 
     def answers(self, hello: wire.ServerHello, refusal: Refusal) -> bool:
-        """Return whether a server that is refused must get our hello: it asks, or has not made a change yet."""
+        """Return whether a refused server must get our hello: it has asked a question, or has not made a change yet."""
         behind = hello.change < self._machine.organisation.change or bool(hello.attempt)
         return refusal.code in BEHIND and (behind or not hello.links)
 

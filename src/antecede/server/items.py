@@ -55,7 +55,7 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     source: str = ""
     """The original sender, if it is not the client itself. So a replayed dead letter keeps its sender."""
     asked: str = ""
-    """The id that an answer quotes, if it is not that of this publish."""
+    """The id by which an answer names its question, if this is not the id of the publish itself."""
     deadline_ms: int = 0
     """For a call: the server time by which it must have ended."""
     begun: tuple[Begun, ...] = ()
@@ -87,9 +87,9 @@ class Forgot(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
 
     domain: str
     generation: int
-    """How often the domain was reset; members of different generations do not connect."""
+    """The number of times that the domain was reset; members with different numbers do not connect."""
     again: tuple[tuple[tuple[str, ...], bytes], ...] = ()
-    """Unacknowledged trains, with the members to send them to again."""
+    """Unacknowledged trains, each with the members to which it is sent again."""
 
 
 class Buried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=6):
@@ -104,8 +104,8 @@ class Buried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
 
 
 class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=7):
-    """A client sent several notifications of one type to the same destinations, one after the other; their numbers rise
-    by one."""
+    """Several publishes of a client, one after the other, of the same type and to the same destinations. Each has the
+    next number."""
 
     client: str
     number: int
@@ -132,8 +132,9 @@ class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_
 
 
 class Met(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=8):
-    """A peer's incarnation and life were learned. From now on, another incarnation means that the peer lost data, and
-    another life that began after fewer frames than we have received means that it was restored from a backup."""
+    """A peer's incarnation and life, which this server has learned. From now on, another incarnation means that the
+    peer lost data. Another life means that the peer was restored from an old backup, if this life began after fewer
+    frames than this server has received."""
 
     domain: str
     peer: str
@@ -147,7 +148,7 @@ class Began(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
     server: str
     epoch: str
     incarnation: int = 0
-    """In the log of a restored server the incarnation under which the log was begun; 0: that of the data directory."""
+    """The incarnation with which the log of a restored server was begun; 0: that of the data directory."""
 
 
 class Enacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=10):
@@ -217,21 +218,23 @@ class BuriedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fie
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=19):
-    """The letters in these mailboxes that came since the last such item were there at this time. Their age counts from
-    here."""
+    """The time at which new letters were seen in these mailboxes: those that came after the last item of this kind. The
+    age of these letters counts from this time."""
 
     agents: list[str]
     clock_ms: int
 
 
 class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=20):
-    """From now on, letters that follow from dead letters of these agents are held; for other agents they are not."""
+    """The agents for which letters are held from now on if they follow from dead letters; for other agents none are
+    held."""
 
     agents: list[str]
 
 
 class Tried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=30):
-    """A life ended while these handler calls, (agent, letter), were in progress: each counts as one try."""
+    """The handler calls, (agent, letter), that were in progress when a life ended. Each counts as one try of its
+    letter."""
 
     life: int
     calls: tuple[tuple[str, str], ...]
@@ -253,7 +256,7 @@ class Handled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
 
 
 class Clocked(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=33):
-    """Server time and the wall clock at one moment. Their difference is valid from here on; see
+    """The server time and the wall clock time of one moment. Their difference applies from here on; see
     :mod:`antecede.server.clock`."""
 
     clock_ms: int
@@ -282,7 +285,8 @@ class Acknowledged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_f
 
 class Restored(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=40):
     """The records before this one are those of a backup. From here on the server has another incarnation, and so have
-    its peers. A snapshot covers this item, so it is never applied; a trace needs it, since letters get other ids."""
+    its peers. This item is never applied, because a snapshot covers it. A trace needs it, because letters get other ids
+    from here on."""
 
     incarnation: int
 
@@ -321,14 +325,15 @@ Item = (
 Done = Reacted | Handled
 """The outcome of letters that an agent or a client has handled."""
 Applied = Forgot | Buried | BuriedMany | Left | Ruled | Organising
-"""The items that are also inputs of a step, in the same form, besides publishes and ``Done``."""
+"""The items that are also inputs of a step, in the same form. Publishes and ``Done`` are such items, too, but are not
+listed here."""
 LOG_FORMAT: Final = 3
 """The format whose rules are in force in a new log."""
 FORMAT_OLDEST: Final = 2
 """The oldest format whose rules are known; those of the log format 1 are the same."""
 FORMAT_WITH_LISTS: Final = 3
-"""The first format in which a train, or a record, has each list of destinations once, and in which reactions that
-requested nothing are one item (:class:`Handled`)."""
+"""The first format in which a train or a record contains each list of destinations only once. In this format, a batch
+of reactions that requested nothing is one short item (:class:`Handled`)."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Item]).decode
@@ -401,8 +406,8 @@ def sent_again(letter: Letter, client: str, number: int, to: tuple[str, ...]) ->
 
 
 def pieces_of(record: bytes) -> list[bytes]:
-    """Return a record for the log: as a whole, or in pieces if it is too long. No piece can be mistaken for a
-    record."""
+    """Return a record as the log stores it: whole, or in pieces if it is too long. The first byte of a piece shows that
+    it is not a whole record."""
     if len(record) <= record_piece_bytes_max:
         return [record]
     cuts = range(0, len(record), record_piece_bytes_max)
@@ -414,8 +419,8 @@ def pieces_of(record: bytes) -> list[bytes]:
 
 
 def joined(stored: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the records of a log, whole. A record whose last piece is missing is left out: none of its effects had
-    left."""
+    """Yield the records of a log, each joined from its pieces. A record whose last piece is missing is left out: no
+    output of its step had left the server."""
     pieces: list[bytes] = []
     for one in stored:
         if one[:1] != _piece:
@@ -431,7 +436,7 @@ def joined(stored: Iterable[bytes]) -> Iterator[bytes]:
 
 
 LIFE_NUMBERS: Final = 10**9
-"""At each start (a new life of the server), letters are numbered from the next multiple of this on."""
+"""The size of a life's range of letter numbers: at each start, they continue after the next multiple of this size."""
 _nul: Final = "\0"
 _piece: Final = b"\xc1"
 """The only byte with which no MessagePack value begins."""

@@ -1,9 +1,9 @@
 """Lessons between two servers: the one that is ahead sends the topology in force, the other one records it.
 
-See :mod:`antecede.server.learning` for the rules. A lesson comes after both hellos, on the same connection, whichever
-end has dialed. Then the server that has learned closes the connection, and both connect again. If it refuses the
-lesson, it sends the reason, and does not connect. If it does not believe the other server, it asks one that it
-believes.
+See :mod:`antecede.server.learning` for the rules. A lesson comes after both hellos, on the same connection; it does not
+matter which server has dialed. The server that has learned then closes the connection, and both connect again. A server
+that refuses a lesson sends the reason and closes the connection. A server that does not believe the other one asks a
+server that it believes.
 """
 
 from collections.abc import Callable
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from antecede.server.peering import Peering
 
 UNCONFIRMED: Final = "unconfirmed"
-"""The code of the refusal of a server that is ahead, as long as no server that this one believes has confirmed the
-change."""
+"""The code with which this server refuses a server that is ahead. It is used until a server that this one believes has
+confirmed the change."""
 Learn = Callable[[bytes, Callable[[Any, AntecedeError | None], None]], None]
 """Records a lesson, and reports its result or the error."""
 
@@ -40,8 +40,8 @@ class Lessons:
         self.ask: Callable[[str], None] = lambda server: None
         """Connects to a server that need not be a peer, so that it can teach this one."""
         self._waiting: set[str] = set()
-        """Servers that are ahead and were already sent away once. They are forgotten when another topology is in force
-        here."""
+        """Servers that are ahead, and that were disconnected once because this server does not believe them. The set is
+        emptied when another topology comes into force here."""
         self._trouble = ""
         """The reason why the last lesson was refused."""
 
@@ -58,7 +58,8 @@ class Lessons:
         return hello.epoch.partition("~")[2] == self._peering.restored
 
     def give(self, hello: wire.ServerHello, connection: Connection, dialed: bool) -> None:
-        """Send a lesson, after our hello if it was not sent yet; the other end closes the connection."""
+        """Send a lesson. If the other server has dialed, send our hello first. The other server closes the
+        connection."""
         lesson = wire.Lesson(lesson_of(self._machine.organisation))
         self._log.info("teaches", peer=hello.server[:64], change=self._machine.organisation.change)
         if dialed:
@@ -102,7 +103,7 @@ class Lessons:
         self._peering.refuse(hello.server, connection, Refusal(UNCONFIRMED, reason))
 
     def organised(self) -> None:
-        """Forget which servers were sent away, because another topology is in force."""
+        """Forget which servers were disconnected, because another topology is in force."""
         self._waiting.clear()
         self._trouble = ""
 

@@ -43,7 +43,7 @@ class LogView(Protocol):
 
 
 class Marks:
-    """The comparison of the data that waits at one server with the marks."""
+    """The check of one server's waiting data against the marks."""
 
     def __init__(self, machine: AgentServer, store: LogView, hold_peers: Callable[[bool], None], log: Log) -> None:
         """``hold_peers``: stops reading from all peers, or continues."""
@@ -62,8 +62,8 @@ class Marks:
         """The reason why there may soon be no space for more records; empty: there is enough."""
 
     def watch(self, stopping: bool) -> None:
-        """Compare everything that may grow with its mark, and refuse publishes if a mark is exceeded or the server is
-        ``stopping``. Call it from time to time, and after much input."""
+        """Check all queues and the log against their marks. Refuse publishes if a mark is exceeded or the server is
+        ``stopping``. Call this method from time to time, and after much input."""
         machine, store = self._machine, self._store
         backlog = self._backlog()
         load = max(backlog.letters / limits.backlog_letters_max, backlog.letter_bytes / limits.backlog_letter_bytes_max)
@@ -92,8 +92,8 @@ class Marks:
 
     def _backlog(self) -> Backlog:
         """Return how much data waits. Counting takes time for each new letter. So the letters are counted only from
-        time to time, and when their size may be near the bound. Between two counts their size grows by at most what was
-        written to the log."""
+        time to time, and when their size may be near the bound. Between two counts, their size grows by at most the
+        number of bytes that were written to the log."""
         self._uncounted_bytes += self.unwatched_bytes
         self.unwatched_bytes = 0
         backlog = self._machine.backlog(exact=False)
@@ -129,7 +129,7 @@ class Marks:
 
 
 _letter_bytes = 600
-"""The memory of a letter besides its body."""
+"""The bytes of memory that a letter needs in addition to its body."""
 _rough_max = 9
-"""The largest number of checks in a row that do not count the letters. This is about one second, and must not be
-longer, because some letters reach a mailbox long after they were logged."""
+"""The largest number of checks in a row that do not count the letters. These checks take about one second. The time
+must not be longer, because some letters reach a mailbox long after they were logged."""

@@ -1,7 +1,7 @@
 """Operators' commands to a running server: status, dead letters, mailboxes, and the reset of a domain.
 
 A request is one part with a token, a command and its arguments; the answer is one JSON document, or the error with its
-code. The same functions serve a program that has the server in its own process.
+code. A program that runs a server in its own process calls the same functions directly.
 """
 
 import json
@@ -49,8 +49,8 @@ class Operations:
         lives: Callable[[str], bool],
         trouble: Callable[[], str],
     ) -> None:
-        """``lives``: whether an address is an agent of this server. ``trouble``: returns what keeps the server from
-        its work; empty: nothing."""
+        """``lives``: returns whether an address is an agent of this server. ``trouble``: returns the reason why the
+        server cannot work; empty: it can."""
         self._machine = machine
         self._store = store
         self._driver = driver
@@ -64,7 +64,7 @@ class Operations:
         self._changes = False
         """Whether the command that runs now changes something."""
         self.stopping = False
-        """Whether the server takes nothing more from outside."""
+        """Whether the server is stopping, so that it accepts no more publishes and no more connections."""
         self.trace: Callable[[], dict[str, Any] | None] = lambda: None
         """Returns the progress of the recorded trace; None: nothing is recorded."""
         self.dead = DeadLetters(machine, self._change)
@@ -111,8 +111,8 @@ class Operations:
     def _reorganise(
         self, who: Who, remote: str, command: str, arguments: list[str], answer: Callable[[wire.Answer], None]
     ) -> None:
-        """Run a command about a change of the topology. Commands that change something or fail are in the audit log,
-        without the topology and the letters that they contain."""
+        """Run a command about a change of the topology. Write it to the audit log if it changes something or fails. The
+        audit log gets only the beginning of the first argument, not whole topologies or letters."""
 
         def done(result: Any, error: AntecedeError | None) -> None:
             if error is not None or command not in _only_looks:
@@ -231,8 +231,8 @@ class Operations:
         }
 
     def mailbox_drop(self, address: str) -> dict[str, Any]:
-        """Delete the first letters of a disconnected client's mailbox for good, at most ``drop_letters_max``; return
-        how many are left. The senders of questions among these letters are not informed."""
+        """Delete the first letters of a disconnected client's mailbox, at most ``drop_letters_max``; they cannot be
+        restored. Return how many letters are left. If a deleted letter is a question, its sender is not informed."""
         machine, sessions = self._machine, self._sessions
         if self._lives(address):
             raise UsageError(f"{address} is an agent: only a client's mailbox can be dropped")
@@ -255,7 +255,8 @@ class Operations:
         return {"server": self._machine.name, "acknowledged": shown}
 
     def forget(self, domain: str, generation: str) -> dict[str, Any]:
-        """Reset a domain at this server: its order and its links, for good. Unacknowledged messages are sent again."""
+        """Reset the order and the links of a domain at this server. This cannot be undone. Unacknowledged messages are
+        sent again."""
         machine = self._machine
         consumer = machine.channel.consumers.get(domain)
         if consumer is None:
@@ -275,8 +276,8 @@ class Operations:
         return {"server": machine.name, "domain": domain, "generation": int(generation), "sent_again": again}
 
     def _check_room(self) -> None:
-        """Refuse changes while records have no room on the disk: it would not be known whether the change is
-        durable."""
+        """Refuse a command that changes something while records wait for space on the disk: the operator could not
+        learn whether the change is durable."""
         if self._driver.behind:
             raise OverloadError(f"server {self._machine.name} cannot write its log: {self._driver.trouble}")
 

@@ -98,7 +98,7 @@ class OperatorRequest:
         self._end(None, ClosedError(reason or CLOSED_AT_ONCE))
 
     def writable(self) -> None:
-        """The connection has room again. Do nothing: nothing waits to be written."""
+        """Do nothing when the connection has room again: no data waits for it."""
 
     def _end(self, document: Any, error: AntecedeError | None) -> None:
         if not self._done:

@@ -4,14 +4,14 @@
 (:class:`Organised`). A change is made in steps, each an item of the log:
 
     Paused      letters that would enter the region of the change wait here
-    Staged      ready: the belongings of agents that leave this server are taken out, and the new topology is known
+    Staged      ready: the belongings of agents that leave are taken out of the engine; the new topology is known
     Received    the belongings of agents that will live here have come from another server
     Committed   the new topology is in force: agents that came live here, agents that left are forgotten
     Abandoned   instead of Committed: agents that were to leave live here again, agents that came are forgotten
     Learned     changes that were made without this server are in force (:mod:`antecede.server.learning`)
 
 One server, the coordinator, decides: once its log has ``Committed``, all others follow. The other steps can be repeated
-or taken back. When the first server commits, no letter is in transit in the region of the change
+or taken back. At the moment of the first commit on any server, no letter is in transit in the region of the change
 (:mod:`antecede.topology.change`); see :mod:`antecede.server.changing`.
 
 Each domain has the number of the change that began it (``since``). Two servers may connect if they agree on the
@@ -75,9 +75,10 @@ class SavedOrganisation(msgspec.Struct):
     agents: list[str] = []
     waiting: list[Waiting] = []
     whole: bool = False
-    """Whether the agents of this server do not react, because the change removes it."""
+    """Whether all agents of this server are paused, because the change removes this server."""
     attempt: str = ""
-    """The attempt for which letters wait, or that is staged; empty: none."""
+    """The attempt to make a change in which this server takes part: letters wait for it, or it is staged; empty:
+    none."""
 
 
 class Organisation(SavedOrganisation):
@@ -127,7 +128,7 @@ class Organisation(SavedOrganisation):
         self.history = [Epoch(self.change, machine.epoch, 0, guarantee=weakest_guarantee(file))]
 
     def use(self, machine: "AgentServer") -> None:
-        """Let a machine that has done nothing yet use the topology in force."""
+        """Make a new machine, which has done nothing yet, use the topology in force."""
         file = topology_in(self.topology)
         if machine.plan.file is None or machine.plan.file.epoch != file.epoch:
             plan = plan_for(file, machine.plan)
@@ -219,8 +220,9 @@ class Organisation(SavedOrganisation):
         return not (self.change or self.system) and not any(link.peer for _, _, link in channel.links.ends)
 
     def is_apart(self, server: str) -> bool:
-        """Return whether a server does not take part in the change that is staged. Such a server must not get letters
-        through this one from servers that have made the change: it would not know their senders."""
+        """Return whether a server does not take part in the change that is staged. This server must not forward letters
+        to it: they may come from servers that have made the change, and the other server would not know their
+        senders."""
         return self.staged is not None and server in self.staged.absent
 
     def made_by(self, change: int) -> str | None:
@@ -261,7 +263,7 @@ class Organisation(SavedOrganisation):
         return saved
 
     def load(self, saved: SavedOrganisation, machine: "AgentServer") -> None:
-        """Load the durable state, and let a new machine use the topology in force."""
+        """Load the durable state, and make a new machine use the topology in force."""
         for name in saved.__struct_fields__:
             setattr(self, name, getattr(saved, name))
         self.domains, self.agents, self.waiting = [], [], []

@@ -50,7 +50,8 @@ class Peer:
         self.deferred: list[Outgoing] = []
         """New frames and acknowledgements that wait for space on the connection."""
         self.newest: dict[str, int] = {}
-        """Domain → the largest frame number written to this connection; a larger one is not a resend."""
+        """Domain → the largest frame number written to this connection. A frame with a larger number is new, not
+        resent."""
         self.version = wire.VERSION_OLDEST
         """The wire version that both ends use."""
         self.connections = 0
@@ -58,8 +59,8 @@ class Peer:
         self.bye = ""
         """The reason that the other end gave for closing the connection."""
         self.claim = ""
-        """The reason why another program, which claimed to be this peer without a proof, was last refused; empty: none
-        was since the peer was last connected."""
+        """The reason for the last refusal of a program that claimed to be this peer and did not prove it; empty: there
+        was no such refusal since the last connection of the peer."""
         self.dial_at: float | None = None
         """The time to dial; None: not now."""
         self.backoff = Backoff()

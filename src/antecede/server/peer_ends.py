@@ -100,8 +100,8 @@ class Dialed:
         self._peering.open_for_frames(self._peer, self._connection)
 
     def _is_lesson(self, hello: wire.ServerHello) -> bool:
-        """Learn or teach, if one of the two servers is behind; return whether one is. If the topology has changed here
-        since our hello, close the connection and return True."""
+        """Learn or teach if one of the two servers is behind. Close the connection if the topology has changed here
+        since our hello. Return whether one of these was done, so that the hello needs no further handling."""
         lessons = self._peering.lessons
         if self._change != self._peering.change:
             # The other end has got an older hello, and does not expect a lesson.

@@ -6,8 +6,8 @@ says which frames were accepted, and the peer then forgets them; so a hello is s
 durable. A server that must not connect (another topology, another token, a link that stopped because data was lost)
 gets the reason and is disconnected; ``refusals`` keeps the last reason per peer.
 
-While a peer is not connected, nothing is kept for it here: its link keeps every frame until it is acknowledged, and
-sends it again after the next hello. For the output on a connection see :mod:`antecede.server.peer`.
+While a peer is not connected, this class keeps no frames for it. The link to the peer keeps each frame until it is
+acknowledged, and sends it again after the next hello. For the output on a connection see :mod:`antecede.server.peer`.
 
 This class does no I/O and has no clock. ``dials`` returns the peers to dial now; the adapter reports the result with
 ``dialed`` or ``dial_failed``.
@@ -67,7 +67,7 @@ class Peering:
         self.unreachable: dict[str, Unreachable] = {}
         """The peers that did not answer when they were dialed, since they were last connected."""
         self.refusals: dict[str, str] = {}
-        """Peer → why it was last refused, or refused us."""
+        """Peer → the reason why this server last refused it, or why it last refused this server."""
         self.decide: Callable[[wire.ServerHello], bool] = lambda hello: False
         """Called with the hello of an authenticated server. Returns True if the hello decides a change of the topology;
         then that server should connect again afterwards."""
@@ -75,7 +75,7 @@ class Peering:
         self.lessons = Lessons(self, machine, log)
         self._dialing: set[str] = set()
         self._consumers = dict(machine.channel.consumers)
-        """The domains that the peers were made for."""
+        """Domain → its consumer when ``peers`` was made; shows ``organise`` which domains have begun again."""
         shared = shared_domains(machine)
         self.peers = {name: Peer(name, domains, machine.name < name) for name, domains in shared.items()}
         for each in self.peers.values():
@@ -157,10 +157,10 @@ class Peering:
                     peer.dial_at = now
 
     def organise(self, now: float, learned: bool = False) -> None:
-        """Follow the topology that is now in force. Connections to peers with which this server shares other domains
-        than before, or domains that have begun again, are closed: nothing that was sent in the old domains counts any
-        more, and the next hello is about the new ones. All other connections continue, unless this server has
-        ``learned`` the topology: then any peer may be behind."""
+        """Follow the topology that is now in force. Close the connection to a peer if the two servers now share other
+        domains than before, or if a shared domain has begun again: frames of the old domain are not valid any more, and
+        the new one needs a hello. Keep all other connections, unless this server has ``learned`` the topology: then any
+        peer may be behind."""
         consumers, shared = self._machine.channel.consumers, shared_domains(self._machine)
         begun = {name for name, one in self._consumers.items() if consumers.get(name) is not one}
         self._consumers = dict(consumers)
@@ -220,7 +220,7 @@ class Peering:
         return found + self.inquiries.due(now)
 
     def deadline(self) -> float | None:
-        """Return the time at which the next server is to be dialed; None: none is."""
+        """Return the time at which the next server must be dialed; None: no server must be dialed."""
         due = self.inquiries.deadline()
         for peer in self.peers.values():
             if peer.dial_at is not None and (due is None or peer.dial_at < due):
@@ -274,8 +274,8 @@ class Peering:
         self._driver.when_durable(send)
 
     def hello(self, peer: Peer, asked: str = "", teaches: bool = False) -> wire.ServerHello:
-        """Return our hello to a server, with the present state of the links. ``asked``: the attempt of the hello that
-        it answers. ``teaches``: whether a lesson follows."""
+        """Return our hello to a server, with the present state of the links. ``asked``: the attempt in the other
+        server's hello, if ours answers it. ``teaches``: whether a lesson follows."""
         organisation = self._machine.organisation
         return wire.ServerHello(
             self._speaks,
@@ -370,7 +370,7 @@ class Peering:
 
     def closed_by_peer(self, peer: Peer, part: wire.Bye, stranger: str = "") -> None:
         """Process the end of a connection by the peer, with its reason. ``stranger``: the address of the other end, if
-        it has not proved to be the peer: then perhaps the reason does not come from the peer."""
+        it has not proved that it is the peer: another program may have sent the reason."""
         peer.bye = reason = part.reason[: limits.reason_chars_max]
         if stranger:
             known = reason[: limits.log_text_chars_max // 2]
@@ -404,8 +404,8 @@ class Peering:
             peer.begin()
 
     def lost_dialed(self, peer: Peer, connection: Connection, reason: str, now: float) -> None:
-        """Forget a connection that we dialed and that has ended; dial again, later after a refusal. The pauses grow
-        until frames may be sent; this may take as long as a change is staged, or a lesson cannot be recorded."""
+        """Forget a connection that we dialed and that has ended. Dial again after a pause, which is longer after a
+        refusal. The pauses grow until frames may be sent, for example until a staged change has ended."""
         self.lost(peer, connection, reason, now)
         if peer.name in self.refusals:
             peer.backoff.grow_to(1.0)
@@ -447,4 +447,4 @@ class Peering:
 
 
 _tries_unlogged: Final = 4
-"""How many failed dials are not logged: peers that start at the same time find each other within about a second."""
+"""Number of failed dials that are not logged: peers that start together find each other within about a second."""

@@ -14,9 +14,9 @@ small: the count and the next index of each process. ``tests/simulation`` compar
 really used.
 
 **Texts for people.** A ``send`` row has the class of its notification and its label, which the log has beside the body
-(:mod:`antecede.labels`). The record of a reaction names its letter only by id. So the projection remembers each letter
-from the record that brought it to this server until its reactions are recorded (:class:`_Known`). From the same record
-come the size of the stamp that the letter travelled with, and whether its packet was held.
+(:mod:`antecede.labels`). The record of a reaction contains only the id of its letter. So the projection reads each
+letter in the record of its arrival at this server, and keeps it until all its reactions are recorded (:class:`_Known`).
+The record of the arrival also contains the size of the letter's stamp, and whether its packet was held.
 
 **Timers are not messages.** An agent's notification to itself at a certain time, or the timeout of its question, obeys
 no order. If it had a send row, its delivery would look late. The reaction to a timer gives a ``local`` row, with the

@@ -5,9 +5,10 @@ connection the server's welcome says which ones it has; the others are sent agai
 server skips the publishes after a refused one; they get new numbers.
 
 **Batches.** Consecutive notifications of one type to the same destinations share a batch, up to a largest number and
-size. The batch that is being filled is sent when the owner calls ``flush``, which it is asked to do soon, or when
-something comes that does not fit into it. A batch names the letters that the client began to handle before each
-publish, so that the trace of the server has the deliveries of these letters before the publish.
+size. The batch that is being filled is sent when the owner calls ``flush``, or when a notification does not fit into
+it. When a batch is begun, ``flush_soon`` asks the owner to call ``flush`` soon. A batch names the letters that the
+client began to handle before each publish, so that the trace of the server has the deliveries of these letters before
+the publish.
 
 **The window.** The number of outstanding publishes is bounded: the server closes the connection of a client that sends
 more. An owner that waits while ``Numbering.crowded`` is set always has room for a batch.
@@ -43,7 +44,8 @@ class Ticket:
         self.context = context
         """The span in which all these publishes were sent, and their label, as in ``Letter.context``; empty: none."""
         self.begun: list[tuple[int, str]] = []
-        """The letters that the client had begun to handle: for each, the position of the first publish after that."""
+        """(position, letter): the client began to handle the letter before the publish at this position of the
+        batch."""
         self.bodies: list[bytes] = []
         self.bytes = 0
 
@@ -112,7 +114,7 @@ class Numbering(Generic[T]):
 
     def welcomed(self, last: int) -> AntecedeError | None:
         """Process a welcome: the server has our publishes up to ``last``. Number the others again from there; they must
-        then be sent again. Return why the client cannot continue, if it cannot."""
+        then be sent again. Return an error if the client cannot continue, otherwise None."""
         if self.tickets and last >= self.next:
             return UsageError("another client publishes under the same name: expected one at a time")
         if last < self.accepted_upto:
@@ -126,7 +128,7 @@ class Numbering(Generic[T]):
     def refused(self, number: int, error: AntecedeError, retry: bool) -> AntecedeError | None:
         """Process a refusal of the batch that begins with this number and of all batches after it. With ``retry`` all
         of them fail, and their owners may try again later. Otherwise only the first fails, and the others get new
-        numbers and must be sent again. Return why the client cannot continue, if it cannot."""
+        numbers and must be sent again. Return an error if the client cannot continue, otherwise None."""
         tickets = self.tickets
         if not tickets or tickets[0].number != number:
             return UsageError(f"the server refused publish {number}, which is not the first that waits for an answer")
@@ -141,7 +143,7 @@ class Numbering(Generic[T]):
         return None
 
     def fail(self, error: AntecedeError) -> None:
-        """Let everything that is not accepted fail, because there is no server any more."""
+        """Report the error for all publishes that are not accepted yet, because there is no server any more."""
         tickets, self.tickets = self.tickets, deque()
         if self.open is not None:
             tickets.append(self.open)
@@ -309,8 +311,8 @@ class Publishing(Generic[T]):
     # From the server.
 
     def welcomed(self, last: int) -> AntecedeError | None:
-        """Process a welcome: send again the publishes after this number, which the server does not have. Return why the
-        client cannot continue, if it cannot."""
+        """Process a welcome: send again the publishes after this number, which the server does not have. Return an
+        error if the client cannot continue, otherwise None."""
         wrong = self.numbering.welcomed(last)
         if wrong is None:
             self._send_again()
@@ -318,7 +320,7 @@ class Publishing(Generic[T]):
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> AntecedeError | None:
         """Process a refusal of the batch that begins with this number (see ``Numbering.refused``); send again the later
-        batches that have not failed. Return why the client cannot continue, if it cannot."""
+        batches that have not failed. Return an error if the client cannot continue, otherwise None."""
         if retry:
             self.pause = overload_pause_seconds
         wrong = self.numbering.refused(number, error, retry)
@@ -331,8 +333,8 @@ class Publishing(Generic[T]):
             self._send(ticket, False)
 
     def fail(self, error: AntecedeError) -> AntecedeError:
-        """Let everything that is not accepted fail, because there will be no server any more, and publish nothing from
-        now on. Return the error that was given in the first call of this method."""
+        """Report the error for all publishes that are not accepted yet, because there will be no server any more.
+        Publish nothing from now on. Return the error that was given in the first call of this method."""
         self.closed = self.closed or error
         self.numbering.fail(self.closed)
         return self.closed

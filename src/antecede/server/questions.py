@@ -38,7 +38,7 @@ class Questions(Generic[T]):
         return len(self._open)
 
     def open(self, ticket: T, timeout: float, now: float) -> float:
-        """Begin to wait for the answer to a question, whose ``ticket`` has its number already. Return when the answer
+        """Begin to wait for the answer to a question. Its ``ticket`` must already have a number. Return when the answer
         is due."""
         due = now + timeout
         self._open[ticket] = (due, timeout)

@@ -1,8 +1,9 @@
-"""The log messages of a server for operators, within bounds: strangers, clients and peers cannot make them too many.
+"""The log messages of a server for operators, with a bound on their number that clients, peers and strangers cannot
+exceed.
 
-Every kind of event has its own budget of lines, so that a flood of one does not hide another. A line above the budget
-is counted and not written; the next line about that kind of event, or a summary, contains the count. A long text in a
-line is cut, since some texts come from other processes.
+Every kind of event has its own budget of lines, so that many lines about one kind do not hide another kind. A line
+above the budget is counted and not written; the next line about that kind of event, or a summary, contains the count. A
+long text in a line is cut, since some texts come from other processes.
 """
 
 from collections.abc import Callable

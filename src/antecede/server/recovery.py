@@ -2,10 +2,12 @@
 
 The first record of a log names its server, and the topology in force is in the log
 (:mod:`antecede.server.organisation`). The machine is brought to the end of its log under the topologies that were in
-force meanwhile. Then the given topology file must be the one in force, one that was in force before, the one of a
-change that is staged, or one that may be in force without this server knowing it, because this server was not needed
-for the change. The file is only a proposal, and a server never changes the topology by itself. It uses the one in
-force.
+force meanwhile. A topology file is only a proposal: a server uses the topology in force, and never changes it by
+itself. But a server refuses to start unless its topology file contains one of these:
+
+* the topology in force, or one that was in force before;
+* the topology of a change that is staged;
+* a topology to which the other servers may have changed without this server, because the change does not need it.
 
 A log of an older format is replayed by the rules of that format. Then a record says that the newest rules are in force
 and that a new life begins. The driver takes no step before this record is durable (:mod:`antecede.server.driver`).

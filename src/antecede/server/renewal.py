@@ -1,13 +1,14 @@
 """The states of all servers at one cut: whether they fit together, and how they become the states of a new system.
 
-A **restored system** is a new one. All its servers have new incarnations, and know those of each other. So a server of
-the old system and one of the restored system refuse each other before either accepts anything, and new letters get ids
-that the old system never used. Everything else is kept: agents, mailboxes, clients and their numbers, timers, orders,
-and the frames in transit, which the senders' links still have.
+A **restored system** is a new one. Each of its servers has a new incarnation, and knows the new incarnations of its
+peers. So a server of the old system and a server of the restored system refuse each other before one of them accepts
+anything, and new letters get ids that the old system never used. Everything else is kept: agents, mailboxes, clients
+and their numbers, timers, orders, and the frames in transit, which are still stored in the senders' links.
 
-**The check.** For each pair of servers of a domain, every frame that one has accepted was sent by the other; and every
-frame that was sent and not accepted is still there to be sent again. The two ends remember each other's incarnation,
-and the domain was reset equally often. Copies of directories that were made at different moments fail this check.
+**The check.** For each pair of servers of a domain, every frame that one has accepted was sent by the other. Every
+frame that was sent and not accepted is still stored at the sender, which can send it again. Each server of the pair
+remembers the incarnation of the other, and both have reset the domain the same number of times. Copies of directories
+that were made at different moments fail this check.
 """
 
 from collections.abc import Iterator, Mapping
@@ -55,8 +56,9 @@ def _misfits(where: str, peer: str, link: SavedLink, other: SavedLink) -> Iterat
 
 
 def renewed(snapshot: bytes, server: str, incarnations: Mapping[str, int], epoch: str, topology: str = "") -> bytes:
-    """Return a server's snapshot as that of a new system, whose servers have these incarnations. ``topology``: the text
-    of the new system's topology, if the snapshot contains one."""
+    """Return the snapshot of a server, changed for a new system. ``incarnations``: those of all servers of the new
+    system. ``epoch``, ``topology``: the new system's topology; its text replaces the text in the snapshot, if there is
+    one."""
     state = decode_state(snapshot)
     mine = incarnations[server]
     consumers = {}

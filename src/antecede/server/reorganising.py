@@ -1,14 +1,15 @@
 """A running server's part in changes of the topology: the commands of the operator's process, one after the other, and
 what follows from them.
 
-:class:`antecede.server.participation.Participant` carries out the commands. It looks at the machine and then changes
-it, so no other item about a change may be queued between the two: a command waits until a step has taken the item of
-the previous command. A command is answered when its own item is durable.
+:class:`antecede.server.participation.Participant` carries out the commands. For each command it first checks the state
+of the machine, and then gives an item to the next step. No other item about a change may come between the check and
+this step. So a command waits until a step has taken the item of the previous command. A command is answered when its
+own item is durable.
 
-After a step with such an item, everything follows the topology that is now in force: agents that do not react while
-they move are dropped from memory, peers are connected again where a domain has begun, clients of a removed server get
-the address of the server that has their mailboxes now. The adapter does the rest (:class:`Adapter`). When a server is
-removed, the adapter ends its process.
+After a step with such an item, everything follows the topology that is now in force: agents that are paused for a move
+are dropped from memory; peers with which a shared domain has begun again are connected again; clients of a removed
+server get the address of the server that has their mailboxes now. The adapter does the rest (:class:`Adapter`). When a
+server is removed, the adapter ends its process.
 
 While the server is paused for a backup, it carries out no command that changes anything: otherwise the copies of two
 servers could contain different decisions.
@@ -118,7 +119,7 @@ class Reorganising:
         """Whether a command is being carried out."""
         self._fed = False
         self._looks = 0
-        """How often this server, which is new, found no peer that is connected to it."""
+        """The number of checks in which this server was new and had no connected peer."""
         self._plan = machine.plan
         self._frozen: frozenset[str] = frozenset()
         self._removed = machine.organisation.removed
@@ -217,7 +218,7 @@ class Reorganising:
         self.request("change-learn", [text], done)
 
     def ask(self, server: str) -> None:
-        """Ask a server for its hello; if this server is behind it, a lesson follows."""
+        """Ask a server for its hello. If this server is behind the other one, a lesson follows."""
         self._peering.inquiries.ask(server, self._driver.now)
         self._driver.poke()
 
@@ -311,5 +312,5 @@ _looks = ("change-look", "change-classes", "change-history", "change-lesson")
 _unbound = (*_looks, "change-join", "change-learn")
 """Commands that belong to no attempt."""
 _looks_unasked = 1
-"""How often a new server finds no connected peer before it asks one: in the first second its peers may still be
-starting."""
+"""The number of checks without a connected peer before a new server asks a peer: in the first second its peers may
+still be starting."""

@@ -49,8 +49,8 @@ def _replay(machine: "AgentServer", given: Replay, clock_ms: int) -> Iterator[It
 
 def _may_send_again(machine: "AgentServer", dead: Dead) -> bool:
     """Return whether a dead letter may be sent again now. On a server that is being removed, the letter would wait
-    forever. If its agent moves, the letter would wait on the agent's old server and be sent from there later; it would
-    then look forged, because its sender belongs to another server."""
+    forever. If the letter's agent is moving, the letter would wait on this server until the move is finished. Then it
+    would look forged: this server would send it, although its sender belongs to another server."""
     return not machine.organisation.closed and not machine.engine.is_frozen(dead.agent)
 
 
@@ -80,8 +80,8 @@ def _send_for(machine: "AgentServer", given: OnBehalf, clock_ms: int) -> Iterato
 
 
 def _commit(machine: "AgentServer", given: Committed | Learned, clock_ms: int) -> Iterator[Item]:
-    """Let a change come into force. From now on, letters that follow from dead ones are held for the agents that the
-    new topology names."""
+    """Let a change come into force. From now on, the new topology decides for which agents letters that depend on a
+    dead letter are held."""
     yield given
     holding = machine.plan.holding(machine.name)
     if holding != sorted(machine.engine.following.agents) and not machine.organisation.removed:

@@ -114,8 +114,9 @@ class Rights:
 
 
 def with_barred(handed: list[str], barred: Collection[str], letters: list[str]) -> list[str]:
-    """Return ``letters``, with the ``barred`` letters before and between them, which the session is not allowed to
-    receive. Return an empty list if ``letters`` are not the first letters in ``handed`` that are not barred."""
+    """Return the first letters in ``handed``, up to the last one of ``letters``. These include ``barred`` letters,
+    which the session is not allowed to receive. Return an empty list if ``handed`` without the barred letters does not
+    begin with ``letters``."""
     place = 0
     for id_ in letters:
         while place < len(handed) and handed[place] in barred:

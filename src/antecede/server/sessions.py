@@ -2,8 +2,8 @@
 
 A session is one connection of a client, or one bus in the server's own process. A client has at most one session; a
 newer session takes the place of the older one, which ends with the code ``replaced``. Publishes become inputs of the
-machine; replies and letters leave when they are durable. When a session begins to listen, letters are handed out again
-from the first that was not taken off the mailbox.
+machine; replies and letters leave when they are durable. When a session begins to listen, all letters that are still in
+the mailbox are handed out again, the oldest first.
 
 A welcome says which of the client's publishes the server has. So it waits until the publishes of the previous session
 have been taken or refused: otherwise the client would send some of them twice under other numbers.
@@ -70,8 +70,8 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         """The sessions, by address."""
         self._temporary: dict[str, float] = {}
-        """The temporary clients that are known or have letters, each with the time at which its disconnection may have
-        begun."""
+        """The temporary clients that are known or have letters, each with a time. A client that is not connected now
+        has not been connected since this time."""
         self.dead = 0
         """The number of letters that clients could not handle, or were not allowed to receive."""
         self._hands = Hands(machine.engine.quotas)
@@ -107,7 +107,8 @@ class Sessions:
         return sorted(session.client for session in self._sessions.values())
 
     def refusal(self, client: str) -> Refusal | None:
-        """Return why no client may have this name; None: one may. An agent's name stands for its own mailbox."""
+        """Return why a client must not have this name: it belongs to an agent or an object, or is reserved. None: a
+        client may have it."""
         machine = self._machine
         if client in machine.channel.objects:
             return Refusal("object-name", f"{client} is the name of a replicated object: {_choose}")
@@ -120,8 +121,9 @@ class Sessions:
         return None
 
     def must_wait(self, client: str) -> bool:
-        """Return whether a client must connect again later, because a change of the topology moves it: away from this
-        server, which may have handed over the client's numbers, or to this server, which does not use them yet."""
+        """Return whether a client must connect again later, because a change of the topology is moving it. If it moves
+        away from this server, the number of its last publish may already be at the other server. If it moves to this
+        server, this number is not in use here yet."""
         organisation = self._machine.organisation
         return organisation.whole or any(one.address.rpartition("@")[0] == client for one in organisation.came)
 
@@ -156,7 +158,8 @@ class Sessions:
             self._hands.moved(session.address, self._driver.now)
 
     def leave(self, session: Session) -> None:
-        """Forget a temporary client that has closed its connection for good. Other clients are not forgotten."""
+        """Forget a temporary client that has closed its connection and will not return. Other clients are not
+        forgotten."""
         if self.is_current(session) and wire.is_temporary(session.client):
             del self._sessions[session.address]
             self._forget(session.client)
@@ -183,8 +186,8 @@ class Sessions:
         self._driver.feed(Left(client))
 
     def drop(self, address: str, reason: str, most: int | None = None) -> int:
-        """Delete the first letters of a client's mailbox for good, by default all. Return the number of deleted
-        letters."""
+        """Delete the first letters of a client's mailbox, by default all; they cannot be restored. Return the number of
+        deleted letters."""
         letters = len(list(islice(self._machine.engine.mailboxes.get(address, ()), most)))
         if letters:
             self._driver.feed(Drop(address, letters, reason))
@@ -233,8 +236,8 @@ class Sessions:
         context: str,
         begun: Sequence[tuple[int, str]] = (),
     ) -> None:
-        """Take one or several notifications of one type that a client sends to the same destinations. ``begun``: the
-        letters that the client had begun to handle, each with the position of the first publish after that."""
+        """Take one or several notifications of one type that a client sends to the same destinations. ``begun``:
+        (position, letter), where the client began to handle the letter before the publish at this position."""
         if not self.is_current(session):
             return
         # What cannot be sent is refused by the machine, which knows whether it is this publish's turn.

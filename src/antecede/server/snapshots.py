@@ -37,10 +37,11 @@ class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     left: int
     away_domain: str
     away: list[tuple[int, Position]]
-    """This server's own letters that will return: number, letter."""
+    """Letters of this server that are in transit through a total order and will come back to this server: number,
+    letter."""
     waiting: list[tuple[int, bool, Position]]
-    """Letters that wait for letters in ``away``: the number of the last one to wait for, whether the letter stays on
-    this server, letter."""
+    """Letters that wait until letters in ``away`` are back: the number of the last letter in ``away`` to wait for,
+    whether the waiting letter stays on this server, the waiting letter."""
     mailboxes: dict[str, list[Position]]
     states: dict[str, bytes]
     born: dict[str, str]
@@ -61,7 +62,7 @@ class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     ages: dict[str, list[tuple[int, int]]] = {}
     """For mailboxes with a time limit: (server time, number of letters that were first seen at this time)."""
     holding: list[str] = []
-    """Agents for which letters that follow from a dead one are held."""
+    """Agents for which letters that depend on a dead letter are held."""
     pasts: dict[str, Past] = {}
     blocks: dict[str, list[str]] = {}
     held: dict[str, list[Position]] = {}
@@ -73,7 +74,7 @@ class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     tried_life: int = 0
     careful: list[str] = []
     read: dict[str, str] = {}
-    """For clients: the last letter that a handler has begun, if a record says so."""
+    """For some clients: the last letter that the client has begun to handle, if a record of the log contains this."""
     times: Times = msgspec.field(default_factory=Times)
     truncations: list[Truncated] = []
     """The truncations of the log that no operator has acknowledged. ``newest_cut`` is the largest group number of all
@@ -99,8 +100,9 @@ def unknown_topology(server: str, begun: str, epoch: str) -> TopologyError:
 def state_of(
     snapshot: bytes, server: str, incarnation: int, epoch: str | None
 ) -> tuple[State, SavedChannel, SavedEngine, Timers]:
-    """Return the state of a snapshot and its parts with letters, if it belongs to this server. ``epoch``: the epoch
-    that a snapshot without the text of its topology must have; None: any."""
+    """Return the state of a snapshot, and the parts of this state that have letters. Raise an error if the snapshot
+    does not belong to this server. ``epoch``: the epoch that a snapshot without the text of its topology must have;
+    None: any."""
     try:
         state = decode_state(snapshot)
         parts = unpacked(state)

@@ -3,14 +3,15 @@ is durable, and take snapshots.
 
 A snapshot is due when the log has grown enough since the last one, in bytes or in records. The adapter lets another
 process build it from the log (:mod:`antecede.server.building`), and the server continues meanwhile. If that fails, it
-is tried again after a pause; if it fails several times, or if no other process could do it, the machine's state is
-copied at once and the adapter writes it. No snapshot is taken while records wait for room on the disk: the state would
-be ahead of the log.
+is tried again after a pause. If it fails several times, or if no other process can build snapshots, the machine's state
+is copied at once and the adapter writes it. No snapshot is taken while records wait for room on the disk: the state
+would be ahead of the log.
 
-Only a later group can prove that a group of the log was durable. Without one, a last group that the disk has lost looks
-like a torn write, and would be removed as one. So a server that has nothing to write for a moment adds a *witness*, an
-empty group, seldom enough that it costs nothing under load. One is enough: nothing depends on an empty group, so it
-needs no witness, and an idle server writes nothing more.
+Only a later group can prove that a group of the log was durable. If the disk loses the last group, and no later group
+exists, the loss looks like a torn write, and recovery removes the rest of the group. So a server that has nothing to
+write for a moment adds a *witness*, an empty group. It does so at most once per ``witness_seconds``, so the cost is
+small. One witness is enough: nothing depends on an empty group, so it needs no witness itself, and an idle server
+writes nothing more.
 """
 
 from collections.abc import Callable

@@ -1,15 +1,15 @@
 """The watchdog's rule: what to do about a handler that does not return.
 
-A plain handler, or a step of an ``async`` one, has the event loop: while it runs, nothing else of the server does. The
-watchdog looks from another thread. It sees which call runs, and a number that changes with each batch of calls. If the
-watchdog sees the same call with the same number again, the call is still running.
+A plain handler, or a step of an ``async`` handler, has the event loop: while it runs, no other part of the server runs.
+The watchdog looks from another thread. It sees which call runs, and a number that changes with each batch of calls. If
+the watchdog sees the same call with the same number again, the call is still running.
 
 A call that runs too long is logged with its stack: after ``reaction_slow_seconds``, then each time its age has doubled.
 When it exceeds its limit, the process must end, since a thread cannot be stopped from outside. The letter is named in
 shared memory (:mod:`antecede.server.progress`), so the next life counts a try.
 
-An operation of a replicated object runs within a step, and is watched in the same way. It has no tries: the same call,
-computed again, does the same at every replica.
+An operation of a replicated object runs within a step, and is watched in the same way. Its tries are not counted:
+another try would give the same result, and so would every other replica.
 """
 
 from collections.abc import Callable

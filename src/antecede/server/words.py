@@ -22,8 +22,8 @@ class Plan(msgspec.Struct, frozen=True):
     orders: dict[str, OrderSpec]
     homes: dict[str, str]
     resend_after: float = limits.link_resend_first_seconds
-    """How long a frame may stay unacknowledged before it is resent. This can be longer if the network loses only whole
-    connections."""
+    """The seconds without an acknowledgement after which a frame is resent. A longer time is enough if frames are lost
+    only when a connection breaks, because they are resent after the next hello."""
     mailboxes: Mailboxes = Mailboxes()
     """How much may wait in mailboxes."""
     file: TopologyFile | None = None
@@ -35,7 +35,7 @@ class Plan(msgspec.Struct, frozen=True):
         return {} if self.file is None else self.file.moved
 
     def holding(self, server: str) -> list[str]:
-        """Return the agents of a server for which letters that follow from a dead one are held."""
+        """Return the agents of a server for which letters that depend on a dead letter are held."""
         return sorted(agent for agent in self.mailboxes.hold if self.homes.get(agent) == server)
 
 
@@ -62,15 +62,15 @@ class ReplayMany(msgspec.Struct, frozen=True, gc=False):
 
     letters: tuple[Replay, ...]
     bytes: int
-    """The bytes of all their notifications."""
+    """The total size of the letters' notifications in bytes."""
 
 
 class Drop(msgspec.Struct, frozen=True, gc=False):
-    """A request to remove the first letters of a client's mailbox for good."""
+    """A request to remove the first letters of a client's mailbox; they cannot be restored."""
 
     address: str
     letters: int
-    """How many at most."""
+    """The largest number of letters to remove."""
     reason: str
 
 
@@ -87,7 +87,7 @@ class OnBehalf(msgspec.Struct, frozen=True, gc=False):
 
 
 class Look(msgspec.Struct, frozen=True, gc=False):
-    """A request to look whether any mailbox holds too much, or there are too many dead letters."""
+    """A request to check the bounds of all mailboxes, and the bounds for dead letters."""
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
@@ -102,8 +102,8 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False):
-    """The reply that a client's publish, or several in a row, was refused, with the reason. Later publishes with their
-    old numbers are skipped: unless ``retry`` is set, the client sends them again with new numbers."""
+    """The reply that one publish of a client, or several in a row, were refused, with the reason. The server skips the
+    publishes that follow them. Unless ``retry`` is set, the client sends the skipped ones again with new numbers."""
 
     unhurried: ClassVar[bool] = False
     client: str
@@ -164,7 +164,7 @@ class Outputs(Protocol):
         ...
 
     def deliver(self, due: React) -> None:
-        """Hand out letters for a client; they must leave through the gate. (It lets some answers leave early, see
+        """Hand out letters for a client; they must leave through the gate. (The gate lets some answers leave early, see
         :mod:`antecede.server.gate`.)"""
         ...
 
@@ -190,9 +190,9 @@ class Log(Protocol):
         ...
 
     def warning(self, event: str, *, raised: BaseException | None = None, **fields: Any) -> None:
-        """Log something that an operator should look at; ``raised``: with its traceback."""
+        """Log something that an operator should look at. ``raised``: an exception to log with its traceback."""
         ...
 
     def error(self, event: str, **fields: Any) -> None:
-        """Log something that keeps the server from doing its work."""
+        """Log an error because of which the server cannot do its work."""
         ...

@@ -1,4 +1,4 @@
-"""A seeded world to test ordering protocols against adversaries: virtual time, delays, faults, workloads.
+"""A simulated world that tests ordering protocols on unfavourable networks: virtual time, delays, faults, workloads.
 
 The simulator drives the same orders that servers run. It never reads a wall clock and draws everything from one seed,
 so that the same seed gives the same trace, byte for byte.

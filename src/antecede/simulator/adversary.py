@@ -1,17 +1,17 @@
-"""Networks that choose the next arrival to an order's disadvantage.
+"""Simulated networks on which packets arrive in unfavourable sequences, so that errors of orders are found.
 
-Delays drawn from a distribution reorder little and evenly: most packets overtake a few others by a little. A protocol
-breaks when one packet is very late while long chains pass it. So a schedule plays on one of several networks, each of
-which is bad in its own way:
+With delays from a distribution alone, most packets overtake only a few others, and only by a little time. A faulty
+order shows its error when one packet is very late and long chains of messages overtake it. So each schedule uses one of
+several networks, each with another kind of unfavourable arrivals:
 
 =============  =====================================================================================
 ``any``        any packet in flight may be next, with equal probability
 ``last``       mostly the newest comes first
-``first``      mostly the oldest comes first, so that exceptions are rare and surprising
+``first``      mostly the oldest comes first, and only rarely a newer one
 ``starved``    each packet has a fixed rank, and the packet in flight with the best rank arrives next
 ``timed``      exponential delays, as by default in ``antecede simulate``
 ``heavy``      delays with a heavy tail
-``slow link``  timed, and one link is very slow; no link is slow if both of its ends are drawn equal
+``slow link``  timed, and the link from one process to another is very slow (no link, if one process is drawn twice)
 ``slow peer``  timed, and everything to one process is very slow
 ``slow kind``  timed, and one kind of packet is very slow: copies of messages, or all others (drawn at random)
 =============  =====================================================================================
@@ -38,14 +38,14 @@ class Bag:
         self._random = rng.random
         self._flying: list[Packet] = []
         self._end = end
-        """The place of the packet in flight that mostly arrives next: 0 for the oldest, −1 for the newest; None:
-        any."""
+        """The index of the packet that arrives next in most cases: 0 for the oldest packet in flight, −1 for the
+        newest; None: all packets have the same probability."""
 
     def __len__(self) -> int:
         return len(self._flying)
 
     def put(self, packet: Packet) -> None:
-        """Add a packet that leaves."""
+        """Put a packet in flight."""
         self._flying.append(packet)
 
     def take(self) -> Packet:
@@ -71,7 +71,7 @@ class Ranked:
         return len(self._flying)
 
     def put(self, packet: Packet) -> None:
-        """Add a packet that leaves."""
+        """Put a packet in flight."""
         self._ties += 1
         heappush(self._flying, (self._moment(self._now, packet), self._ties, packet))
 

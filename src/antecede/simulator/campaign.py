@@ -1,4 +1,4 @@
-"""Campaigns: an order plays schedules that are drawn from seeds, against an adversary; the plain oracle judges them.
+"""Campaigns: an order runs under many schedules, each drawn from a seed; the plain oracle judges each run.
 
 Each seed is one schedule (:mod:`antecede.simulator.schedules`). Its events are recorded as a trace, and judged from the
 trace alone (:mod:`antecede.trace.oracle`), by these rules:
@@ -19,8 +19,8 @@ from antecede.simulator.watcher import NAMES, Finding, Watcher
 from antecede.trace import LOCAL, SEND, Delay, Event, Matched, judge, match, needless_delays
 
 TIGHT = frozenset({"fifo", "matrix", "updates", "vector", "pruned", "direct"})
-"""Orders that hold a message only while a predecessor is missing: a causal one, or for ``fifo`` the previous one on its
-link."""
+"""Orders that hold a message only as long as necessary: until all messages on which it depends are delivered; with
+``fifo``, until the previous message on the same link is delivered."""
 
 VARIANTS = (
     "none",
@@ -53,7 +53,7 @@ class Outcome(msgspec.Struct):
     order: str
     seed: int
     plan: str
-    """The schedule's draws, in words."""
+    """The settings that were drawn for this schedule, in words."""
     processes: int
     events: list[Event]
     """The events, in the sequence in which they happened."""
@@ -146,9 +146,9 @@ def _judge(outcome: Outcome, guarantees: frozenset[str], tight: bool, leftover: 
 def fifo_delays(trace: Matched) -> list[Delay]:
     """Return the messages that were held although all earlier messages on their link had been delivered.
 
-    They are found as the needless delays of causal order in a changed trace: the sends of each process are moved to a
-    separate process, which delivers nothing, so that no send follows from a delivery. Undelivered messages are left
-    out: they are a separate finding.
+    To find them, the sends of each process are moved to a separate process, which delivers nothing. In this changed
+    trace no send follows from a delivery, so that causal order is the same as FIFO order. The result is the needless
+    delays of causal order in the changed trace. Undelivered messages are left out: they are a separate finding.
     """
     apart = []
     for line in trace.lines:

@@ -1,14 +1,18 @@
 """A world of machines that run the shipped channel: frames are lost and repeated, machines crash, networks split.
 
-It has two uses. With one domain and a *flat* channel it puts an order on links and disks. With a topology it runs
-servers in domains, with the shipped hop between them; a send event is then the send of the application, not of a
-domain's order.
+It has two uses. With one domain and a *flat* channel it runs one order on links and disks. With a topology it runs
+servers in domains, and the shipped code forwards messages between the domains; a send event is then the send of the
+application, not the send of a domain's order.
 
-A crash happens at one of three moments: between two steps; within a step before it is durable (the step never happened,
-but packets that the order sent too early did leave); or within a step after it is durable (everything is on disk, and
-only such early packets have left). If a crash undoes a step, it also undoes its send events and deliveries, except
-those that came too early. If a crash undoes an application's send, the application sends again when its machine is
-back. A second delivery of one message at one process is counted separately, in ``twice``.
+A crash happens at one of three moments:
+
+* between two steps;
+* within a step, before it is durable: the crash undoes the step, with its send events and deliveries;
+* within a step, after it is durable: the step is on disk, but its packets have not left.
+
+Effects before ``Persist`` are an exception, because they come too early: these packets leave, and these events are not
+undone. If a crash undoes an application's send, the application sends again when its machine is back. A second delivery
+of one message at one process is counted separately, in ``twice``.
 
 The topology need not be a forest: if it has a cycle, this world shows why servers need a forest.
 """
@@ -313,7 +317,7 @@ class ChannelWorld(World):
 
 
 def _named(packet: Packet) -> Packet:
-    """Return the packet with the id of its letter as its subject."""
+    """Return the packet with ``subject`` set to the id of the letter in it."""
     assert packet.message is not None
     return msgspec.structs.replace(packet, subject=letter_of(packet.message).id)
 

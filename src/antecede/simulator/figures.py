@@ -15,7 +15,7 @@ from antecede.messages import COPY, Message, Packet
 from antecede.orders.contract import Order
 
 BUCKETS_PER_E = 100
-"""The number of buckets of a histogram of latencies per factor of e: each bucket is 1 % wide."""
+"""The number of buckets in the histogram between a latency x and the latency e · x: each bucket is 1 % wide."""
 
 INSTANT = -(10**6)
 """The bucket of deliveries that took no time."""

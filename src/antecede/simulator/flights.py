@@ -39,7 +39,7 @@ class Flight(msgspec.Struct, eq=False):
 
     @property
     def ends(self) -> bool:
-        """Whether this is a copy that reaches its destination when it arrives."""
+        """Whether this is a copy that arrives at one of its message's destinations, and not at a process on the way."""
         return self.packet.message is not None and self.at in letter_of(self.packet.message).to
 
 
@@ -133,8 +133,8 @@ class Flights:
         self.early.setdefault((line.parcel, line.at), deque()).append(line)
 
     def awaited(self, at: str, before: float = inf) -> list[str]:
-        """Return the messages that a statement before line ``before`` lets arrive at the process ``at``, but that are
-        not posted yet."""
+        """Return the messages that are not posted yet, although a statement before line ``before`` lets them arrive at
+        the process ``at``."""
         return [
             parcel.message
             for (parcel, place), waiting in self.early.items()

@@ -1,9 +1,9 @@
-"""One simulated machine: the shipped channel, on a disk that may lag behind the memory when a crash comes.
+"""One simulated machine: the shipped channel with a disk. In a crash, the disk may not have the newest state.
 
-This module does not pair links with an order, and does not forward messages between domains:
-:class:`antecede.channel.Channel` and its :class:`~antecede.channel.MessageConsumer` do so, as on a live server. A
-machine gives one input to its channel, lets it finish the step, and returns the result: the events of the orders, in
-sequence, and the frames and acknowledgements that leave. The caller decides what happens to them.
+As on a live server, :class:`antecede.channel.Channel` and its :class:`~antecede.channel.MessageConsumer` connect links
+with an order, and forward messages between domains. A machine gives one input to its channel, lets the channel finish
+the step, and returns the result: the events of the orders, in sequence, and the frames and acknowledgements that leave.
+The caller decides what happens to them.
 
 **What a crash loses.** The links are durable with every step. The order's state is durable up to the last step with a
 ``Persist``. So an order that forgets ``Persist`` is caught: its links remember packets that its state does not contain.
@@ -28,7 +28,7 @@ from antecede.topology import Topology
 
 
 class Asked(NamedTuple):
-    """An order was asked to send a message."""
+    """The event that an order was asked to send a message."""
 
     message: Message
 
@@ -64,7 +64,7 @@ class InTransit(NamedTuple):
 
 
 class Step(msgspec.Struct):
-    """The outcome of one step, in sequence."""
+    """The outcome of one step: its events, frames and acknowledgements, each in sequence."""
 
     events: list[Event]
     frames: list[InTransit]
@@ -115,7 +115,7 @@ class ObservedOrder:
         return self.carried_out(self._order.tick(now))
 
     def carried_out(self, effects: Effects) -> Iterator[Any]:
-        """Yield the effects that the channel must carry out, and report each effect right before that."""
+        """Report each effect to the machine, and then yield it if the channel must carry it out."""
         machine = self._machine
         for effect in effects:
             kind = type(effect)

@@ -1,7 +1,8 @@
 """The history of a played scenario: as a trace, as a drawing, and as sentences.
 
-Events are kept in the sequence in which they were played. A copy may stop on a detour, at a coordinator or a router.
-Such a stop is not an event of the application: the drawing shows a point, and for a router the trace has a ``hop`` row.
+Events are kept in the sequence in which they were played. A copy may pass through a process that is not its
+destination: a coordinator or a router. This is not an event of the application: the drawing shows a point, and for a
+router the trace has a ``hop`` row.
 """
 
 import msgspec
@@ -34,7 +35,7 @@ class Record:
         self._messages = 0
 
     def tell(self, sentence: str) -> None:
-        """Add a sentence under the current line."""
+        """Add a sentence to the story, for the current line of the file."""
         self.story.append((self.line, sentence))
 
     def sent(self, process: str, message: str, to: tuple[str, ...], sizes: list[int]) -> None:
@@ -57,7 +58,7 @@ class Record:
             self._marks[-1] = Mark(process, "drop", message)
 
     def passed(self, process: str, message: str) -> None:
-        """Record that a copy stops at a process that is not its destination."""
+        """Record that a copy passes through a process that is not its destination."""
         self._marks.append(Mark(process, "local", label=f"({message})"))
         self.tell(f"{message} passes through {process}")
 

@@ -1,8 +1,8 @@
 """One simulated run, from its settings to its figures: ``antecede simulate`` as a function.
 
 The :class:`Setup` alone determines a run. Each purpose (gaps, delays, destinations, faults) draws from a separate
-stream. So two orders with the same seed get the same sends of the application, unless it reacts to deliveries; and, if
-they send the same packets, the same delays and faults.
+stream. So two orders with the same seed get the same sends of the application, unless the application reacts to
+deliveries. If the two orders also send the same packets, they get the same delays and faults.
 """
 
 from collections.abc import Callable

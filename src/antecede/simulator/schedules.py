@@ -1,8 +1,8 @@
 """Schedules: the plan that is drawn from a seed, and its execution.
 
 A **plan** depends only on the order, the seed and the choice of faults: two to eight processes; the number of sends,
-and their destinations (one process, subsets, all, the sender itself, none); how eager the applications are to send
-rather than to wait; how often a delivery is answered or forwarded; one of the networks of
+and their destinations (one process, subsets, all, the sender itself, none); how likely it is that an application sends
+before the next packet arrives; how often a delivery is answered or forwarded; one of the networks of
 :mod:`antecede.simulator.adversary`.
 
 In most schedules the orders run on the bare network. If an order recognises duplicates, packets may arrive at it twice.
@@ -136,11 +136,12 @@ class BareSchedule(BareWorld):
 
 
 class Stuck(Exception):
-    """A faulty schedule does not end."""
+    """The error that a faulty schedule does not end."""
 
 
 class FaultySchedule:
-    """Orders on links and disks, in a world with faults. It also decides what the processes send."""
+    """A schedule with faults: orders on links and disks. It is also the workload: it decides when processes send, and
+    to which destinations."""
 
     def __init__(self, spec: OrderSpec, plan: Plan, recorder: Watcher) -> None:
         rng = self._rng = plan.rng

@@ -5,8 +5,8 @@ plays on the shipped hop between domains. A file without them is one domain of a
 everything, including copies from a process to itself. ``--raw`` leaves the links out.
 
 Three kinds of packets arrive without a statement, oldest first: control packets (unless the file says ``control
-manual``), copies on a detour at a process where no later line stops them, and packets that an earlier line named before
-they were posted. Acknowledgements of links are on a lower level: they arrive immediately and are never visible.
+manual``), copies at a process that is not their destination (unless a later line names them there), and packets that an
+earlier line named before they were posted. Acknowledgements of links arrive immediately and are never visible.
 
 A process is sequential: a send waits for arrivals that earlier lines name and that have not happened yet, and for a
 ``receive`` that has found nothing yet (:mod:`antecede.simulator.programs`).
@@ -66,7 +66,7 @@ class ScriptedWorld:
         """With domains: (message, server) of each copy from a server to itself. Such a copy does not travel."""
         self._steps = 0
         self._subjects: dict[tuple[str, str], str] = {}
-        """The script's name of each message of a domain's order."""
+        """For each message of a domain's order, (domain, id of the message): its name in the script."""
         domains = [Domain(domain.name, domain.servers) for domain in scenario.domains]
         self.routed = bool(domains)
         self.topology = Topology(domains or [Domain(FLAT, scenario.processes)], scenario.processes)
@@ -285,7 +285,7 @@ class ScriptedWorld:
             self.record.passed(at, parcel.message)
 
     def _hand(self, flight: Flight) -> None:
-        """Hand a packet to its machine: through the link to the order."""
+        """Let the machine receive a packet: the link passes it to the order."""
         step = self._received(flight)
         verdicts = [event.what.verdict for event in step.events if isinstance(event.what, Received)]
         verdict = verdicts[0] if verdicts else Verdict.DUPLICATE
@@ -413,7 +413,7 @@ class ScriptedWorld:
         return found
 
     def unposted(self) -> list[str]:
-        """Return the messages that the application has sent, but of which some copy has not left."""
+        """Return the messages that an application has sent, and of which at least one copy has not left yet."""
         found: dict[str, None] = {}
         running = self._running()
         for machine in running:

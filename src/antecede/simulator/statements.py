@@ -85,7 +85,8 @@ class RestartLine(Statement, frozen=True):
 
 
 class Under(msgspec.Struct, frozen=True):
-    """``under NAME,NAME``: where an expectation applies. If it names nothing, the expectation applies everywhere."""
+    """``under NAME,NAME``: the orders or guarantees for which an expectation applies. Without names, it always
+    applies."""
 
     guarantees: tuple[str, ...] = ()
     orders: tuple[OrderSpec, ...] = ()
@@ -111,7 +112,7 @@ def _includes(named: OrderSpec, played: OrderSpec) -> bool:
 
 
 class Expectation(Statement, frozen=True):
-    """``expect …``: a condition at this place."""
+    """``expect …``: a condition that must hold at this line of the file."""
 
     under: Under
 

@@ -1,8 +1,8 @@
 """Workloads: which process sends to which, and when.
 
-``uniform`` and ``multicast`` are the set-up of Jang et al. §6.2: every process sends at its own intervals; a multicast
-goes to a number of processes that is uniform in 1 … n − 1, drawn without replacement (mean n / 2). The other workloads
-imitate real systems: requests and replies, a ping-pong, groups that communicate mostly among themselves.
+``uniform`` and ``multicast`` are the set-up of Jang et al. §6.2: every process sends at its own intervals. A multicast
+goes to k different processes; all values of k from 1 to n − 1 have the same probability (mean n / 2). The other
+workloads imitate real systems: requests and replies, a ping-pong, groups that communicate mostly among themselves.
 """
 
 from collections.abc import Callable
@@ -44,8 +44,8 @@ def broadcast(processes: int, rng: Random) -> Destinations:
 
 
 def clusters(processes: int, rng: Random, size: int = 4, locality: float = 0.9) -> Destinations:
-    """Return a function that chooses one other process: for a share ``locality`` of the messages from the sender's
-    group of ``size`` consecutive processes, otherwise from all processes."""
+    """Return a function that chooses one other process. For a share ``locality`` of the messages, it chooses from the
+    sender's group of ``size`` consecutive processes; otherwise, from all processes."""
     anywhere = uniform(processes, rng)
 
     def choose(process: int) -> int:

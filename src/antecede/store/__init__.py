@@ -84,8 +84,9 @@ def read_records(
 def read_state(
     directory: str, upto: int, files: Files | None = None
 ) -> tuple[int, bytes | None, Iterator[tuple[int, bytes]]]:
-    """Return the incarnation of a data directory, the newest readable snapshot up to a record, and the records after it
-    up to that record. Nothing is changed, and a server may have the directory open."""
+    """Return the incarnation of a data directory, the newest readable snapshot that contains no record after ``upto``
+    (None: there is none), and the records after this snapshot, up to record ``upto``. Nothing is changed, and a server
+    may have the directory open."""
     files = files or Files()
     with named(directory):
         identity = identity_of(files, directory)
@@ -121,7 +122,8 @@ def closed_segments(directory: str, files: Files | None = None) -> list[int]:
 
 
 def _from_record(files: Files, directory: str, seal: int, numbers: list[int], record: int) -> list[int]:
-    """Return the segments starting with the one that has this record, or would have it."""
+    """Return the last segment that does not begin after this record, and all later segments. Return all segments if
+    each begins after it."""
     begin = 0
     for at, number in enumerate(numbers[1:], 1):
         first = first_record(files, directory, seal, number)

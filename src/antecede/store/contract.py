@@ -1,8 +1,8 @@
 """The interface of all stores: of a log on a disk, and of a store without a disk.
 
-An owner appends opaque records and learns, by number, up to which record its log is durable. ``append`` only puts a
-record into a list. Records that arrive while one group is being synced become the next group, so that many records
-share the cost of a sync.
+An owner appends records (any bytes), and is notified of the number up to which all records are durable. ``append`` only
+puts a record into a list. Records that arrive while one group is being synced become the next group, so that many
+records share the cost of a sync.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,8 +17,8 @@ OnDurable = Callable[[int], None]
 them, usually the commit thread, and must not block or raise. It is not called for the records that ``commit_here``
 commits: the owner finds them in ``durable`` when that call returns."""
 OnFailed = Callable[[StoreFailedError], None]
-"""A function that is called at most once, in the thread that noticed the failure, which may be the owner's: nothing
-more will be durable."""
+"""A function that is called when the store has failed: nothing more will be durable. It is called at most once, in the
+thread that noticed the failure; this may be the owner's thread."""
 
 
 class Figures:
@@ -53,7 +53,7 @@ class Closing:
 
 
 def again(failure: StoreFailedError) -> StoreFailedError:
-    """Return a failure that is to be raised again, with its own traceback."""
+    """Return a copy of a failure, to raise the failure again. Each copy has its own traceback."""
     error = StoreFailedError(str(failure))
     error.__cause__ = failure.__cause__
     return error
@@ -63,13 +63,14 @@ class Store(Protocol):
     """A log of records with the numbers 1, 2, 3 … Its durability decides which failures the records survive.
 
     ``append`` is for one thread at a time: the owner's, since only the owner knows the sequence of events. Every other
-    method may be called from any thread. The properties never block. ``append`` waits for the disk only if more would
-    be pending than allowed: it then tries to make a segment longer. The other methods may block.
+    method may be called from any thread. The properties never block. ``append`` waits for the disk only if the pending
+    records would exceed the space for them: then it tries to make a segment longer. The other methods may block.
     """
 
     @property
     def incarnation(self) -> int:
-        """The random number that distinguishes this data directory from any other, and from itself after a wipe."""
+        """The random number that identifies this data directory. If the directory is emptied, it gets another
+        number."""
         ...
 
     @property
@@ -129,9 +130,9 @@ class Store(Protocol):
         ...
 
     def commit_here(self) -> None:
-        """Make the appended records durable before returning, in the owner's thread and without calling ``on_durable``,
-        if no commit is running, the disk has been fast and the records are few; otherwise do the same as
-        ``commit_soon``."""
+        """Make the appended records durable in the owner's thread, before the call returns, without calling
+        ``on_durable``. This requires that no commit is running, the disk has been fast and the records are few;
+        otherwise do the same as ``commit_soon``."""
         ...
 
     def wait(self, upto: int, timeout: float | None = None) -> bool:

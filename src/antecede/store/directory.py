@@ -171,8 +171,9 @@ def segment_numbers(files: Files, directory: str) -> list[int]:
 
 
 _allowed = (LOCK, "lost+found", "audit.jsonl", "audit.jsonl.1", "calls", "system", "trace")
-"""Files that a folder may have before a server's first start there: those of a new file system, the audit log of
-servers without a log, and the files that remain if only the log was removed (the recorder refuses such a trace)."""
+"""Files that a folder may have before a server's first start there: those of a new file system, the audit log of a
+server with durability ``memory``, and the files that remain if only the log was removed (the recorder refuses such a
+trace)."""
 
 
 def _unused(files: Files, path: str) -> bool:

@@ -34,7 +34,7 @@ from antecede.errors import CorruptLogError, StoreFormatError
 FORMAT: Final = 3
 """The format that is written. 1: the first. 2: the same bytes; records may hold a letter's trace context and a replayed
 letter's own sender. A version that only knows 1 would lose these, so it must not continue such a log. 3: the same bytes
-again; records and trains contain a list of destinations once, and snapshots each letter once."""
+again; records and trains contain each list of destinations only once, and snapshots contain each letter only once."""
 FORMATS: Final = (1, 2, FORMAT)
 """The formats that are read. A log that was begun in one format may continue in the next."""
 
@@ -74,7 +74,7 @@ class Group(msgspec.Struct, frozen=True, gc=False):
     segment: int
     number: int
     first: int
-    """The number of its first record; of the next record if it has none."""
+    """The number of its first record; if it has no records, the number of the next record."""
     records: int
     bytes: int
     previous: int

@@ -4,10 +4,10 @@ Because of the segment in advance, a full disk is noticed *before* a record is a
 that may be pending fits into it, so accepted records can always be written. If it cannot be allocated, only records
 that fit into the rest of the current segment are accepted.
 
-The first segment is small, and each one has twice the size of the previous one, up to the full size. If more must be
-pending than fits into the segment in advance, that segment is made longer first. This is possible, because nothing was
-written to it yet. So a segment keeps its length from its first group on, and no segment is shorter than the one before
-it.
+The first segment is small, and each one has twice the size of the previous one, up to the full size. If the pending
+records would not fit into the segment in advance, this segment is made longer first. This is possible, because nothing
+was written to it yet. So a segment keeps its length from its first group on, and no segment is shorter than the one
+before it.
 
 A segment may be deleted when all its records are released and the next segment has a durable group, from which the
 chain can continue.
@@ -33,7 +33,7 @@ from antecede.store.format import HEADER_BYTES, segment_name
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """How large a log and its parts may be."""
+    """The sizes and limits of a log, its segments and its groups."""
 
     segment_bytes: int = store_segment_bytes
     group_bytes_max: int = store_group_bytes_max
@@ -196,7 +196,8 @@ class Segments:
                 self._starts[self.current] = record
 
     def drop(self, floor: int) -> int:
-        """Delete all segments whose records are all up to ``floor``, except the newest segment; return how many."""
+        """Delete the segments that contain no record after number ``floor``, except the newest segment; return how
+        many."""
         dropped = 0
         while True:
             with self._lock:
@@ -212,7 +213,7 @@ class Segments:
             dropped += 1
 
     def closed(self) -> int:
-        """Return the number of the last record in the segments before the newest one with a durable group; 0: none."""
+        """Return the number of the last record before the newest segment that has a durable group; 0: there is none."""
         with self._lock:
             return max(self._starts.values(), default=1) - 1
 

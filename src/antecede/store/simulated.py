@@ -137,7 +137,7 @@ class SimulatedDisk(Files):
         self._locked.clear()
 
     def contents(self) -> dict[str, bytes]:
-        """Return all files as they are seen, for a copy."""
+        """Return the visible bytes of all files, by path, for a copy."""
         return {path: bytes(inode.seen) for path, inode in self.seen.items()}
 
     def replace(self, contents: dict[str, bytes]) -> None:

@@ -66,7 +66,7 @@ class Tail(msgspec.Struct):
     record: int = 0
     checksum: int = 0
     unsure: int = 0
-    """The offset in the segment from which no group vouches that the content was synced."""
+    """An offset in the segment. No group vouches that the bytes from this offset on were synced."""
     cut: Cut | None = None
     allocated: int = 0
     """The length of the last segment, as its groups record it."""
@@ -200,8 +200,8 @@ class Walk:
         return None
 
     def _behind(self, file: int, begin: int, segment: int) -> tuple[int, tuple[int, Group] | None]:
-        """Search the bytes after ``begin``: return the end of the last byte that is not zero (0 if there is none), and
-        a good group that vouches for the missing one."""
+        """Search the bytes from ``begin`` on. Return the offset after the last byte that is not zero (0 if there is
+        none), and a good group that vouches for the missing group, the one after the end of the chain."""
         pattern = group_pattern(self.seal)
         last, offset = 0, begin
         while window := self.files.read(file, _window_bytes, offset):
@@ -221,7 +221,7 @@ class Walk:
         return last, None
 
     def _witness(self, file: int, offset: int, segment: int) -> tuple[int, Group] | None:
-        """Return the group at that place, if it is good and vouches for the missing one."""
+        """Return the group at this offset, if it is good and vouches for the missing group."""
         found = read_group(self.files, file, offset, self.seal)
         if isinstance(found, str):
             return None

@@ -1,4 +1,4 @@
-"""Tests for your own programs: agents in a simulated world, recorded traces in assertions, and a kit for orders.
+"""Tests for your own programs: agents in a simulated world, assertions about recorded traces, and a kit for orders.
 
 * :class:`World` runs your agents on simulated servers, with faults (:mod:`antecede.testing.world`).
 * :func:`assert_causal`, :func:`assert_fifo` and :func:`assert_order` judge a recorded trace and explain a failure with

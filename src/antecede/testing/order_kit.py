@@ -2,15 +2,15 @@
 
     check_order(MyOrder)
 
-An order passes if it keeps its own promises. Each stage has a requirement; if an order breaks it, the error states it
-in one sentence:
+An order passes if it keeps its own promises. Each stage has one requirement. If an order breaks the requirement, the
+error message states the requirement in one sentence:
 
 * **declaration**: the class has a name, a source, known guarantees and needs, and can be created.
 * **effects**: nothing leaves a step, and nothing is delivered, before the step is durable.
 * **stamps**: a stamp is hashable and never changes, can be converted to bytes and back, and ``size`` is the length of
   these bytes.
-* **hostile bytes**: whatever bytes ``decode`` gets, it raises :class:`~antecede.errors.StampError`, or returns a stamp
-  whose encoding is exactly these bytes and which breaks no later step.
+* **hostile bytes**: for any bytes, ``decode`` raises :class:`~antecede.errors.StampError` or returns a stamp. The
+  encoding of this stamp must be exactly these bytes, and no later step may fail because of the stamp.
 * **clones**: ``load`` copies what ``dump`` returns, so that an order and its clone share nothing that changes.
 * **snapshots**: an order that is restored in the middle of a run continues exactly as the original does.
 * **every run of a small scope** (:mod:`antecede.simulator.explorer`): the guarantees hold, and everything is delivered
@@ -18,7 +18,7 @@ in one sentence:
 * **schedules** (:mod:`antecede.simulator.campaign`): the same on larger groups, on networks that reorder and repeat,
   and on links with losses and crashes.
 
-The project's own orders pass this kit in its tests, and planted errors fail it.
+In the project's tests, its own orders pass this kit, and orders with deliberate errors fail it.
 """
 
 from collections.abc import Callable, Iterator
@@ -84,7 +84,7 @@ def check_order(
 
 
 class _BrokenError(Exception):
-    """A requirement is broken; the text says which."""
+    """The error that an order breaks a requirement; its text states the requirement."""
 
 
 def _without_kit(error: BaseException | None) -> BaseException | None:
@@ -307,7 +307,8 @@ def _decoded(run: _Run, order: Order, kind: str, source: int, data: bytes) -> tu
 
 
 def _check_forged(run: _Run, packet: Packet, source: int, data: bytes, honest: bytes) -> None:
-    """Check that forged bytes are refused, or are the only encoding of a stamp that breaks no later step."""
+    """Check that forged bytes are refused, or that they are the encoding of the decoded stamp and no later step fails
+    because of this stamp."""
     order = run.orders[packet.target]
     found = _decoded(run, order, packet.kind, source, data)
     if found is None:

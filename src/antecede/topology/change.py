@@ -14,13 +14,13 @@ router is the same before and after the change, because otherwise its domains wo
 
 Adding an agent, or a server with a separate new domain, changes no route: the region is empty and nothing pauses.
 
-**Servers that must take part** (``needed``) are those for which something of their own changes: members of domains that
-pause or begin, servers that come or go, that get or lose agents or clients, or that could not be found any more because
-an address changes. The first server of the old topology always takes part: so of two changes of the same topology at
-most one can be made, even if servers cannot reach each other. The others learn changes from this first server, so all
-take part if it is removed or gets another address. For a server that need not take part, all routes to the servers that
-it knows stay the same (otherwise it would be in the region), and so do its domains and its agents. Such a server may be
-down, and learn the change later (:mod:`antecede.server.learning`).
+**Servers that must take part** (``needed``) are those for which something changes: members of domains that pause or
+begin, servers that are added or removed, that get or lose agents or clients, or that could not be found any more
+because an address changes. The first server of the old topology always takes part. So if two changes of the same
+topology are tried, at most one can be made, even if servers cannot reach each other. The others learn changes from this
+first server, so all servers take part if it is removed or gets another address. For a server that need not take part,
+all routes to the servers that it knows stay the same (otherwise it would be in the region), and so do its domains and
+its agents. Such a server may be down, and learn the change later (:mod:`antecede.server.learning`).
 
 This module knows names and routes. It does not know what the servers contain.
 """
@@ -53,9 +53,9 @@ class Change(msgspec.Struct, frozen=True):
     region: tuple[str, ...]
     """The domains of the old topology that pause until all their letters have arrived."""
     begun: tuple[str, ...]
-    """The domains of the new topology that start again: new ones, and all that were in the region. A server that has
-    made the change and a server that has not do not connect in these domains, because they would forward letters
-    differently."""
+    """The domains of the new topology that start again: new ones, and all that were in the region. In these domains, a
+    server that has made the change does not connect to a server that has not made it, because the two would forward
+    letters differently."""
     leaving: dict[str, str]
     """Agents that leave their server, each with the server to which its state goes; empty: it is removed."""
     emptied: dict[str, str]

@@ -1,11 +1,13 @@
 """The cost of a message in a topology (Laumay et al. §6.2).
 
 The paper assumes that sending in a domain of s servers costs s², the size of its matrix clock; a message pays for every
-domain on its route. For a bus of n servers in leaves of s around a backbone of n/s routers, the longest route costs 2s²
-+ (n/s)²: 3n at s = √n, and least at s = √n / ⁴√2 ≈ 0.84·√n, where it is 2√2·n ≈ 2.83·n. A flat topology costs n².
+domain on its route. A bus of n servers has leaves of s servers around a backbone of n/s routers. Its longest route
+costs 2s² + (n/s)². This is 3n for s = √n. The smallest cost is 2√2·n ≈ 2.83·n, for s = √n / ⁴√2 ≈ 0.84·√n. A flat
+topology costs n².
 
-For uniform traffic, pairs need not be examined one by one. If a domain of a forest is removed, one part remains at each
-of its members. The domain is on the route of exactly those pairs whose two servers lie in different parts.
+For uniform traffic, pairs need not be examined one by one. If a domain of a forest is removed, the rest of its tree
+falls into parts, one for each member of the domain. The domain is on the route of exactly those pairs whose two servers
+are in different parts.
 """
 
 from collections.abc import Callable
@@ -13,7 +15,7 @@ from collections.abc import Callable
 from antecede.topology.graph import Topology
 
 Cost = Callable[[int], float]
-"""Returns the cost of sending in a domain with this number of servers."""
+"""A function that returns the cost of sending in a domain with this number of servers."""
 
 
 def matrix_cost(servers: int) -> float:
@@ -27,7 +29,8 @@ def cost_mean(topology: Topology, cost: Cost = matrix_cost) -> float:
     total = 0.0
     for part in topology.trees:
         behind = dict.fromkeys(part, 1)
-        """For each server, the number of servers whose route from the start passes through it, itself included."""
+        """For each server, the number of servers whose route from the start passes through it. The server itself is
+        counted, too."""
         parts: dict[str, list[int]] = {}
         for server, (domain, before) in reversed(topology.tree(min(part)).items()):
             behind[before] += behind[server]
@@ -49,8 +52,8 @@ def costs_from(topology: Topology, source: str) -> dict[str, float]:
 
 
 def cost_max(topology: Topology) -> float:
-    """Return the cost of the most expensive route in a forest. In a tree, the far end of the most expensive route from
-    any server is one end of the most expensive route of all."""
+    """Return the cost of the most expensive route in a forest. Two searches per tree are enough: the most expensive
+    route from any server ends at one end of the most expensive route of all."""
     most = 0.0
     for part in topology.trees:
         start = min(part)

@@ -127,7 +127,8 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
         return next(domain for domain in self.domains if domain.name == name)
 
     def home_of(self, server: str) -> str:
-        """Return the server at which the addresses ``NAME@server`` are."""
+        """Return the server that has the clients with addresses ``NAME@server``: another server, if this one was
+        removed."""
         return self.moved.get(server, server)
 
     def canonical(self) -> str:

@@ -2,10 +2,10 @@
 
 A *domain* is a group of servers that keep an order among themselves; a server in several domains is a *router*. The
 graph that decides whether order holds is bipartite: servers on one side, domains on the other, an edge for each
-membership. Order inside each domain gives order end to end iff this graph is a **forest**. (The paper's own cycle test
-allows a domain inside another. In a plain graph of domains, a star, which is safe, would contain a cycle.) A forest has
-one route between any two servers. In other graphs the shortest route is used; of two equally short routes, the one
-whose domains are given first.
+membership. Order inside each domain gives order end to end iff this graph is a **forest**. (Two other tests are wrong.
+The cycle test of the paper allows a domain inside another domain, which breaks order. A graph of domains without
+servers would contain a cycle for a star, which is safe.) A forest has one route between any two servers. In other
+graphs the shortest route is used; of two equally short routes, it is the one whose domains are given first.
 
 A multicast travels along the tree of shortest routes from its source: one multicast in each domain that it enters, so
 no server and no domain sees it twice. This module knows only names: no orders, no addresses.
@@ -77,7 +77,8 @@ class Topology:
         return None
 
     def _cycle_from(self, root: "_Node", parent: "dict[_Node, _Node | None]") -> tuple[str, ...] | None:
-        """Grow a tree from ``root``; an edge that leads back into the tree closes a cycle."""
+        """Return a cycle that can be reached from ``root``, or None. A tree is grown from ``root``; an edge that leads
+        back into the tree closes a cycle."""
         waiting = deque([root])
         while waiting:
             node = waiting.popleft()
@@ -158,8 +159,8 @@ def _upwards(node: _Node, parent: dict[_Node, _Node | None]) -> list[_Node]:
 
 
 def _closed(one: list[_Node], other: list[_Node]) -> tuple[str, ...]:
-    """Return the cycle that consists of two paths, up to where they meet, and an edge between their lower ends. The
-    cycle begins with a server."""
+    """Return the cycle that an edge between two nodes of a tree closes. ``one`` and ``other``: the paths from these two
+    nodes to the root. The cycle begins with a server."""
     while len(one) > 1 and len(other) > 1 and one[-2] == other[-2]:
         one.pop()
         other.pop()

@@ -2,8 +2,9 @@
 
 Between two domains the **weakest order on the route** determines the guarantee. Only FIFO and causal order can hold
 across domains. Nothing orders the deliveries of different domains relative to each other, so total order ends at a
-domain's border. Between separate trees nothing is guaranteed, because there is no route. In a forest, a chain that
-leaves the route through some server returns through the same server, so orders off the route do not matter.
+domain's border. Between separate trees nothing is guaranteed, because there is no route. In a forest, a chain of
+messages that leaves the route at some server can return only at the same server, so the orders of domains that are not
+on the route do not matter.
 
 Refused are
 

@@ -1,11 +1,11 @@
-"""The lines of a TOML file on which its keys are, for error messages. The parser of TOML does not report them."""
+"""The line numbers of keys in a TOML file, for error messages. The TOML parser does not report them."""
 
 import re
 
 
 def line_of(text: str, path: tuple[str, ...]) -> int | None:
-    """Return the line of the longest known prefix of a path of keys, or None. The text is searched line by line, not
-    parsed."""
+    """Return the line number of a key, or None. ``path``: the names of its tables, and the key. If the whole path is
+    not found, return the line of its longest beginning that is found. The text is searched line by line, not parsed."""
     header: tuple[str, ...] = ()
     best: tuple[int, int | None] = (0, None)
     for number, line in enumerate(text.splitlines(), 1):

@@ -1,4 +1,4 @@
-"""How much may wait in a mailbox, and what happens to letters that follow from a dead one: part of a topology file.
+"""The part of a topology file about mailboxes: their quotas, and letters that follow from a dead letter.
 
 ::
 
@@ -8,9 +8,9 @@
     orders = { letters = 1000, full = "refuse" }                         # of one agent, or of one client name@server
 
 Letters above the quota of a mailbox **expire**, oldest first: they become dead letters, with the reason. With ``full =
-"refuse"`` the publishes of clients of the same server to a full mailbox are refused before letters expire. These
-settings act at the server of the mailbox. They are not part of the epoch: they may change from one start of a server to
-the next.
+"refuse"``, a full mailbox refuses the publishes of clients of its own server; letters of others still make the oldest
+letters expire. These settings take effect at the server of the mailbox. They are not part of the epoch: they may change
+from one start of a server to the next.
 """
 
 from functools import cached_property
@@ -31,7 +31,7 @@ class Quota(msgspec.Struct, frozen=True):
     bytes: int = 0
     """The bytes of all notifications together, without envelopes."""
     seconds: float = 0
-    """How long a letter may wait."""
+    """The longest time that a letter may wait."""
     full: str = "expire"
 
     @property
@@ -44,9 +44,9 @@ class Mailboxes(msgspec.Struct, frozen=True, dict=True):
     """The settings of all mailboxes."""
 
     clients: Quota = Quota(limits.mailbox_letters_max, limits.mailbox_bytes_max)
-    """The quota of each client without a separate one."""
+    """The quota of each client that is not in ``named``."""
     agents: Quota = Quota()
-    """The quota of each agent without a separate one."""
+    """The quota of each agent that is not in ``named``."""
     named: dict[str, Quota] = {}
     """The quotas of single agents and clients."""
     hold: frozenset[str] = frozenset()

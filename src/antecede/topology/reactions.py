@@ -1,4 +1,4 @@
-"""How long reactions may take, and which agents have a separate process: part of a topology file.
+"""The part of a topology file about reactions: how long they may take, and which agents have a separate process.
 
 ::
 

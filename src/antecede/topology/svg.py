@@ -1,11 +1,11 @@
-"""A topology as a picture: every domain is a box, and every server a pill in each of its domains.
+"""A topology as a picture. A domain is a box. A server is a *pill*, a small rounded box, in each of its domains.
 
-The central domain is on top. A router is dark. It is in the lowest row of the box nearest to the centre, and again on
-the upper edge of each of its other boxes, which are below; lines connect the pills of one router. A box is as wide as
-everything below it, so nothing can overlap: the layout is a tidy tree, computed in one pass upwards (widths) and one
-downwards (positions). If many boxes below one router have nothing below them, they are in several rows; their lines
-pass to the left of the upper boxes. The document needs nothing from outside, adapts to dark and light pages, and
-describes in words what it shows.
+The central domain is on top. The pills of routers are dark. A router has one pill in the lowest row of its upper box,
+the one nearest to the centre. It has another pill on the upper edge of each of its other boxes, which are below. Lines
+connect the pills of one router. A box is as wide as everything below it, so nothing can overlap: the layout is a tidy
+tree, computed in one pass upwards (widths) and one downwards (positions). If one router has many boxes that have
+nothing below them, these boxes are in several rows. The lines to the lower rows pass to the left of the upper boxes.
+The document needs nothing from outside, adapts to dark and light pages, and describes in words what it shows.
 """
 
 from collections.abc import Iterator
@@ -23,16 +23,18 @@ _pill_height = 24.0
 _gap = 8.0
 _pad = 12.0
 _head = 26.0
+"""The height of the title of a box without a router's pill on its upper edge."""
 _head_below = 38.0
-"""The height of a title, and of one below the pill of a router on the upper edge."""
+"""The height of the title of a box with a router's pill on its upper edge."""
 _drop = 44.0
 """The distance from a box to the boxes below it."""
 _apart = 22.0
 """The distance between boxes side by side."""
 _side_by_side = 8
+"""The largest number of boxes that stay in one row below a domain's only router. More boxes form several rows."""
 _side_by_side_each = 3
-"""The number of boxes in one row below a domain's only router, and below one of several routers; further boxes go to
-the next row."""
+"""The largest number of boxes that stay in one row below one router, if its domain has several. More form several
+rows."""
 _edge = 20.0
 _titled = 16.0
 """The height of the title of a drawing."""
@@ -80,7 +82,7 @@ class _Box(msgspec.Struct, eq=False):
 
     branch: Branch
     plain: list[str]
-    """Servers that are in no domain below."""
+    """Servers that are not in a domain below this one."""
     groups: list[tuple[str, list["_Box"]]]
     """Routers, each with the boxes below it."""
     pill: float
@@ -181,14 +183,14 @@ def _spread(widths: list[float]) -> float:
 
 
 def _columns(box: _Box, group: list[_Box]) -> int:
-    """Return the number of boxes side by side among those without children; these come first in a group."""
+    """Return in how many columns the boxes without children are placed. These boxes are the first ones of the group."""
     ending = sum(not child.groups for child in group)
     most = _side_by_side if len(box.groups) == 1 else _side_by_side_each
     return ending if ending <= most else round(sqrt(1.5 * ending))
 
 
 def _top_row(box: _Box, group: list[_Box]) -> list[float]:
-    """Return the widths of the columns of boxes without children, and of the other boxes."""
+    """Return the widths of the columns of boxes without children, then the widths of the other boxes."""
     ending = [child.width for child in group if not child.groups]
     columns = _columns(box, group)
     column_widths = [max(ending[column::columns]) for column in range(columns)]

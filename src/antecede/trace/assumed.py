@@ -1,20 +1,21 @@
 """The verdicts that a trace proves although an import had to assume the positions of some rows.
 
-A foreign record may show that a process sent a message, but not when. The import then chooses a position in the
-process's line and marks the row ``assumed``. The row's order relative to the other rows of its process is unknown; the
+A foreign record may show that a process sent a message, but not when. The import then chooses a position among the rows
+of the process and marks the row ``assumed``. The row's order relative to the other rows of its process is unknown; the
 edge from a send to its deliveries is still known.
 
-:func:`certain` returns the trace in which each assumed row is outside the line of its process. A delivery that is late
-in this certain trace is late for every position of the assumed rows. A delivery that is late in the imported trace, but
-not in the certain one, is *undecided*. Edges are only removed, so every delivery that is late in the certain trace is
-also late in the imported one. Total and synchronous order are about sequences of rows, and are judged without the
-assumed rows.
+:func:`certain` returns the *certain trace*: no assumed row is left among the other rows of its process. A delivery that
+is late in the certain trace is late for every position of the assumed rows. A delivery that is late in the imported
+trace, but not in the certain one, is *undecided*. Edges are only removed, so every delivery that is late in the certain
+trace is also late in the imported one. Total and synchronous order are about sequences of rows, and are judged without
+the assumed rows.
 
-An assumed row outside its line often makes nothing late, and is then left out:
+Outside its process, an assumed row often cannot be late or make a delivery late. Then it is left out:
 
-* an assumed delivery has no effect on later rows of its process, and nothing was certainly delivered before it;
-* an assumed send carries only knowledge of itself. This matters only for a second delivery of the same message. So a
-  send with two certain deliveries or more gets a separate line; with fewer, its message is left out.
+* an assumed delivery has no effect on later rows of its process, and no other delivery certainly came before it;
+* the message of an assumed send depends on no other message, so only another copy of the same message can make its
+  delivery late. A send with two or more certain deliveries becomes the only row of a separate process. With fewer, its
+  message is left out.
 """
 
 from collections import Counter
@@ -24,8 +25,8 @@ from antecede.trace.schema import DELIVER, SEND, Event
 
 
 def certain(trace: Matched) -> Matched:
-    """Return the trace without the edges that depend on an assumed position, for FIFO and causal order; the same trace
-    if no position is assumed."""
+    """Return the trace without the edges that depend on an assumed position. FIFO and causal order are judged on it. If
+    no position is assumed, it is the same trace."""
     if not any(event.assumed for line in trace.lines for event in line):
         return trace
     left = Counter(
@@ -51,6 +52,7 @@ def certain(trace: Matched) -> Matched:
 
 
 def _counts(trace: Matched, event: Event, left: Counter[str]) -> bool:
-    """Return whether a delivery belongs to the certain trace, since it can be late there, or make another one late."""
+    """Return whether a delivery stays in the certain trace: whether it can be late there, or make another delivery
+    late."""
     message = event.message or ""
     return not event.assumed and (left[message] > 1 or not trace.sent(message).assumed)

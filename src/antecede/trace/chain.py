@@ -2,13 +2,15 @@
 
 A message m from p to q is overtaken by a chain m1 … mk that leaves p with or after send(m), hops from process to
 process, and reaches q before m does (Garg §12.1: "a single message not be overtaken by a sequence of messages"). A copy
-of m itself to another destination may begin the chain. Let T_h[r] be the least position at r that h messages or fewer
-reach from send(m). T_0 is the send itself. A message sent at r after T_(h−1)[r] reaches its receiver at its delivery;
-T_h is the least of these, and of T_(h−1). The first h with T_h[q] < deliver(m) is the length of a shortest chain.
+of m itself to another destination may begin the chain. Let T_h[r] be the first position at process r that a chain of at
+most h messages can reach from send(m). T_0 has only one entry, the position of send(m) at p. In round h, all messages
+are examined that some process s sent after T_(h−1)[s] (in round 1: with or after send(m)). T_h[r] is the smallest of
+T_(h−1)[r] and the positions at which r delivered such messages. The first h with T_h[q] < deliver(m) is the length of a
+shortest chain.
 
-**Only new sends are examined.** A process whose T became smaller offers the sends between its new T and its old one;
-the later ones were examined when the old T was new. So every send is examined once. Each step of round h continues a
-step of round h − 1, so the way back from round h has exactly h messages.
+**Only new sends are examined.** If T became smaller at a process, only the sends between its new T and its old T are
+examined; the sends after the old T were examined in an earlier round. So every send is examined once. Every message of
+round h was sent after a delivery that round h − 1 found, so a chain found in round h has exactly h messages.
 
 **Only the window is examined.** In any sequence of all events that agrees with happened-before, a chain lies between
 send(m) and deliver(m). One such sequence is computed once for all explanations; the search along a process stops at the
@@ -101,7 +103,7 @@ class Chains:
                 reach[process] = step.delivered
 
     def _sent_in(self, process: int, start: int, stop: int, horizon: int) -> list[_Step]:
-        """Return the copies sent at positions from ``start`` to before ``stop``, and at moments before ``horizon``."""
+        """Return the copies whose send has a position in ``range(start, stop)`` and a moment before ``horizon``."""
         line, moments = self._trace.lines[process], self._moments[process]
         stop = bisect_left(moments, horizon, start, stop)
         return [

@@ -10,10 +10,11 @@ event f at a time, among the events that have a clock:
 * for every process p, the number of p's events whose own entry is at most V(f)[p] equals the number of p's events in
   f's past (f included).
 
-If every event passes, the rule holds for every pair. First, e → f gives V(e) ≤ V(f), and the two differ in f's own
-entry, which counts one event more. Second, let V(e) < V(f) and let p be e's process. Then V(e)[p] ≤ V(f)[p], so e is
-among the events of p that are counted. These are the first events of p, and all are in f's past. An event *disagrees*
-if it fails one of the tests.
+If every event passes, the rule holds for every pair. First, let e → f. Then V(e) ≤ V(f) by the first test. V(e) and
+V(f) are different: by the second test, the entry for f's process includes f in V(f), but not in V(e). Second, let V(e)
+< V(f) and let p be e's process. Then V(e)[p] ≤ V(f)[p], so e is one of the events that the second test counts for p.
+The counted events are the first events of p, and f's past contains the same number of first events of p. So e is in f's
+past. An event *disagrees* if it fails one of the tests.
 
 **Lamport clocks** must rise along each process and from send to deliver. An event disagrees if its clock is not larger
 than that of the previous row of its process that has a clock. A delivery also disagrees if its clock is not larger than
@@ -82,7 +83,7 @@ class _Exact:
 
 
 class _Order:
-    """The rule ``order``: entries are compared with the recorded own entries of their processes."""
+    """The rule ``order``: the entry for a process is compared with the own entries that this process recorded."""
 
     def __init__(self, trace: Matched) -> None:
         self._names = trace.names

@@ -39,7 +39,7 @@ class Conflicts(msgspec.Struct, frozen=True):
     """Objects, or ``*``, in which any two operations conflict."""
 
     def over(self, operations: Iterable[str]) -> "Conflicts":
-        """Return this relation with the pairs written out for each object that has ``all``: there, any two of these
+        """Return the same relation with pairs instead of ``all``: at an object that has ``all``, any two of the given
         operations conflict."""
         every = frozenset(operations)
         return Conflicts(self.tables | {name: dict.fromkeys(every, every) for name in self.everything})

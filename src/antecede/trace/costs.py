@@ -20,7 +20,7 @@ from antecede.trace.schema import ARRIVE, DELIVER, INT64_MAX, SEND, Event, is_co
 Pair = tuple[str, str]
 
 compared_max = 4_096
-"""The largest number of messages whose pairs are compared; if a trace has more messages, this many are drawn."""
+"""The largest number of messages whose pairs are compared. From a trace with more messages, a sample is taken."""
 
 
 def destinations(trace: Matched) -> dict[str, tuple[str, ...]]:
@@ -42,8 +42,8 @@ def payload_bytes(send: Event) -> int | None:
 
 
 def traffic(trace: Matched, unsaid: dict[str, tuple[str, ...]]) -> dict[Pair, tuple[int, int | None]]:
-    """Return the numbers of copies and of payload bytes for each pair of sender and receiver. The latter is ``None``
-    unless every message of the pair records its size."""
+    """Return, for each pair of sender and receiver, the number of copies and the sum of their payload bytes. The sum is
+    ``None`` if the size of one of the messages is not recorded."""
     messages: Counter[Pair] = Counter()
     weighed: Counter[Pair] = Counter()
     total: Counter[Pair] = Counter()
@@ -80,10 +80,10 @@ def stamps(trace: Matched, hops: Iterable[Event], unsaid: dict[str, tuple[str, .
     send row records. A message that routers forwarded has one packet to each destination and to each router on the way.
     The sizes of all its packets are added and divided by the number of its destinations.
 
-    If the send row has a size, each router's row has the size of the packet that left the router. The packet to a
-    router h hops away is then estimated as the mean of the packets that left the servers h − 1 hops away, which is
-    exact for one destination. Otherwise, in the traces of servers, a router's row has the size of the packet that it
-    received. A message with a packet of unknown size is left out.
+    If the send row has a size, each router's row has the size of the packet that left the router. The size of a packet
+    to a router h hops away is then estimated: it is the mean size of the packets that left the servers h − 1 hops away.
+    For a message with one destination this is exact. Otherwise, in the traces of servers, a router's row has the size
+    of the packet that it received. A message with a packet of unknown size is left out.
     """
     arrived: dict[tuple[str, str], int] = {}
     for event in _events(trace, ARRIVE, DELIVER):
@@ -130,9 +130,10 @@ def _router_packets(send: Event, rows: list[Event], to: tuple[str, ...]) -> list
 
 
 def delays(trace: Matched) -> dict[Pair, "array[int]"]:
-    """Return the nanoseconds from send to delivery by the two processes' own clocks, for each sender and receiver.
+    """Return, for each pair of sender and receiver, the delays from send to delivery in nanoseconds.
 
-    Clocks that disagree may make a delay negative; it is not corrected.
+    The send has the time of the sender's clock, the delivery that of the receiver's clock. If these clocks differ, a
+    delay may be negative; it is not corrected.
     """
     found: dict[Pair, array[int]] = {}
     for event in _events(trace, DELIVER):
@@ -156,8 +157,8 @@ def held(trace: Matched, hops: Iterable[Event] = ()) -> dict[str, tuple[int, int
 
     An arrival counts unless its message was delivered to that process before. It is *direct* if the delivery happens in
     the same step: every index in between belongs to a delivery, and, if both rows have a time, the times are equal. All
-    other arrivals were held, including those that were never delivered. (If a message arrives again before its
-    delivery, its receiver had lost it in between, and it was held the first time.)
+    other arrivals were held, including those that were never delivered. (If a message arrives a second time before its
+    delivery, the receiver had lost it after the first arrival. Then the first arrival counts as held.)
 
     Servers write no ``arrive`` rows, since a letter waits in a mailbox between its arrival and its reaction. Instead
     their deliveries and hops record in ``held`` whether the packet was held; each is one arrival.
@@ -195,8 +196,8 @@ def hop_figures(
     """Return packets per copy, and the largest number of hops to a destination; both are ``None`` if no router wrote a
     ``hop`` row.
 
-    A message takes one packet to each of its destinations and to each router that forwarded it. A router that the
-    message reached after h hops forwarded it on hop h + 1.
+    A message takes one packet to each of its destinations and to each router that forwarded it. If the message reached
+    a router after h hops, this router forwarded it on hop h + 1.
     """
     passed = {message: rows for message, rows in _by_message(hops).items() if message in trace.sends}
     if not passed:
@@ -213,9 +214,10 @@ def hop_figures(
 
 
 def drawn(messages: int) -> list[int]:
-    """Return the ranks of the messages that are compared, ascending: all of them, or one from each of ``compared_max``
-    equal parts. The rank of a message is the position of its send among all sends, sorted by process name, then by
-    index. The draw is always the same for the same number of messages.
+    """Return the ranks of the messages that are compared, ascending: all of them, or a sample of ``compared_max``. For
+    the sample, the ranks are divided into ``compared_max`` ranges of about the same length, and one rank is taken from
+    each range. The rank of a message is the position of its send among all sends, sorted by process name, then by
+    index. The sample is always the same for the same number of messages.
     """
     if messages <= compared_max:
         return list(range(messages))
@@ -236,7 +238,7 @@ def concurrency(trace: Matched) -> tuple[float | None, int]:
 
 
 def _ordered(trace: Matched, bits: dict[str, int]) -> int:
-    """Return for how many pairs of these messages one was sent in the past of the other."""
+    """Return the number of pairs of these messages in which one send happened before the other."""
     awaited = Counter(event.message for event in _events(trace, DELIVER))
     known = [0] * len(trace.lines)
     carried: dict[str, int] = {}

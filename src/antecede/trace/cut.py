@@ -1,8 +1,8 @@
 """A part of a trace: the rows of a range of time, of some of its processes, or both.
 
 Leaving rows out can only shrink happened-before, so every violation that is still found is real. Violations that depend
-on rows outside the part are missed; deliveries whose send is outside are reported as orphans, and indices outside as
-missing.
+on rows outside the part are not found. A delivery whose send is outside the part is reported as an orphan, and the
+indices of rows outside the part are reported as missing.
 """
 
 import msgspec
@@ -11,7 +11,7 @@ from antecede.trace.schema import Event
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """The selected rows: times from ``since`` to before ``until``, these processes; ``None`` means no bound.
+    """The selected rows: those of the given processes with ``since`` ≤ time < ``until``; ``None`` means no restriction.
 
     A row without a time is in every range. Rows that cannot be read are always counted.
     """

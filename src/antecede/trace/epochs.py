@@ -1,10 +1,10 @@
 """The epochs of a trace: the topologies of a system that changed while it was recorded, and what each guaranteed.
 
 Metadata list the epochs under ``epochs``, oldest first. An epoch has the number of the change that began it, and
-``since``: for each process the index of its first event in this epoch. A process that is missing in ``since`` had no
-event in the previous epoch, so its entry of the previous epoch applies again (0 in the first epoch). A process is
-identified by its address, so its index continues if a change moves it to another server. Each server lists its own
-processes; the lists of all files are united.
+``since``: for each process the index of its first event in this epoch. If a process is missing in ``since``, it had no
+event in the previous epoch. Then its index in the ``since`` of the previous epoch is used again (0 in the first epoch).
+A process is identified by its address, so its index continues if a change moves it to another server. Each server lists
+its own processes; the lists of all files are united.
 
 **The rule.** FIFO and causal order are judged where they were guaranteed. A late delivery of m is a violation if the
 order was guaranteed, on the route of m, in the epoch in which m was sent, in the epoch in which the message that
@@ -16,8 +16,9 @@ same server.
 *Soundness*: every reported violation breaks a guarantee. *Completeness*: a delivery that several messages overtook is
 judged by the first of them only, so ``holds`` may be optimistic if the others were sent in other epochs.
 
-An order that no domain guaranteed in any epoch is judged everywhere, as without epochs: the user asks what happened.
-Total and synchronous order are judged over the whole trace as well, because a cycle belongs to no single epoch.
+An order that no domain guaranteed in any epoch is judged over the whole trace, as without epochs: the user asks whether
+it was kept, not whether it was guaranteed. Total and synchronous order are judged over the whole trace as well, because
+a cycle belongs to no single epoch.
 
 This module knows names, routes and guarantees. It does not know orders or servers.
 """
@@ -108,7 +109,8 @@ class Epochs:
         self._starts: dict[str, list[int]] = {}
 
     def limited(self, orders: Iterable[str]) -> set[str]:
-        """Return those of these orders that some domain guaranteed in some epoch, but not all domains in all epochs."""
+        """Return the given orders that at least one domain guaranteed in at least one epoch, but not all domains in all
+        epochs."""
         kept = {
             _strength[each]
             for one in self.listed
@@ -155,8 +157,8 @@ class Tally:
         return wrong
 
     def complete(self, report: dict[str, Any]) -> None:
-        """Add the epochs, and the number of late deliveries that break no guarantee, to a report that has only the
-        violations."""
+        """Complete a report that has only the violations: add the epochs, and the number of late deliveries that break
+        no guarantee."""
         for order in self._orders:
             others = sum(other for _, other in self._counts[order]) + self._before[order]
             report["orders"][order]["not_guaranteed"] = others

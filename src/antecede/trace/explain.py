@@ -1,10 +1,13 @@
 """``explain``: for each late delivery the chain that overtook it; for a cycle, which process saw which message first.
 
-* By causal and FIFO order a single delivery is late, and :mod:`antecede.trace.chain` finds its shortest chain. (A
-  delivery that is late by FIFO order was overtaken by a later message of its own sender, a chain of one message.)
-* The same holds for significant order, where :mod:`antecede.trace.significant_explain` finds the reason.
-* Total and synchronous order are broken by a cycle of messages. The verdict names one; here it is made as short as its
-  own messages allow, and for each step a process and two of its events are named.
+* For causal and FIFO order, each late delivery is explained by its shortest chain, which :mod:`antecede.trace.chain`
+  finds. (A delivery that is late by FIFO order was overtaken by a later message of its own sender, a chain of one
+  message.)
+* For significant order, too, each late delivery is explained; :mod:`antecede.trace.significant_explain` finds the
+  reason.
+* Total and synchronous order are broken by a cycle of messages. The verdict names one cycle. Here a shortest cycle
+  among its messages is searched. Each step of the cycle names a process, and two events of this process that show the
+  step.
 
 An explanation contains everything that is needed to draw it and to check it against the trace. So explanations from
 another engine are drawn and checked in the same way.
@@ -178,8 +181,8 @@ def _circles(trace: Matched, verdict: Verdict) -> list[dict[str, Any]]:
 
 
 def circle_of(circle: list[str], homes: Mapping[str, Homes], sends: Mapping[str, tuple[str, int]]) -> dict[str, Any]:
-    """Return the explanation of a cycle: its messages, each before the next, and for each step two events that show
-    it."""
+    """Return the explanation of a cycle: its messages in sequence, and for each message two events of one process that
+    show that it comes before the next message."""
     circle = _shortened(circle, homes)
     steps = []
     for message, following in zip(circle, [*circle[1:], circle[0]], strict=True):

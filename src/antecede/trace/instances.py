@@ -8,8 +8,8 @@ filled in, so that a minimal trace can be judged too:
   so they mark its start and end if they are recorded. Of two instances at an object one *precedes* the other iff its
   last row comes before the other's first (Enokido, Higaki, Takizawa §3.1), else they are interleaved.
 * Its **operation** is the first that its rows name. Without an operation it is compatible with all instances.
-* It **aborted** iff it has a ``local`` row of type ``abort``. Then all its effects are undone, so nothing after it
-  depends on it by conflict (§4.1: an object's vector includes only what commits).
+* It **aborted** iff it has a ``local`` row of type ``abort``. Then all its effects are undone, so no later instance
+  depends on it by a conflict (§4.1: an object's vector includes only what commits).
 * Its **parent** is the first parent in the rows with the same instance name, in the order of processes and indices.
 * The type of a delivery is its own ``type``, or else its send's. ``commit`` and ``abort`` end an instance; anything
   else except a ``request`` counts as a **response**. If neither row has a type, the delivery is a request iff it is the
@@ -33,7 +33,7 @@ ABORT: Final = "abort"
 
 
 class Instance(msgspec.Struct, gc=False):
-    """One run of an operation at one object; positions are in the line of its process."""
+    """One execution of an operation at one object. Positions are counted among the rows of its process."""
 
     name: str
     process: int

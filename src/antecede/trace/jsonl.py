@@ -3,9 +3,9 @@
 **Reading** yields one item for each line that is not blank: an :class:`Event`, or a :class:`Fault` for a line that is
 not an event. Only errors of the file system itself are raised here. A line is *unreadable* if it is longer than
 ``trace_line_bytes_max`` (it is then skipped in bounded pieces), is not UTF-8, is not a standard JSON object (so no NaN,
-no bare control characters), is nested too deeply, or has a key twice, since readers differ in which of the two they
-keep. If a gzip stream is torn, everything before the tear is read and the tear is one unreadable line. A byte order
-mark at the beginning of a file is skipped.
+no bare control characters), is nested too deeply, or has a key twice. (Other readers would keep the first value of such
+a key, or the last one.) If a gzip stream is damaged or incomplete, everything before the damage is read, and the rest
+counts as one unreadable line. A byte order mark at the beginning of a file is skipped.
 
 **Writing** gives the same bytes for the same events: compact, first the keys of the schema in its order, then the extra
 keys by name. The entries of maps are sorted by name, and absent fields are left out.
@@ -45,13 +45,13 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     label: str | None = None
     held: bool | None = None
     source: str | None = None
-    """The place in a log that was imported."""
+    """The file and line of the imported log from which the row was made."""
 
 
 _row_decoder = msgspec.json.Decoder(_Row)
 
 Item = tuple[int, bytes, Event | Fault]
-"""A line's number from 1, its own bytes as far as they are kept, and its content."""
+"""The number of a line, from 1; its bytes, shortened if they are too long; and its content."""
 
 
 def encode(event: Event) -> bytes:
@@ -101,8 +101,8 @@ def decode(line: bytes) -> Event | Fault:
 
 
 def content(event: Event) -> bytes:
-    """Return the content by which two rows are compared, without texts for people and extra columns: rows with equal
-    content are the same row."""
+    """Return the part of a row that identifies it: two rows with equal parts count as the same row. Texts for people
+    and extra columns are left out."""
     return encode(msgspec.structs.replace(event, extra=None, notification=None, label=None))
 
 

@@ -7,11 +7,12 @@ in which it still occurs. Whatever the sequence of releases is, the same message
 messages that remain, if any, are the same in every engine. A message that occurs again in one sequence after another
 message can never be released: it comes before that other message and after it.
 
-**The witness.** When the merge is stuck, every remaining message is blocked: in some sequence the first remaining
-message other than itself comes before it. Start with the head of the first stuck sequence. From each message, go to the
-message that blocks it in the first sequence where it is blocked, until a message x occurs for the second time. The
-messages from the first x on are a cycle. It is given so that each message comes before the next and the last before the
-first, beginning with the smallest id. The cycle depends on the trace alone, and in practice it is short.
+**The witness.** When no message can be released, every remaining message is blocked: in some sequence another remaining
+message comes before it. The first such message of the sequence is its *blocker* there. Start with the head of the first
+sequence that has a remaining message. From each message, go to its blocker in the first sequence where it is blocked,
+until a message x occurs for the second time. The messages from the first x on are a cycle. They are returned in the
+order in which each message comes before the next one, and the last one before the first, beginning with the smallest
+id. The cycle depends on the trace alone, and in practice it is short.
 """
 
 from collections import Counter

@@ -1,9 +1,10 @@
 """Vectors of counters whose maximum needs only a few fast operations: packed into one integer, or as an array.
 
 **Packed.** Entry k of a vector is lane k of an integer: 31 bits of value below one guard bit that is always 0. To take
-the maximum of two vectors, set all guard bits of the first and subtract the second; each guard bit that is left shows
-that the first one's entry was at least as large. No lane borrows from the next one. A vector of 3,000 entries is 12 kB,
-and a maximum takes some microseconds, without any library.
+the maximum of two vectors, set all guard bits of the first vector and subtract the second vector. A guard bit that is
+still set shows that in its lane the entry of the first vector is at least as large as that of the second. No lane
+borrows from the next one. A vector of 3,000 entries is 12 kB, and a maximum takes some microseconds, without any
+library.
 
 **As an array.** With thousands of entries numpy, if it is installed, is several times as fast. No vector is changed in
 place, so several owners may share one.
@@ -58,7 +59,7 @@ class Lanes:
 
 
 class Arrays:
-    """The same arithmetic with arrays of numpy; only the operations that a walk needs."""
+    """The same arithmetic with arrays of numpy. It has only the operations that a walk over a trace needs."""
 
     def __init__(self, entries: int) -> None:
         self._numpy: Any = import_module("numpy")

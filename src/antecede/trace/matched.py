@@ -1,15 +1,15 @@
 """A valid trace in the form that every verdict starts from: processes as numbers, sends by message.
 
 ``lines[p]`` are the valid events of process ``p`` in the order of their indices, without ``hop`` rows. Processes are
-numbered in the order of their names, so that a decision by number is also a decision by name. ``sends[m]`` is the place
-where message ``m`` was sent, as (process, position in its line). ``origins`` has the same for each event that is a
-delivery, because in a trace of millions of events every look-up by message id waits for memory.
+numbered in the order of their names, so an order by number is also an order by name. ``sends[m]`` is the send of
+message ``m``, as (process, position in ``lines[process]``). ``origins`` has the same pair for each delivery, because in
+a trace of millions of events it is slow to look up every message id in ``sends``.
 
 **The walk over all events.** :meth:`Matched.in_causal_order` walks all events so that each comes after everything that
-happened before it. After matching, a delivery may come as soon as its sender's cursor has passed the send, so one
-cursor per process is the only state. The walk takes one process after the other, beginning with the one that has the
-most deliveries. It advances the other processes only as far as some delivery needs it. So few messages are in transit
-at any moment, which saves memory in the code that uses the walk.
+happened before it. It keeps a cursor for each process: the position of its next event. A delivery may come as soon as
+the cursor of its sender has passed the send. The walk takes one process after the other, beginning with the one that
+has the most deliveries. It advances the other processes only as far as some delivery needs it. So few messages are in
+transit at any moment, which saves memory in the code that uses the walk.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,7 +33,8 @@ class Matched(msgspec.Struct, frozen=True):
     lines: list[list[Event]]
     sends: dict[str, tuple[int, int]]
     origins: list[list[tuple[int, int] | None]]
-    """By line and position, where the message of a delivery was sent; ``None`` for other events."""
+    """For each event of ``lines``: if it is a delivery, the send of its message, as in ``sends``; otherwise
+    ``None``."""
     deliveries: int
 
     def sent(self, message: str) -> Event:
@@ -128,10 +129,12 @@ def merged(
     needs: Callable[[int, int], Iterable[tuple[int, int]]],
     rank: Callable[[int, int], int] = lambda line, position: 0,
 ) -> Iterator[tuple[int, int]]:
-    """Merge lines of these lengths into one sequence: yield (line, position), after all places that this place needs.
+    """Merge several lines into one sequence. Yield each element as (line, position), after all elements that ``needs``
+    returns for it.
 
-    Among the places that may come next, the one with the smallest rank comes first. Places that would have to come
-    before themselves are left out, and so are all places that must come after these.
+    ``lengths`` are the lengths of the lines. Among the elements that may come next, the one with the smallest rank
+    comes first. Elements that would have to come before themselves are left out, and so are all elements that must come
+    after these.
     """
     cursors = [0] * len(lengths)
     waiting: dict[tuple[int, int], list[int]] = {}

@@ -1,14 +1,14 @@
 """Count the orderings that causal order would have enforced although significant order did not need them.
 
-An *ordering* is a pair of messages m, m′ and a process that delivered both. Causal order enforces it, m first, iff m
-was sent in the past of m′. Significant order needs it iff m significantly precedes m′ and the rule of ordered delivery
-requires m first (rule 1 of :mod:`antecede.trace.significant`; rule 2 does not count, because it requires *some* order
-of m and m′, not m first). Every significant ordering is also causal (Enokido, Higaki, Takizawa §3.2, proposition), so
-the rest was not needed.
+An *ordering* is a pair of messages m, m′ and a process that delivered both. Causal order enforces the ordering, with m
+before m′, iff m was sent in the past of m′. Significant order needs it iff m significantly precedes m′ and the rule of
+ordered delivery requires m first (rule 1 of :mod:`antecede.trace.significant`; rule 2 does not count, because it
+requires *some* order of m and m′, not m first). Every significant ordering is also causal (Enokido, Higaki, Takizawa
+§3.2, proposition), so the rest was not needed.
 
-Pairs are counted among the messages that the figure of concurrency compares: all of them, or a sample. Sets of messages
-are bit masks, and each object is counted in one step: its deliveries are grouped by instance and by operation, so the
-messages that a message must wait for are a union of a few masks.
+Only pairs of the messages that :func:`antecede.trace.costs.concurrency` compares are counted: all messages, or a
+sample. Sets of messages are bit masks. The deliveries at an object are grouped by instance and by cell, so the set of
+messages for which a message must wait is the union of a few masks.
 """
 
 from collections.abc import Collection, Sequence

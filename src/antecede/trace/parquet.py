@@ -1,9 +1,9 @@
 """Parquet with the same columns as JSON Lines, with their types or exact equivalents; null means absent.
 
 pyarrow is imported only when a Parquet file is read or written. Columns that the schema does not name are read
-unchanged. On writing they go, as JSON, into one column ``extra`` that carries a mark, so that reading can unfold them
-again. A file that is not Parquet, or whose pages are damaged, cannot be read at all; a single row that cannot be turned
-into text (invalid UTF-8) is an unreadable line.
+unchanged. On writing they are *folded*: stored as JSON in one column ``extra``. This column has a mark, so that a
+reader can restore the original columns. A file that is not Parquet, or whose pages are damaged, cannot be read at all;
+a single row that cannot be turned into text (invalid UTF-8) is an unreadable line.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -63,7 +63,7 @@ def opened_file(file: IO[bytes] | str, where: str) -> tuple[Any, Any, Any]:
 def read(file: IO[bytes], where: str, keep_raw: bool = True) -> tuple[Metadata | None, Iterator[Item]]:
     """Return the metadata of a Parquet file, if it has any, and its rows, numbered from 1.
 
-    A row of a Parquet file has no text; with ``keep_raw`` it gets one, as JSON.
+    With ``keep_raw`` each row also has a text: the row as JSON, because a Parquet file has no lines of text.
     """
     pa, opened, schema = opened_file(file, where)
     twice = [name for name in COLUMNS if schema.names.count(name) > 1]
@@ -92,7 +92,7 @@ def _rows(pa: Any, opened: Any, schema: Any, where: str, keep_raw: bool) -> Iter
 
 
 def items_in(batch: Any, folded: Collection[str], first: int, keep_raw: bool) -> Iterator[Item]:
-    """The rows of one Arrow batch, numbered from ``first``; ``folded``: columns whose JSON contains other columns."""
+    """The rows of one Arrow batch, numbered from ``first``. The columns ``folded`` contain other columns as JSON."""
     batch = conformed(batch)
     events = None if keep_raw else _plain_events(pyarrow(), batch, folded)
     if events is not None:
@@ -153,11 +153,11 @@ def _nanoseconds(pa: Any, column: Any) -> Any:
 
 
 def _plain_events(pa: Any, batch: Any, folded: Collection[str]) -> list[Event] | None:
-    """Return the events of a batch, if it has no errors, no ``clock``, and no columns outside the schema except at most
-    one, into which other columns are folded.
+    """Return the events of a plain batch, ``None`` for any other batch. A plain batch has no errors, no ``clock``, and
+    at most one column outside the schema, in which other columns are folded.
 
-    They are read column by column, several times as fast as row by row. Return ``None`` for any other batch:
-    :func:`event_of` then examines its rows one by one and reports the errors.
+    A plain batch is read column by column, several times as fast as row by row. For any other batch, :func:`event_of`
+    examines the rows one by one and reports the errors.
     """
     given = zip(batch.schema.names, batch.columns, strict=True)
     columns = {name: column for name, column in given if column.null_count < len(column)}
@@ -250,7 +250,7 @@ def _require(expected: bool) -> None:
 
 
 def folded_in(schema: Any) -> set[str]:
-    """The columns of a Parquet file whose JSON contains other columns."""
+    """The columns of a Parquet file that contain other columns as JSON."""
     return {field.name for field in schema if field.metadata == _folded}
 
 

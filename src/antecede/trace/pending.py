@@ -1,18 +1,19 @@
 """Late deliveries by sets of pending messages: for traces of many processes with few messages in transit.
 
 A vector has an entry for each sender, but most entries are not needed any more: a message that has been delivered
-everywhere has no further delivery that could be late. So each process keeps the set of *pending* messages, sent and not
-yet delivered everywhere, whose sends are in its past through deliveries. **A delivery of m at q is late iff m is in q's
-set.** Otherwise m and the messages that m carries are added to q's set: the sender's set, and the sender's earlier
-sends.
+everywhere has no further delivery that could be late. A message is *pending* if it was sent and not yet delivered
+everywhere. Each process keeps a set of pending messages: those whose sends came into its past by deliveries. **A
+delivery of m at q is late iff m is in q's set.** Otherwise m and the messages that m carries are added to q's set. A
+message carries the set of its sender, and the sender's earlier sends.
 
 A set is the bits of one integer. A bit becomes free when its message has been delivered everywhere. When half of the
 bits are free, one sweep removes them from all sets; only then are they used again.
 
-**The walk** determines how many messages are pending. If one process receives everything, such as an archive, few are
-pending if the walk begins with that process, as :meth:`Matched.in_causal_order` does. Otherwise few are pending in the
-order of Lamport's clock, where each event comes as soon as everything before it has happened. If vectors would be
-smaller than the sets in both walks, :func:`late_deliveries` returns ``None``.
+**The walk** determines how many messages are pending at the same time. If one process receives everything, such as an
+archive, the walk should begin with that process, as :meth:`Matched.in_causal_order` does; then few messages are
+pending. In other traces, few are pending if the walk follows Lamport's clock, where each event comes as soon as
+everything before it has happened. If vectors would be smaller than the sets in both walks, :func:`late_deliveries`
+returns ``None``.
 """
 
 from itertools import accumulate
@@ -27,7 +28,7 @@ _sweep_min = 1_024
 """With fewer free bits than this there is no sweep, since a sweep examines all sets."""
 
 _sets_per_bit_swept = 4
-"""With many processes a sweep waits until it frees at least one bit per this number of processes."""
+"""A sweep waits until the number of free bits is at least the number of processes divided by this number."""
 
 _Step = tuple[int, int, int, Event]
 """A send or a delivery: its Lamport clock, its process, the number of its message, and the event."""

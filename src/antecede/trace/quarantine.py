@@ -20,11 +20,12 @@ The reasons are tested one after the other, each on the rows that are left, so a
 ``cycle``              a delivery on a cycle with its send, see :mod:`antecede.trace.cycles`.
 ====================== ==============================================================================================
 
-``index_gap`` sets nothing aside: it counts, over all processes, the indices from 0 to the largest that neither a valid
-row nor a row set aside has. Rows without a known place (no process, no index) fill no index.
+``index_gap`` sets nothing aside: it counts the missing indices of all processes. An index is missing if it is smaller
+than the largest index of its process, and no row has it, neither a valid row nor a row set aside. Rows without a known
+process and index are not considered.
 
-Rows of kind ``hop`` use the numbering of their server, separate from a process that may have the same name. Besides
-their place, nothing about them is checked.
+Rows of kind ``hop`` have indices of their server, which are separate from those of a process with the same name. Apart
+from their server and index, nothing about them is checked.
 """
 
 from collections import Counter
@@ -78,7 +79,7 @@ class Sifted(msgspec.Struct):
     events: int
     """The number of valid rows of any kind."""
     processes: int
-    """The number of names with a row other than ``hop``, valid or not."""
+    """The number of processes: names that have a row other than ``hop``, valid or not."""
     silent: int
     """The number of names that occur only as a destination."""
     missing: int
@@ -88,7 +89,8 @@ class Sifted(msgspec.Struct):
 
 
 def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
-    """Set aside rows that cannot be right; ``placed`` are rows that cannot be read as events but fill a place."""
+    """Set aside rows that cannot be right. ``placed`` are rows that cannot be read as events, but whose process and
+    index are known."""
     reasons: dict[int, str] = {}
     places = _places(events, reasons)
     for fault in placed:
@@ -106,8 +108,8 @@ def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
 
 
 def _places(events: list[Event], reasons: dict[int, str]) -> dict[tuple[bool, str], dict[int, int]]:
-    """Set aside rows that share their index with another row. Return for each process, and for each server's hops, the
-    number of the first event at each index."""
+    """Set aside rows with the same process and index as another row. Return the number of the first event at each
+    index, for each process, and separately for the hops of each server."""
     places: dict[tuple[bool, str], dict[int, int]] = {}
     contested: dict[int, list[int]] = {}
     for number, event in enumerate(events):

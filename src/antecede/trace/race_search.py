@@ -1,14 +1,15 @@
 """The search for races: one pass over a trace in causal order, with a vector for each process.
 
-**Vectors decide.** Let V be the vector that m′ carries (:mod:`antecede.trace.streaming`): for each sender, how far the
-past of send(m′) reaches. The races of m′ at q are the messages that q delivered at or after position V[q], before m′,
-and that were sent by some p before V[p]. Of the messages of one sender only the last one delivered is reported, unless
-all pairs are requested.
+**Vectors decide.** Let V be the vector that m′ carries (:mod:`antecede.trace.streaming`): for each process p, V[p] is
+the number of p's events in the past of send(m′). A message m from p is in a race with m′ at q iff p sent m at a
+position below V[p], and q delivered m before m′, at position V[q] or later. Of the messages of one sender only the last
+one delivered is reported, unless all pairs are requested.
 
-**Counting without examining each pair.** A process that never sends, such as an archive, is in no other process's past,
-so every message that it delivered before is a candidate. For such a process q the races are counted by comparing two
-whole vectors: V, and for each sender the earliest send whose message q delivered. Single races are examined, newest
-first, only while one can still be among those that are shown.
+**Counting without examining each pair.** A process that never sends, such as an archive, is not in the past of other
+processes. So every message that it delivered before m′ may be in a race with m′. At such a process q, the races are
+counted by comparing two whole vectors: V, and a vector that has, for each sender, the earliest send whose message q
+delivered. Single races are examined only as long as one of them can still be among the races that are shown, the newest
+first.
 
 :mod:`antecede.trace.races` defines a race and its slack.
 """
@@ -27,7 +28,7 @@ from antecede.trace.streaming import Vectors
 
 _second = 10**9
 _never, _always = -(2**66), 2**66
-"""Values that are before and after every time, even after additions."""
+"""Values that are smaller and larger than every time, even after additions."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -46,8 +47,8 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Race(msgspec.Struct, frozen=True, order=True):
-    """One pair of messages, by the process and the positions of their deliveries. Sorted by slack, then place; races
-    without a slack come last."""
+    """One pair of messages, given by the process and the positions of their deliveries. Races are sorted by slack, then
+    by process and position; races without a slack come last."""
 
     untimed: bool
     slack: int
@@ -100,10 +101,11 @@ class _Receiver:
 
     def __init__(self, firsts: int) -> None:
         self.firsts = firsts
-        """For each lane, the position after the earliest send whose message was delivered here; the largest possible
-        value if there is none."""
+        """For each sender's lane, the position of its earliest send whose message was delivered here, plus 1; the
+        largest possible value if there is none."""
         self.of: dict[int, list[int]] = {}
-        """For each lane, the numbers of the deliveries of its messages. The lane of the last delivery is at the end."""
+        """For each lane, the numbers of the deliveries of its messages. The lane of the last delivery is the last
+        key."""
         self.positions: list[int] = []
         self.lanes: list[int] = []
         """For each delivery, the lane of its sender."""
@@ -148,15 +150,15 @@ class _Receiver:
         self._latest.append(max(self._latest[-1], clock.latest) if self._latest else clock.latest)
 
     def every(self, begin: int, reach: Sequence[int]) -> Iterator[int]:
-        """Yield the numbers of the deliveries at or after position ``begin`` whose messages were sent within ``reach``,
-        newest first."""
+        """Yield the numbers of the deliveries at or after position ``begin``, newest first, if the position of the send
+        is below the entry of the sender in ``reach``."""
         for number in range(len(self.positions) - 1, bisect_left(self.positions, begin) - 1, -1):
             if self._sent[number] < reach[self.lanes[number]]:
                 yield number
 
     def last(self, begin: int, reach: Sequence[int], since: int) -> Iterator[int]:
-        """Yield for each sender the last of the deliveries of :meth:`every`, until no further one can have a time as
-        late as ``since``."""
+        """Yield, for each sender, the last of the deliveries that :meth:`every` yields. Stop when all other deliveries
+        have times before ``since``."""
         for lane in reversed(self.of):
             own = self.of[lane]
             if self.positions[own[-1]] < begin or self._latest[own[-1]] < since:
@@ -214,7 +216,7 @@ class _Pass:
         lane, own = self._lane_of[source], self._lane_of.get(process)
         clock = here.clock(event, lane, self._fifo)
         reach = lanes.entries(vector)
-        """For each lane, how far the past of the send reaches."""
+        """For each lane, the number of its process's events in the past of the send."""
         begin = 0 if own is None else reach[own]
         earliest = lanes.entry(here.firsts, lane)
         count = self._counts and not begin
@@ -257,8 +259,8 @@ class _Kept:
             heappushpop(self._heap, race)
 
     def since(self, clock: _Clock) -> int:
-        """Return the earliest time of a first message whose race with this second message has a slack that is small
-        enough to be kept."""
+        """Return the earliest time that is possible for the first message of a race with this second message, if the
+        slack of the race is small enough to be kept."""
         if len(self._heap) < self._wanted.first or not self._heap or self._heap[0][0]:
             return _never
         return clock.earliest + self._heap[0][1]

@@ -9,9 +9,10 @@ there are no races; under ``none`` no pair is ordered.
 last one delivered counts, unless all pairs are requested.
 
 **Slack** is how much later m could have arrived: the time, by q's own clock, from the arrival of m to the arrival of
-m′. If FIFO order is declared, m′ may have waited for an earlier message of its sender; then the arrival that released
-it counts, because m could not be late before that. Without arrivals the times of the deliveries are compared. A
-negative slack means that m arrived after m′ but was delivered first: the system kept more order than declared.
+m′. If FIFO order is declared, m′ may have waited for an earlier message of its sender. Then the arrival of that message
+counts instead of the arrival of m′, because m′ could not be delivered, and overtake m, before it. Without arrivals the
+times of the deliveries are compared. A negative slack means that m arrived after m′ but was delivered first: the system
+kept more order than declared.
 
 This module knows events and their happened-before. It must not know orders: the caller provides the declared guarantee.
 """

@@ -1,9 +1,9 @@
 """One row of a trace, its strict types, and the metadata of a trace.
 
-A trace is a set of events. Each belongs to one sequential ``process``, in which ``index`` numbers it from 0, and is of
-one of five kinds. A message is sent once and delivered at most once at each destination; happened-before flows from
-``send`` to ``deliver`` and along each process, never through ``arrive``. Rows of kind ``hop`` are a router's own notes:
-their ``process`` is a server with its own numbering, and no verdict uses them.
+A trace is a set of events. Each event belongs to one sequential ``process``, and has one of five kinds. Its ``index``
+is its number in its process, from 0. A message is sent once and delivered at most once at each destination;
+happened-before flows from ``send`` to ``deliver`` and along each process, never through ``arrive``. Rows of kind
+``hop`` are a router's own notes: their ``process`` is a server with its own numbering, and no verdict uses them.
 
 Types are strict in every file format: ``true`` is not an integer, ``1.0`` is not an index, a number is not a message,
 and an integer beyond 64 bits is not valid. Where the format leaves a choice, we decided:
@@ -85,7 +85,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """A row that cannot be read as an event: the reason, and its place in its process if that could be read."""
+    """A row that cannot be read as an event: the reason, and its process and index if both could be read."""
 
     reason: str
     detail: str
@@ -150,8 +150,8 @@ class Mended(Event, frozen=True, omit_defaults=True, gc=False):
 
 
 class Nulled:
-    """Counts the values that are treated as null, by column; in the columns ``used`` such a value sets the row
-    aside."""
+    """Counts, by column, the values of a wrong type that are treated as null. In the columns ``used``, such a value
+    sets the row aside instead."""
 
     def __init__(self, used: Collection[str] = ()) -> None:
         self._used = used
@@ -174,7 +174,8 @@ class Nulled:
 
 
 def case_matched(names: Collection[str]) -> dict[str, str]:
-    """Return the names that differ from a column's only in case, each with its column, if that is unambiguous."""
+    """Return the names that differ only in case from the name of a column, each with this column. Leave out names if
+    two of the given names would be the same column."""
     found: dict[str, list[str]] = {}
     for name in names:
         plain = name.lower()

@@ -16,10 +16,11 @@ messages that repeat its request, commit it or abort it. :mod:`antecede.trace.ce
 **Computed in one walk** over all events, each after everything that happened before it. So a message comes after all
 messages that precede it. An instance *knows* the messages that it received and sent, with everything that precedes
 them. A message carries what its sender knows. From its first send on, an instance also knows its *base*: what the
-conflicting instances that precede it knew at their end. For this an object keeps one set for each cell, the union over
-its completed instances (conflict is not transitive, so there are no classes of operations that could share a set). An
-instance's base is the union over the cells that conflict with its own. The base stays separate until the first send,
-since (3) chains messages: an instance that sends nothing passes nothing on.
+conflicting instances that precede it knew at their end. For this, an object keeps one set for each cell: everything
+that the completed instances of the cell knew. (Conflict is not transitive, so there are no classes of operations that
+could share a set.) The base of an instance is the union of the sets of all cells that conflict with its own cell. Until
+the first send, the base is kept separate from the messages that the instance knows: by (1-2) and (2-2), messages
+precede only what the instance sends.
 
 Sets are bit masks. A message's bit is needed until its last delivery. Unused bits are removed from time to time, so a
 mask is as wide as the number of messages in transit.

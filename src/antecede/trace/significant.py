@@ -1,4 +1,4 @@
-"""Significant order: were the messages that significance orders delivered in that order?
+"""Significant order: were messages delivered in the order that significant precedence requires?
 
 With m → m′ as in :mod:`antecede.trace.significance`, the rule of *significantly ordered delivery* (Enokido, Higaki,
 Takizawa §3.3, SO) is judged as follows. A delivery of m at an object q is **late** iff q earlier delivered m′ and
@@ -11,11 +11,11 @@ Takizawa §3.3, SO) is judged as follows. A delivery of m at an object q is **la
 
 Where the printed rule cannot be right, or is not precise, we interpret it as follows:
 
-* (1-2) is printed for "m1 or m2 is a request". A *response* m′ would then wait for a request m that cannot be computed
-  while the instance that waits for m′ is running: a deadlock, which the rule is proven not to have. So a response waits
-  for no request. An instance does not conflict with its ancestors either, because they wait for it. This exception does
-  not apply if both messages are requests, because a request is put in order before the ancestors of the instance that
-  it starts are known.
+* (1-2) is printed for "m1 or m2 is a request". A *response* m′ would then wait for a request m. But m cannot be
+  computed while the instance that waits for m′ is running: a deadlock. The rule is proven to have no deadlock, so we
+  decided that a response waits for no request. An instance does not conflict with its ancestors either, because they
+  wait for it. This exception does not apply if both messages are requests: a request gets its position in the order
+  before it starts its instance, and the ancestors of this instance are not known yet.
 * (2) orders unrelated requests the same way everywhere, but does not say which way is right. If two objects disagree,
   we call the delivery late at the object whose name comes later. Rule (2) applies "otherwise", that is, unless (1)
   orders the two. The operation of a request is determined at each object, since its name may differ between objects.
@@ -46,7 +46,7 @@ from antecede.trace.verdicts import Late
 _asked_at_once = 8_192
 
 Place = tuple[int, int]
-"""A process and a position in its line."""
+"""A process, and a position among its rows."""
 
 
 class Significant(msgspec.Struct):
@@ -157,11 +157,11 @@ class _Request(msgspec.Struct, frozen=True, gc=False):
 def _crossed(cells: Cells, late: set[Place]) -> dict[Place, str]:
     """Return the deliveries that break rule (2), each with the first message that it should have come before.
 
-    Each object is compared with the objects whose names come later. The object's deliveries are walked backwards. For
-    each other object and each pair of cells (one here, one there), the walk keeps the earliest delivery at the other
-    object among the requests seen so far. If the other object delivered a conflicting request after that delivery, the
-    request is late there. If m′ → m, the other object was right to deliver m′ first, and m′ is late *here* by (1). So
-    the walk leaves out requests that are late here; they are examined one by one.
+    Each object (*here*) is compared with each object whose name comes later (*there*). The walk goes backwards over the
+    deliveries here. For each pair of cells (one here, one there), it keeps the earliest delivery there of the requests
+    m′ that it has seen. The next request m was delivered before them here. If m was delivered after one of them there,
+    and conflicts with it, m is late there. But if m′ → m, it was right to deliver m′ first there, and m′ is late *here*
+    by (1). So the walk leaves out the requests m′ that are late here; they are examined one by one.
     """
     trace = cells.trace
     copies: dict[str, list[_Request]] = {}

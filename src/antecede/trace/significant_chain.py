@@ -5,13 +5,14 @@ Higaki, Takizawa): before the sender of x(i+1) sent it, this sender sent or rece
 sent x(i+1), or in a conflicting instance that had ended before that instance began. xk was delivered at m's object
 before m, against the rule. The search goes forward from m, one message per round:
 
-* each instance that sent or received a message of the last round offers its later sends;
-* the end of such an instance offers the sends of instances of conflicting operations that began later. For each
-  operation of an object only the earliest end so far matters, and for each instance only its earliest event that the
-  search has reached. So a send is offered only a few times.
+* if an instance sent or received a message of the last round, its later sends are examined;
+* the sends of conflicting instances that began after the end of such an instance are examined, too. For each cell only
+  the earliest end so far matters, and for each instance only its earliest event that the search has reached. So a send
+  is examined only a few times.
 
-Take any sequence of all events that agrees with happened-before: no event after the late delivery can be on a chain. Of
-the shortest chains, the one whose last message was delivered first is kept, so both engines give the same answer.
+The search uses one sequence of all events that agrees with happened-before: events that come after the late delivery in
+this sequence cannot be on a chain. Of the shortest chains, the one whose last message was delivered first is kept, so
+both engines give the same answer.
 
 Events are numbered in one sequence, process by process in the order of names, so that both engines search the same
 arrays.
@@ -58,7 +59,7 @@ class Acts(msgspec.Struct):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A message of a chain: its send, and the event of the previous message that it follows from."""
+    """A message of a chain: its send, and the send or delivery of the previous message that it comes ``after``."""
 
     send: int
     after: int
@@ -102,7 +103,7 @@ def shortest(acts: Acts, late: int, send: int, early: Callable[[int], bool], rec
 
 
 def _follow(acts: Acts, event: int, reached: dict[int, int], ended: dict[int, int]) -> list[Step]:
-    """Return the steps that follow directly from an event of a message and were not offered before."""
+    """Return the steps that follow directly from an event of a message, without those that an earlier call returned."""
     instance = acts.instance[event]
     steps = []
     until = reached.get(instance)

@@ -1,9 +1,9 @@
 """Estimate the size of a trace: its events and processes, from the sizes of its files and the beginning of each.
 
 Parquet files record their number of rows. For text, the first lines are read: their length, their processes, and how
-many of these processes first occur in the second half of the sample. The estimate divides the trace into parts as long
-as half of the sample, and assumes that the number of new processes changes by the same factor from each part to the
-next.
+many of these processes first occur in the second half of the sample. For the estimate, the trace is divided into parts,
+each as long as half of the sample. From each part to the next, the number of new processes is assumed to change by the
+same factor.
 """
 
 import gzip
@@ -59,10 +59,10 @@ def size_of(paths: list[str]) -> Size:
 
 
 def _extrapolated(first: int, fresh: int, halves: float) -> int:
-    """Return the number of processes of a whole trace, from their number in the first half of the sample, the number of
-    new ones in its second half, and the number of such halves in the trace.
+    """Estimate the number of processes of a whole trace. ``first`` is their number in the first half of the sample,
+    ``fresh`` the number of new ones in its second half, and ``halves`` the number of parts of this length in the trace.
 
-    Each half is assumed to have as many new processes as the previous half, times a constant factor: 1 if new processes
+    Each part is assumed to have as many new processes as the previous part, times a constant factor: 1 if new processes
     replace old ones all the time, less if the same processes occur again and again.
     """
     if not first or fresh >= first:

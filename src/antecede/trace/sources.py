@@ -1,4 +1,4 @@
-"""From the user's paths (files, directories, patterns, ``-``) to events with their places.
+"""From the user's paths (files, directories, patterns, ``-``) to events, each with its file and line.
 
 A directory stands for the trace files in it and below it, in the order of their paths. Symbolic links are followed;
 metadata and names that begin with a dot or an underscore are skipped. A file counts once, however often it is named.
@@ -26,7 +26,7 @@ _wanted = f"files ending in {', '.join(_endings)}, nor a server's data directory
 _metadata_name = "antecede.json"
 _metadata_ending = ".meta.json"
 _metadata_bytes_max = 64 * 1024 * 1024
-"""The bound is large, because the metadata list the active processes of every epoch."""
+"""The largest size of a metadata file. It is large, because the metadata list the active processes of every epoch."""
 
 
 class SetAside(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class Loaded:
         self.nulled_first: dict[str, str] = {}
         """For each column, the place and the error of the first value of a wrong type."""
         self.placed: list[Fault] = []
-        """The rows that are not events but have a place in a process."""
+        """The rows that are not events, but whose process and index are known."""
         self.set_aside: list[SetAside] = []
         """All rows that are not events, with their text; empty unless texts are kept."""
         self._keep_raw = keep_raw

@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Any
 
 Name = Callable[[str], str]
-"""Returns a name for people for a message or a process."""
+"""A function that returns a readable name of a message or a process."""
 Place = Callable[[str, int], str]
-"""Returns the place of a row as text, given its process and index."""
+"""A function that returns the place of a row as text, given the row's process and index."""
 
 
 def clauses(explanation: Mapping[str, Any], title: Name, name: Name = str, at: Place | None = None) -> list[str]:
@@ -49,5 +49,5 @@ def sentence(explanation: Mapping[str, Any], title: Name, name: Name = str) -> s
 
 
 def is_told(explanation: Mapping[str, Any]) -> bool:
-    """Return whether an explanation is a chain of messages, each sent after the one before was received."""
+    """Return whether an explanation is a chain in which each sender had received the previous message."""
     return bool(explanation.get("chain")) and not any("after" in link for link in explanation["chain"])

@@ -5,9 +5,9 @@ also has an entry. A message carries the vector of its sender, in which the send
 the send. A delivery sets V_q to the maximum of V_q and the carried vector. **A delivery of m, sent by p, at q is late
 iff V_q already covers send(m)** just before the delivery: this is the definition in :mod:`antecede.trace.oracle`.
 
-A send changes no vector, so messages share that of their sender. A late delivery adds nothing new, so its maximum is
-skipped. A carried vector is dropped with the message's last delivery, a process's vector with its last event. The walk
-(:mod:`antecede.trace.matched`) determines how many vectors exist at the same time.
+A send changes no vector, so a message shares the vector of its sender. A late delivery adds nothing new, so no maximum
+is computed for it. The vector of a message is dropped after its last delivery, the vector of a process after its last
+event. The walk (:mod:`antecede.trace.matched`) determines how many vectors exist at the same time.
 
 With many processes there are faster ways to the same answer: sets of pending messages, if these are few
 (:mod:`antecede.trace.pending`), and vectors as arrays, if numpy is installed (:mod:`antecede.trace.lanes`).
@@ -80,7 +80,8 @@ def late_deliveries(trace: Matched, kind: type[Kind]) -> list[Event]:
 
 
 class Vectors(Generic[Kind]):
-    """The vectors of a trace, for one walk; only processes whose messages are delivered have an entry, their *lane*."""
+    """The vectors of a trace, for one walk. A vector has an entry, a *lane*, for each process whose messages are
+    delivered."""
 
     def __init__(self, trace: Matched, kind: type[Kind]) -> None:
         self._trace = trace

@@ -55,7 +55,8 @@ def write_tables(directory: str | os.PathLike[str], tables: Tables) -> None:
 
 
 def _fitting(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with ``None`` for each number that needs more than 64 bits; such sums come from wrong sizes."""
+    """Return a row with ``None`` for each number that needs more than 64 bits: such a sum shows that the sizes are
+    wrong."""
     return {
         name: None if type(value) is int and not INT64_MIN <= value <= INT64_MAX else value
         for name, value in row.items()

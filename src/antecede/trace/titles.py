@@ -16,8 +16,8 @@ from antecede.trace.schema import DELIVER, SEND
 from antecede.trace.sources import events_in, trace_files
 
 _rows_looked_at = 2_000
-"""The number of rows at the beginning of a file that are searched for texts for people; if they have none, the file
-counts as a file without texts."""
+"""The number of rows at the beginning of a file that are searched first. If none of them has a class or a label, the
+rest of the file is not read."""
 _of_server = re.compile(r"(.+)\.[0-9a-f]{6}\.([tc]?\d+)")
 """The id of a server's letter: server, incarnation, number."""
 _id_chars_max = 16
@@ -26,7 +26,8 @@ _label_chars_max = 24
 
 
 def short_id(id_: str, length: int = _id_chars_max) -> str:
-    """Return an id shortened in the middle: the parts in which ids differ are its beginning and its end."""
+    """Return an id with its middle left out if it is too long. Ids mostly differ at their beginning and at their
+    end."""
     match = _of_server.fullmatch(id_)
     if match is not None:
         id_ = f"{match[1]}…{match[2]}"

@@ -28,7 +28,8 @@ def known_orders(orders: Sequence[str]) -> tuple[str, ...]:
 class Late(msgspec.Struct, frozen=True, order=True):
     """A delivery that came too late: after the delivery of a message that should have waited for it.
 
-    The order of the fields decides which late delivery is the *first*: by its own index, then by the receiver's name.
+    The *first* late delivery is the one with the smallest index; at equal indices the receiver's name decides. The
+    order of the fields ensures this.
     """
 
     deliver_index: int
@@ -37,9 +38,9 @@ class Late(msgspec.Struct, frozen=True, order=True):
     source: str
     send_index: int
     overtaken_by: str = ""
-    """The first message delivered at ``to`` that should have come after ``message``: for causal order, it was sent
-    causally later; for FIFO order, later by the same sender; for significant order, significantly later, or another
-    object delivered it after ``message``. Empty if it was not searched."""
+    """The first message delivered at ``to`` that should have come after ``message``. For causal order it was sent
+    causally later; for FIFO order it was sent later by the same sender; for significant order it was sent significantly
+    later, or another object delivered it after ``message``. Empty if it was not searched."""
     rule: str = ""
     """The rule that the delivery breaks, if the order has several rules."""
 

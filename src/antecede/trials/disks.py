@@ -3,8 +3,8 @@
 The server's file layer records every operation in a *journal* beside the data directory before it continues; syncs are
 recorded and need not reach a real disk. When the process has ended, by any signal at any moment, the journal is
 replayed on a :class:`antecede.store.simulated.SimulatedDisk`, which can forget what a real disk may forget. Then the
-power of this simulated disk is cut: unsynced writes and names are lost, torn or reordered. The result becomes the data
-directory of the next process. Files that another process writes below the data directory (the trace of finished
+power of this simulated disk is cut: unsynced writes and file names are lost, torn or reordered. The result becomes the
+data directory of the next process. Files that another process writes below the data directory (the trace of finished
 segments) are not changed: they contain only data that was synced.
 
 A second file can hold faults that come and go while the server runs: ``full`` (no space for anything more) and

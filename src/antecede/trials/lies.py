@@ -6,18 +6,19 @@ sockets are missing, so that frames reach the server as fast as it reads them. L
 that honest ones have (token, epoch, incarnations, true stamps of a real machine), so that their lies pass the first
 checks.
 
-At the end of a server's life:
+At the end of a server's life, the trial checks:
 
 1. no exception has escaped, and every connection that was closed has a reason in the log;
 2. an honest client is served, and an honest peer's letters arrive, in a domain without lies;
-3. its log replays to its current state, and its trace can be projected: an accepted lie must not become visible only at
-   the next start;
-4. what it keeps in memory is bounded.
+3. its log replays to its current state, and can be converted to a trace: a lie that was accepted must not break the
+   next start;
+4. its memory is bounded.
 
 While the server handles input, it answers no other connection. So the longest time for one conversation (all frames of
 one connection) is the longest stall. It is measured by the wall clock and, since other programs may use the machine, by
-the CPU time of this thread. The *work* for a conversation is the number of function calls, counted in every twentieth
-conversation and in every second long one: it must be proportional to the length of the conversation.
+the CPU time of this thread. The *work* for a conversation is the number of function calls. It must be proportional to
+the length of the conversation. It is counted in every twentieth conversation, and in every second one of the long
+conversations.
 """
 
 import asyncio
@@ -92,7 +93,8 @@ class Lies(msgspec.Struct):
     calls: int = 0
     """The most function calls that one conversation caused."""
     calls_per_byte: float = 0.0
-    """The most function calls per byte of a conversation, whose length is counted with ``grace_bytes`` more."""
+    """The most function calls per byte of a conversation. ``grace_bytes`` are added to its length before the
+    division."""
     growth_mib: int = 0
     """The largest growth of the process's memory, from the end of the first server to the end of a later one."""
     kinds: dict[str, int] = {}
@@ -101,8 +103,8 @@ class Lies(msgspec.Struct):
 
 
 grace_bytes = 4_096
-"""The work that even the shortest conversation may cause (a step, a log record, letters that waited for this one), as a
-number of bytes."""
+"""The bytes that are added to the length of a conversation before its work is divided by this length. Even the shortest
+conversation may cause a step, a log record, and the handling of letters that waited for it."""
 
 
 class Victim:
@@ -408,9 +410,11 @@ async def trial(
 
 _counted_each = 20
 _long_bytes = 50_000
-"""From this length in bytes on, the function calls of every second conversation are counted."""
+"""The length in bytes from which a conversation is long. Function calls are counted in every second long
+conversation."""
 _shares = {"strangers": 0.1, "peers": 0.6, "clients": 0.85, "operators": 1.0}
-"""The kinds of conversations: each is chosen if a random number is below its value and not below the previous one."""
+"""The kinds of conversations. A random number from 0 to 1 chooses the first kind whose value is larger than the
+number."""
 _requests = (
     *(("status",), ("dead-page", *"0000000"), ("dead-show", "DEAD"), ("dead-replay", "DEAD"), ("dead-bury", "DEAD")),
     *(("mailbox-drop", "client1@s1"), ("mailbox-drop", "echo"), ("forget", "A", "0"), ("forget", "B", "x")),

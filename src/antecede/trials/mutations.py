@@ -34,8 +34,8 @@ _odd: tuple[Any, ...] = (
 
 
 class Liar:
-    """Turns valid conversations into lies: one change somewhere makes them break a rule of the protocol, in most
-    cases."""
+    """An object that turns valid conversations into lies. It makes one change somewhere, which in most cases breaks a
+    rule of the protocol."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -119,7 +119,7 @@ class Liar:
         return _encode(self._value(letters))
 
     def _value(self, value: Any) -> Any:
-        """Return a value with one place in it changed."""
+        """Return a value with one change in it."""
         random = self._random
         if isinstance(value, list) and value and random.random() < 0.9:
             changed = list(value)
@@ -141,7 +141,8 @@ class Liar:
         return odd[int(random.random() * len(odd))] if odd else None
 
     def _bytes(self, data: bytes) -> bytes:
-        """Return bytes with one to four places changed, cut, doubled, nested or given a wrong length."""
+        """Return bytes with one to four changes, such as other bytes, missing or doubled pieces, nested lists or a
+        wrong length."""
         random = self._random
         changed = bytearray(data)
         for _ in range(1 + int(random.random() * 4)):

@@ -1,10 +1,10 @@
-"""Kill -9 under calls of replicated objects: every call that was answered counts once at all replicas.
+"""Kill -9 under calls of replicated objects: every call that was answered must take effect once at all replicas.
 
 There are three servers, a table with a replica on each, another table with two replicas, and many callers. Each call
-enters its own name, by one of five kinds of operations: two compatible ones (confirmed and not confirmed), one that
-returns a value, one that conflicts with itself, and one that calls the other table. Random servers are killed, one or
-two at a time, also while they recover. At the end, the replicas are restored from the logs alone. They must be equal;
-every answered call must be entered once, and no call twice. The trace must be in significant order.
+enters its own name into a table. There are five kinds of operations: two compatible ones (confirmed and not confirmed),
+one that returns a value, one that conflicts with itself, and one that calls the other table. Random servers are killed,
+one or two at a time, also while they recover. At the end, the replicas are restored from the logs alone. They must be
+equal; every answered call must be entered once, and no call twice. The trace must be in significant order.
 """
 
 import asyncio

@@ -51,9 +51,9 @@ class Round:
     down_max = 2
     """The most servers that are down at one time. A single fault that hits several servers may exceed it."""
     settle_seconds = 60.0
-    """How long everything may take to finish after the last fault."""
+    """The longest time in which everything must finish after the last fault."""
     pause_seconds = 0.005
-    """How long each client waits before it starts more walks."""
+    """The time that each client waits before it starts more walks."""
     entry = "antecede"
     """The command that runs a server."""
     orders: tuple[str, ...] = ("fifo", "causal")

@@ -138,7 +138,8 @@ class Load:
                 group.create_task(traveller.travel(enough, pause))
 
     async def settle(self, seconds: float) -> list[str]:
-        """With all servers running: wait until all walks have returned and the servers are idle; return the errors."""
+        """Wait until all walks have returned and the servers are idle. All servers must be running. Return the
+        errors."""
         found: list[str] = []
         try:
             async with asyncio.timeout(seconds):
@@ -172,7 +173,8 @@ class Load:
             await bus.close()
 
     def reactions(self) -> tuple[Counter[str], Counter[str]]:
-        """Return the count and the digest of each walker that follow from the names of the walks accepted so far."""
+        """Return the count and the digest that each walker must have, computed from the names of the walks accepted so
+        far."""
         count: Counter[str] = Counter()
         digest: Counter[str] = Counter()
         for traveller in self.travellers:
@@ -208,7 +210,7 @@ class Load:
         return found
 
     async def _busy(self) -> str:
-        """Return the remaining work of some server, or an empty string."""
+        """Return a text about the first server that is not idle; an empty text if all servers are idle."""
         for server, address in self._topology.servers.items():
             try:
                 status = await request(address, "", "status")

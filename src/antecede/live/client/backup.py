@@ -1,4 +1,4 @@
-"""An operator's backup over TCP: an adapter around :class:`antecede.server.cutting.Cutting`, and the copies."""
+"""An operator's backup over TCP: make the cut with :class:`antecede.server.cutting.Cutting`, then copy the files."""
 
 import asyncio
 import ssl
@@ -36,7 +36,7 @@ class Remote:
         self._keyring = keyring
         self._cutting = Cutting(servers, token_hex(16))
         self.held_seconds = 0.0
-        """How long the servers accepted nothing from each other: an upper bound."""
+        """An upper bound for the time, in seconds, during which the servers accepted nothing from each other."""
 
     async def cut(self) -> dict[str, Cut]:
         """Let all servers stop taking messages from each other, then make the cut at each; return the cuts."""

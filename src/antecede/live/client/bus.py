@@ -27,7 +27,7 @@ Answer = TypeVar("Answer", bound=Notification)
 
 
 class Bus:
-    """A client's end of the connection; see the module. Use it from one thread only."""
+    """A client's connection to its server; see :mod:`antecede.live.client`. Use it from one thread only."""
 
     def __init__(self, name: str, line: "Callable[[Bus], Line]") -> None:
         self.name = name
@@ -77,8 +77,8 @@ class Bus:
         self.gone(ClosedError("the bus is closed"))
 
     async def until_closed(self) -> None:
-        """Wait while handlers get letters. Return when this program closes the bus; raise the reason if the server has
-        closed it for good, for example because another client took the name."""
+        """Wait while handlers get letters. Return when this program closes the bus. Raise an error if the server has
+        closed the bus permanently, for example because another client took the name."""
         await self._no_more.wait()
         if self._publishing.closed is not None and not self._closed_here:
             raise again(self._publishing.closed)
@@ -267,7 +267,7 @@ class Bus:
     # Called by the line.
 
     def welcomed(self, address: str, last: int) -> None:
-        """The server has our publishes up to this number."""
+        """Continue after the server's welcome. ``last``: the server has our publishes up to this number."""
         self.address = address
         error = self._publishing.welcomed(last)
         if error is not None:
@@ -284,7 +284,7 @@ class Bus:
         self._changed.set()
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
-        """The publish with this number was not accepted, nor any publish after it."""
+        """Handle a refusal: the server has accepted neither the publish with this number nor any publish after it."""
         wrong = self._publishing.refused(number, error, retry)
         if wrong is not None:
             self.gone(wrong)
@@ -292,7 +292,7 @@ class Bus:
             self._changed.set()
 
     def gone(self, error: AntecedeError) -> None:
-        """Let all publishes and questions fail, because the connection to the server has ended for good."""
+        """Let all publishes and questions fail, because the bus will not connect to the server again."""
         self._no_more.set()
         self._questions.fail_all(self._publishing.fail(error))
         if self._timer is not None:

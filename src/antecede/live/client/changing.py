@@ -35,8 +35,8 @@ class RunningServers:
         progress: Progress = lambda text: None,
         slow: Progress = lambda text: None,
     ) -> None:
-        """``files``: topologies that contain the servers; the servers of the topology in force are added later.
-        ``slow``: reports that a server has not answered for a while."""
+        """``files``: topologies that contain the addresses of the servers; the addresses in the topology in force are
+        added later. ``slow``: reports that a server has not answered for a while."""
         self._addresses: dict[str, list[Address]] = {}
         for file in files:
             self._add(file)
@@ -146,7 +146,7 @@ _pause_seconds = 0.2
 _slow_seconds = 4.0
 """The time after which a server that does not answer is reported."""
 _again_seconds_max = 5.0
-"""How long to try again while a server restarts, before the change is abandoned."""
+"""The longest time for which a command is tried again while a server restarts; then the change is abandoned."""
 _busy_seconds_max = 30.0
-"""How long to try again while a server is busy: a backup keeps it busy for less time."""
+"""The longest time for which a command is tried again while a server is busy. A backup keeps it busy for less time."""
 assert limits.change_idle_seconds_max > _again_seconds_max, "the others must still wait when a server is back"

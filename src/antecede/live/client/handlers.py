@@ -77,7 +77,7 @@ class Handlers:
             self._task.cancel()
 
     def delivered(self, letters: list[Letter]) -> None:
-        """Letters arrived; a task calls the handlers."""
+        """Take letters that have arrived, and let a task call their handlers."""
         inbox = self._inbox
         inbox.delivered(letters)
         if inbox.waiting and (self._task is None or self._task.done()):

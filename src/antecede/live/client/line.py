@@ -1,7 +1,8 @@
 """The line from a bus to a server over TCP: an adapter around :class:`antecede.server.client.ClientLine`.
 
-It dials when the :class:`ClientLine` requests it, and passes the input to it. Everything that is written within one
-iteration of the event loop is sent in one call, in one frame if that is not too long.
+It dials when the :class:`ClientLine` requests it, and passes everything that it reads to the :class:`ClientLine`.
+Everything that is written within one iteration of the event loop is sent in one call: as one frame, or as several
+frames if it is too long for one.
 """
 
 import asyncio
@@ -47,7 +48,7 @@ class TcpLine:
         resumes: Callable[[str], None] | None = None,
         read_again: Callable[[], None] | None = None,
     ) -> None:
-        """``read_again``: reads the client's credentials again, before it dials again."""
+        """``read_again``: reads the client's credentials again. It is called before each dial except the first."""
         self._bus = bus
         self._read_again = read_again
         self._address = address
@@ -98,8 +99,9 @@ class TcpLine:
     # The connection.
 
     async def _keep(self) -> None:
-        """Keep up the connection, until it ends for good. After an unexpected error nothing would dial again, so close
-        the line and report the error to the bus; otherwise the bus would wait for ever."""
+        """Keep the connection, and dial again when it breaks, until it has ended permanently. After an unexpected error
+        nothing would dial again, so close the line and report the error to the bus; otherwise the bus would wait for
+        ever."""
         try:
             await self._keep_connected()
         except Exception as error:
@@ -151,7 +153,7 @@ class TcpLine:
     # Reports of the line; the bus gets the others directly.
 
     def welcomed(self, address: str, last: int) -> None:
-        """The server welcomed us."""
+        """Report the server's welcome to the bus."""
         self._bus.welcomed(address, last)
         if self._waiting and self._resumes is not None:
             self._resumes(str(self._address))
@@ -160,7 +162,7 @@ class TcpLine:
             self._first.set_result(None)
 
     def gone(self, error: AntecedeError) -> None:
-        """There will be no connection any more."""
+        """Report that the line will not connect again."""
         final = again(error, str(self._address))
         if self._first is not None and not self._first.done():
             self._first.set_exception(final)

@@ -24,8 +24,8 @@ async def request(
     seconds_max: float | None = None,
 ) -> Any:
     """Send a request to a server; return the document that it answers with. ``keyring``: the operator's identity, for
-    servers with an access file. ``long``: whether the request is long, or may take long. ``seconds_max``: how long the
-    answer may take, if not as long as usual."""
+    servers with an access file. ``long``: whether the request has many bytes, or its answer may take much time.
+    ``seconds_max``: the time limit for the answer; None: the usual limit."""
     usual = limits.change_command_seconds_max if long else limits.hello_seconds_max
     patience = usual if seconds_max is None else seconds_max
     answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

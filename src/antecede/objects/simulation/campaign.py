@@ -1,10 +1,10 @@
-"""Campaigns on groups of objects: a seed, a workload, a bad network; the verdict comes from the trace.
+"""Campaigns on groups of objects: many random runs on faulty networks, each of which is judged.
 
-Each seed is one :class:`~antecede.objects.simulation.workload.Workload` whose settings are all drawn. The run is
-judged four times. First, from the trace alone, by the checker of significant order, which does not know this protocol.
-Second, by conditions that need no order: everything is delivered, once; nothing is blocked; every root ends as planned,
-and takes effect everywhere or nowhere. Third, by whether the objects end as if the roots had run one after the other.
-Fourth, by whether conflicting roots of one home begin in the order in which they were started.
+Each seed gives one :class:`~antecede.objects.simulation.workload.Workload`, whose settings are all drawn at random. The
+run is judged four times. First, from the trace alone, by the checker of significant order, which does not know this
+protocol. Second, by conditions that do not concern order: everything is delivered, once; nothing is blocked; every root
+ends as planned, and takes effect everywhere or nowhere. Third, by whether the objects end as if the roots had run one
+after the other. Fourth, by whether conflicting roots of one home begin in the order in which they were started.
 """
 
 from collections import Counter
@@ -25,9 +25,9 @@ class Judged(msgspec.Struct):
     seed: int
     ended: Ended | None
     findings: dict[str, list[str]]
-    """By kind: ``stuck`` (not delivered, blocked, not atomic, forms of a state that differ), ``serial`` (not as if the
-    roots had run one after the other), ``admission`` (a root began before an older one of its home that conflicts with
-    it), the rules of significant order, ``error``."""
+    """The problems of the run, by kind: ``stuck`` (not delivered, blocked, not atomic, forms of a state that differ),
+    ``serial`` (not as if the roots had run one after the other), ``admission`` (a root began before an older one of its
+    home that conflicts with it), the rules of significant order, ``error``."""
 
     def __str__(self) -> str:
         first = "; ".join(f"{kind}: {texts[0]}" for kind, texts in self.findings.items())

@@ -32,8 +32,8 @@ def unserial(ended: Ended) -> list[str]:
 
 
 def _earlier(ended: Ended) -> dict[str, set[str]]:
-    """Return for each committed root the roots that come before it: at some object, an instance of theirs began before
-    a conflicting instance of this root."""
+    """Return, for each committed root, the roots that must come before it. A root must come before another one if, at
+    some object, one of its instances began before a conflicting instance of the other."""
     committed = {(event.process, event.instance) for event in ended.events if _is(event.type, "commit", event.kind)}
     before: dict[str, set[str]] = {root: set() for root in ended.lasting}
     begun: dict[str, set[tuple[str, str]]] = {name: set() for name in ended.names}

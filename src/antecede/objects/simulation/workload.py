@@ -1,4 +1,4 @@
-"""Random groups of objects and their operations, with a tunable density of conflicts and depth of nesting.
+"""Random groups of objects and their operations, with an adjustable density of conflicts and depth of nesting.
 
 The objects have a class made for this purpose. Each conflicting pair of operations has a cell of the state on which the
 two do not commute, while each commutes with itself: one adds, the other multiplies. An operation that conflicts with
@@ -27,8 +27,8 @@ from antecede.trace import Event
 _modulus = 1_000_003
 _travels_max = 60_000
 _travels_each_max = 3_000
-"""Frames after which a run counts as endless: 60 000 in all, or 3 000 per root if that is more (with loss: more per
-root)."""
+"""The number of frames per root after which a run counts as endless; with loss, the number is larger. A run with few
+roots may have ``_travels_max`` frames in any case."""
 
 
 class Plan(msgspec.Struct, frozen=True, array_like=True):
@@ -57,7 +57,7 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
 
 
 def scripted(relation: Relation, operations: tuple[str, ...]) -> type[Object]:
-    """Return a class of objects with these operations; exactly the conflicting ones do not commute."""
+    """Return a class of objects with these operations. Two operations commute iff they do not conflict."""
 
     def named(name: str) -> Any:
         def compute(self: Any, tag: int, calls: list[Any], fails: bool) -> Generator[Call, Any, int]:
@@ -134,8 +134,8 @@ class Workload(msgspec.Struct, frozen=True):
 
     @classmethod
     def drawn(cls, seed: int) -> "Workload":
-        """Return a workload whose settings are all drawn: 3–6 objects, depth up to 3, loss up to 20 %, and so on. One
-        in sixteen is crowded: some of its roots wait to be admitted."""
+        """Return a workload whose settings are all drawn at random: 3–6 objects, depth up to 3, loss up to 20 %, and so
+        on. One in sixteen is crowded: some of its roots wait to be admitted."""
         rng = stream(seed, "objects")
         random = rng.random
         drawn = cls(
@@ -184,7 +184,7 @@ class Ended(msgspec.Struct):
 
 
 class Driver:
-    """Starts the roots of a workload, and runs it to its end."""
+    """A driver that starts the roots of a workload, and runs it to its end."""
 
     def __init__(self, workload: Workload, site: type[Site] = Site) -> None:
         self.workload = workload
@@ -315,7 +315,8 @@ class Driver:
         return problems + [problem for site in world.sites() for problem in self._forms(site)]
 
     def _forms(self, site: Site) -> list[str]:
-        """Return where the forms of an object's state, its size or its digest disagree."""
+        """Return a text for each error in the final state of an object: the forms of a number differ, or the size or
+        digest of the state is wrong."""
         name, state = self.names[site.me], site.state
         problems = []
         if {cell: box[1] for cell, box in state["boxes"].items()} != state["cells"]:

@@ -1,8 +1,9 @@
 """A simulated group of objects: lost, repeated and reordered frames, machines that crash and come back.
 
-Each object is a :class:`antecede.objects.Site` in the place of an order, on the channel that servers use and a
-simulated disk, as orders are in :mod:`antecede.simulator.channels`. Its events become rows of a trace with the columns
-``instance``, ``operation``, ``parent`` and ``type``: a request is delivered when its instance begins.
+Each object is a :class:`antecede.objects.Site`, which takes the place of an order. Like the orders in
+:mod:`antecede.simulator.channels`, it uses the channel of the servers and a simulated disk. Its events become rows of a
+trace with the columns ``instance``, ``operation``, ``parent`` and ``type``: a request is delivered when its instance
+begins.
 """
 
 from collections.abc import Callable
@@ -34,7 +35,7 @@ class ObjectWorld(ChannelWorld):
     ) -> None:
         self.recorder = Recorder(spec.names, sink or (lambda row: None))
         self.answers: dict[str, Answered] = {}
-        """The end of each root that has ended, by the root's name."""
+        """The result of each root that has ended, by the root's name."""
         self.started: dict[str, tuple[int, tuple[Any, ...]]] = {}
         """The object of each root (as its number), and the root's arguments."""
         topology = Topology([Domain(FLAT, spec.names)])

@@ -1,8 +1,8 @@
-"""Overtaking chains and circles on assembled lines: the search of :mod:`antecede.trace.chain`, on arrays.
+"""Chains of overtaking messages, and circles of messages: the search of :mod:`antecede.trace.chain`, on arrays.
 
-The search is the same: T_h[r], which that module defines, is computed from T_(h−1)[r], each send is examined once, and
-nothing after the late delivery is examined. All sends of a round are examined in one step. The task returns the places
-(process and index) of the few events that explain something.
+That module defines T_h[r]. As there, T_h[r] is computed from T_(h−1)[r], each send is examined once, and nothing after
+the late delivery is examined. Here all sends of a round are examined in one step. The task returns the places (process
+and index) of only those events that are part of an explanation.
 """
 
 from typing import Any
@@ -20,12 +20,13 @@ from antecede.pipeline.packing import pack
 
 Longs = NDArray[np.int64]
 Place = tuple[int, int]
-"""A process and an index."""
+"""The place of an event: its process and its index."""
 
 
 class Sought(msgspec.Struct, frozen=True):
-    """The deliveries to explain: the ``first`` late deliveries or, with ``message``, all late deliveries of the message
-    that was sent at ``sent`` and delivered at ``delivered``."""
+    """The deliveries to explain: the first late deliveries (``first`` is their number) or, if ``message`` is set, all
+    late deliveries of one message. ``sent`` is the place of its send; ``delivered`` has the places of its
+    deliveries."""
 
     order: str
     first: int
@@ -52,7 +53,8 @@ def explained(lines: Lines, sought: Sought) -> bytes:
 
 
 def _overtakings(trace: Lines, lines: Lines, sought: Sought) -> bytes:
-    """Return the late deliveries to explain, with their chains along the certain edges (``lines``) of a trace."""
+    """Return the late deliveries to explain, with their chains. ``lines`` is ``trace`` without the edges that depend on
+    assumed positions."""
     total = 0
     kept = np.zeros(0, np.int64)
     wanted = trace.flat(*_as_arrays([sought.sent])) if sought.sent is not None else np.zeros(0, np.int64)
@@ -93,7 +95,7 @@ def _places(lines: Lines, flat: Longs) -> list[list[int]]:
 
 
 class Chains:
-    """The overtaking chains of one trace, in flat positions."""
+    """The chains of overtaking messages in one trace. Events are given by their flat positions."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -105,13 +107,14 @@ class Chains:
             moment = number_segments(lines.offsets, *walk.segments, count, moment, self._moments)
 
     def shortest(self, late: int) -> list[tuple[int, int]]:
-        """Return the shortest chain of messages that overtook a late delivery, first to last: where each was sent and
-        delivered."""
+        """Return the shortest chain of messages that overtook a late delivery: the positions of the send and the
+        delivery of each message, from the first message to the last."""
         return self._between(int(self._lines.send_of(np.array([late]))[0]), late)
 
     def _between(self, sent: int, until: int) -> list[tuple[int, int]]:
-        """Return the shortest chain of messages that starts at or after the event ``sent`` and ends before ``until`` in
-        the process of ``until``: where each was sent and delivered, first to last."""
+        """Return the shortest chain of messages from ``sent`` to ``until``. The process of ``sent`` sends the first
+        message, at ``sent`` or later; the process of ``until`` delivers the last one, before ``until``. The result has
+        the positions of the send and the delivery of each message, from the first message to the last."""
         lines = self._lines
         source, target = lines.process_at(np.array([sent, until])).tolist()
         reach: dict[int, int] = {}
@@ -135,9 +138,9 @@ class Chains:
     def _round(
         self, fresh: list[tuple[int, int]], late: int, target: int, reach: dict[int, int]
     ) -> dict[int, tuple[int, int]]:
-        """Find the earliest delivery in each process of a message that was sent in the stretches ``fresh`` of lines.
-        Return these deliveries, with their sends, if they are earlier than the delivery in ``reach`` (in the process
-        ``target``: earlier than ``late``)."""
+        """Examine the messages that were sent in the stretches ``fresh`` of the lines, and find the first delivery of
+        such a message in each process. Return it, with its send, unless ``reach`` has an earlier delivery in this
+        process. In the process ``target`` it must be earlier than ``late`` instead."""
         lines = self._lines
         horizon = self._moments[late]
         pieces = []

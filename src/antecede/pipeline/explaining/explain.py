@@ -1,5 +1,5 @@
-"""``explain`` on Spark: one task finds the events that explain a violation, by their places (process number and index);
-then the process names and message ids are looked up.
+"""``explain`` on Spark: one task finds the events that explain a violation and returns their places (process number and
+index). Then the process names and message ids are looked up.
 
 The report has the same keys as that of :mod:`antecede.trace.explain`.
 """
@@ -122,7 +122,8 @@ def _rows_of(trace: Trace, message: str) -> dict[str, Any]:
 
 
 def rows_of(packed: Iterable[bytes], numbering: Numbering, message: str) -> bytes:
-    """Return the rows of one message, if this is its bucket; otherwise an empty result."""
+    """Return the places of the send and the deliveries of one message, and how many of its rows were set aside for each
+    reason. If the message is not in this bucket, return an empty result."""
     blobs = list(packed)
     sought = pa.scalar(message, pa.string())
     if not any(pc.any(pc.equal(as_texts(unpacked(blob).batch().column("message")), sought)).as_py() for blob in blobs):

@@ -1,4 +1,5 @@
-"""Explanations for significant order on Spark: the task with the lines finds the chains; then the ids are looked up.
+"""Explanations for significant order on Spark: one task assembles the lines and finds the chains; then the message ids
+are looked up.
 
 The search is that of :mod:`antecede.trace.significant_chain`, on arrays. In the task a message is identified by the
 place of its send. The driver replaces this place by the message id.
@@ -31,8 +32,8 @@ Longs = NDArray[np.int64]
 
 
 def explained_significant(trace: Trace, conflicts: Conflicts, sought: Sought, deliveries: int) -> dict[str, Any]:
-    """Return how many deliveries are ``late``, the ``explanations`` of the late deliveries searched for, and how many
-    deliveries of the message searched for are on a cycle (``circular``)."""
+    """Return the number of ``late`` deliveries, the ``explanations`` of those that ``sought`` describes, and
+    ``circular``: the number of deliveries in ``sought`` that lie on a cycle."""
     pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
     packed = pieces.gather(partial(explained, bench=bench_for(trace, conflicts), sought=sought), [0])[0]
     said: dict[str, Any] = msgspec.msgpack.decode(packed)
@@ -74,7 +75,7 @@ def explained(packed: Iterable[bytes], bench: Bench, sought: Sought) -> bytes:
 
 
 class _Explainer:
-    """Explains late deliveries on assembled lines."""
+    """The search for explanations of late deliveries, on the assembled lines of a trace."""
 
     def __init__(self, deeds: Deeds, names: list[str]) -> None:
         self._deeds, self._names = deeds, names

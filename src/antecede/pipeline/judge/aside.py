@@ -1,8 +1,8 @@
 """Files for a person to examine: the rows that were set aside, and every late delivery.
 
-Rows that matching set aside are known by split and number. Each split is read once more to get their text, in the order
-of the trace. Late deliveries come a few thousand at a time and are written to one Parquet file. Each of the two files
-is either complete or does not appear.
+A row that was set aside during matching is known only by its split and its number. So each split is read once more, in
+the order of the trace, to get the text of these rows. Late deliveries are written to one Parquet file, in portions.
+Each of the two files is either written completely or not at all.
 """
 
 import json

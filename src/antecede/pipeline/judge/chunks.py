@@ -1,16 +1,17 @@
 """FIFO and causal order by chunks of time: many tasks, most of which read only a small part of the trace.
 
 Consistent cuts divide the trace into units (:mod:`antecede.pipeline.judge.cuts`). A task reads some units, starting
-with zero vectors, and judges the messages that were sent in its core. :mod:`antecede.pipeline.kernels.causal` explains
-why the result is exact.
+with zero vectors. The first of these units are its *core*, the others its *halo*. The task judges messages that were
+sent in its core, and reads the halo to find their deliveries. :mod:`antecede.pipeline.kernels.causal` explains why the
+result is exact.
 
 **Tiers.** On tier j the trace is divided into steps of 4^j units. A chunk has ``chunk_units`` steps, and its halo has
-at most ``halo_units`` more. A message belongs to the lowest tier on which its delivery lies in the chunk of its send or
-in that chunk's halo. On a tier that is high enough the whole trace is one chunk, so each delivered message has a tier.
-A message that is never delivered belongs to no task, so no task waits for it. A task above tier 0 reads from the first
-send to the last delivery of its own messages, and keeps lanes only for the senders of its own messages. So a message
-that spans the whole trace is judged by one task that walks the whole trace with one lane. The lines of this task are on
-disk, as in the single walk.
+at most ``halo_units`` further steps. A message belongs to the lowest tier on which its delivery lies in the chunk of
+its send or in that chunk's halo. On a tier that is high enough the whole trace is one chunk, so each delivered message
+has a tier. A message that is never delivered belongs to no task, so no task waits for it. A task above tier 0 reads
+from the first send to the last delivery of its own messages, and keeps lanes (entries of vectors) only for the senders
+of these messages. So a message that spans the whole trace is judged by one task that walks the whole trace with one
+lane. The lines of this task are on disk, as they are when a trace is judged in one walk.
 
 **Cycles.** A consistent cut contains either all of a cycle or nothing of it, so each cycle lies within one unit. Every
 task that reads the unit removes the cycle, and the task of tier 0 whose core contains it reports it.
@@ -69,12 +70,13 @@ class Grain(msgspec.Struct, frozen=True):
         return max(0, -(-events * self.chunk_units // self.chunk_events) - 1)
 
     def tier_of(self, sent: Any, delivered: Any) -> tuple[Any, Any]:
-        """Return the tier of each message, and its chunk there, from the units of its send and delivery."""
+        """Return the tier of each message, and its chunk on this tier, from the units of its send and delivery."""
         return tiers(sent, delivered, self.chunk_units, self.halo_units)
 
 
 class Task(msgspec.Struct, frozen=True):
-    """The units that one task reads, from ``start`` to before ``end``; its core ends before ``core``."""
+    """The units that one task reads: its core from ``start`` to before ``core``, and its halo from ``core`` to before
+    ``end``."""
 
     tier: int
     chunk: int
@@ -89,7 +91,7 @@ class Plan(msgspec.Struct, frozen=True):
     cuts: Cuts
     grain: Grain
     sparse: bytes
-    """The processes whose indices are too far apart to be positions, as int32."""
+    """The processes whose indices have too many gaps to be used as positions in a line; as int32."""
     tasks: list[Task]
     orders: tuple[str, ...]
     every_late: bool = False
@@ -99,8 +101,8 @@ class Plan(msgspec.Struct, frozen=True):
 def matched_apart(
     packed: Iterable[bytes], numbering: Numbering, narrow_index: bool, onto: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Match one of ``onto`` buckets, each of which has its own part. Yield its counts, and its piece with the clocks
-    that are used to propose cuts."""
+    """Match one of ``onto`` buckets. Yield its counts, and its deliveries with the clocks that are used to propose
+    cuts. The number of the bucket is the number of the output part."""
     bucket = bucket_of(packed, numbering)
     valid = np.flatnonzero(((bucket.kind == SEND) | (bucket.kind == DELIVER)) & (bucket.reason == VALID))
     deliveries = bucket.deliveries().narrowed() if narrow_index else bucket.deliveries()
@@ -119,8 +121,8 @@ def planned(
     cuts: Cuts | None = None,
     **options: Any,
 ) -> Plan:
-    """Return a plan: the cuts, and the tasks that follow from them. ``lengths`` has the ends of all lines, also of
-    sparse ones."""
+    """Return a plan: the cuts, and the tasks that result from them. ``lengths`` has the largest index + 1 of each
+    process, also of sparse processes."""
     cuts = cuts or cuts_of(parts, buckets, lengths, grain.cuts(events))
     own: dict[tuple[int, int], list[int]] = {}
     for packed in parts.gather(partial(_tally, cuts=cuts, grain=grain), buckets):
@@ -138,7 +140,8 @@ def planned(
 
 
 def _tally(packed: Iterable[bytes], cuts: Cuts, grain: Grain) -> bytes:
-    """Return for each tier and chunk: the first and the last unit with a send, and the last unit with a delivery."""
+    """Return, for each chunk of each tier, the first and the last unit in which its messages are sent, and the last
+    unit in which they are delivered."""
     piece = piece_in(packed)
     if piece is None:
         return pack({"tasks": [[]] * 5})
@@ -154,8 +157,8 @@ def _tally(packed: Iterable[bytes], cuts: Cuts, grain: Grain) -> bytes:
 
 
 def dealt(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
-    """Yield, for each task, the deliveries that it reads from one bucket; indices count from where the task's part of
-    each line begins."""
+    """Yield, for each task, the deliveries that it reads from one bucket. Their indices are relative to the start of
+    the task's part of each line."""
     piece = piece_in(packed)
     if piece is None:
         return
@@ -182,7 +185,7 @@ def dealt(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
 
 
 class _Chunk:
-    """The lines that one task reads."""
+    """The part of each line that one task reads."""
 
     def __init__(self, given: Iterable[Dealt], task: Task, plan: Plan) -> None:
         begins = plan.cuts.edge(task.start)
@@ -214,7 +217,7 @@ class _Chunk:
         return np.array([np.searchsorted(lines.indices[a:b], i) for a, b, i in spans], np.int64)
 
     def in_core(self, flat: Longs) -> Longs:
-        """Return the events among these that lie in the core."""
+        """Return those of the given events that lie in the core."""
         process = self.lines.process_at(flat)
         return flat[flat - self.lines.offsets[process] < self.core[process]]
 
@@ -237,7 +240,8 @@ def counter_type(core: Longs) -> Any:
 
 
 def judged(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
-    """Judge the rows of one task. Yield its summary for part 0, and its late deliveries for the other parts."""
+    """Judge the rows of one task. Yield its summary for output part 0, and its late deliveries for the other output
+    parts."""
     given = map(read_dealt, packed)
     first = next(given, None)
     if first is None:
@@ -291,6 +295,6 @@ def merged(packed: Iterable[bytes]) -> bytes:
 
 
 def summed(packed: Iterable[bytes]) -> bytes:
-    """Return the sum of the counts of the buckets of a part."""
+    """Return the counts of all buckets in one part, added up."""
     said = [one for one in map(read_apart, packed) if isinstance(one, Counted)]
     return pack_struct(counted(said)) if said else b""

@@ -2,10 +2,10 @@
 
 First, cuts are *proposed* from a clock in the rows: the Lamport clock, otherwise the wall clock, otherwise the rank
 (the same share of each process's events). The clock need not be right for this. Then the cuts are *lowered* to the
-greatest consistent cuts below them, in rounds. In each round, every bucket of messages reports the bounds that would
-exclude its deliveries whose sends are not in the cut, and the lowest of these bounds is used. A correct Lamport clock
-needs one round, which changes nothing. Cuts that still move after ``limits.cut_rounds_max`` rounds are dropped. A chunk
-is longer then, but the verdict stays right.
+greatest consistent cuts below them, in rounds. In each round, every bucket of messages looks for deliveries that are in
+a cut while their sends are not. It reports the bounds that exclude these deliveries, and the lowest reported bound is
+used. With a correct Lamport clock one round is enough, and it changes nothing. Cuts that still move after
+``limits.cut_rounds_max`` rounds are dropped. Then a chunk is longer, but the verdict stays right.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,18 +29,18 @@ _marks_at_most = 1024
 
 
 class Cuts(msgspec.Struct, frozen=True):
-    """Ascending consistent cuts. Between them are the units, one more than there are cuts."""
+    """Ascending consistent cuts. They divide the trace into units; the number of units is the number of cuts + 1."""
 
     processes: int
     bounds: bytes
-    """For each process, where each cut ends its line, as int64."""
+    """For each process and each cut, the first index of the process that is not in the cut; as int64."""
     lengths: bytes
-    """For each process, where its line ends, as int64."""
+    """For each process, its largest index + 1, as int64."""
 
     @classmethod
     def of(cls, bounds: Longs, lengths: Longs) -> "Cuts":
-        """Return cuts with these bounds, without those that contain no event, all events, or the same events as another
-        cut."""
+        """Return cuts with these bounds. Cuts that contain no event, all events, or the same events as another cut are
+        left out."""
         edges = np.column_stack([np.zeros(len(lengths), np.int64), bounds])
         kept = (edges[:, 1:] != edges[:, :-1]).any(axis=0) & (bounds != lengths[:, None]).any(axis=0)
         return cls(len(lengths), np.ascontiguousarray(bounds[:, kept]).tobytes(), lengths.tobytes())
@@ -54,8 +54,8 @@ class Cuts(msgspec.Struct, frozen=True):
         return len(self.bounds) // 8 // max(1, self.processes) + 1
 
     def edge(self, unit: int) -> Longs:
-        """Return where a unit begins in each process's line; for the number after the last unit, where the lines
-        end."""
+        """Return, for each process, the index at which a unit begins. For the number after the last unit, return the
+        index at which the line of each process ends."""
         if unit == 0:
             return np.zeros(self.processes, np.int64)
         if unit == self.units:
@@ -145,5 +145,5 @@ def _below(packed: Iterable[bytes], clock: str, thresholds: bytes) -> bytes:
 
 
 def piece_in(packed: Iterable[bytes]) -> Timed | None:
-    """Return the matched rows in a part: the pieces of its buckets as one; ``None`` if there are none."""
+    """Return all matched rows in one part as one piece; ``None`` if there are none."""
     return joined(said for said in map(read_apart, packed) if isinstance(said, Timed))

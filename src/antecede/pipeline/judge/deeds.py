@@ -1,4 +1,5 @@
-"""Assembled lines with their operation instances: the input for judging, explaining and measuring significant order.
+"""Assembled lines (the event sequences of the processes) with their operation instances: the input for judging,
+explaining and measuring significant order.
 
 :mod:`antecede.trace.instances` defines which event belongs to which instance; here it is computed on arrays. *Cells*
 are those of :mod:`antecede.trace.cells`.
@@ -222,7 +223,8 @@ class Deeds:
 
 
 def _renumbered(piece: Piece, texts: dict[str, dict[str, int]]) -> Piece:
-    """Return a bucket's piece with the numbers that all buckets share; parents are numbered among the instances."""
+    """Replace the numbers of one bucket by numbers that are the same for all buckets. Parents get the numbers of
+    instances, because they are instances too. Return the piece of the bucket."""
     rows = piece.instances
     assert rows is not None
     rows.instance = _shared(rows.instance, rows.instances, texts["instance"])

@@ -32,7 +32,7 @@ from antecede.trace.verdicts import known_orders
 Say = Callable[[str], None]
 
 Given = Sequence[str] | Input
-"""Paths, or the input that they name if it has already been planned."""
+"""Paths; or an :class:`Input`, if the files at these paths have already been divided into splits."""
 
 WAYS = ("auto", "walk", "chunks")
 """The ways to judge FIFO and causal order: in one walk over all events, or by chunks of time; ``auto`` chooses."""
@@ -125,8 +125,8 @@ def _planned(running: Session, given: Given) -> Input:
 
 
 def check_seen(context: Any, given: Input, tasks: int) -> None:
-    """Raise an error if a worker cannot read the files; otherwise its tasks would fail one after the other in the
-    middle of the work. Of many files, only a sample is tried."""
+    """Raise an error if a worker cannot read the files. Without this check, the tasks of this worker would fail later,
+    one after the other. If there are many files, only a sample of them is checked."""
     files = list(dict.fromkeys(split.path for split in given.splits if "://" not in split.path))
     some = files[:: max(1, len(files) // _files_asked_about)]
 
@@ -210,7 +210,8 @@ def chosen_way(causal: str, given: Input, cores: int) -> str:
 
 
 def flow_of(running: Session, scratch: Path | None = None) -> Flow:
-    """Return the connection of stages in a session: files if all tasks are on this machine, otherwise DataFrames."""
+    """Return the flow of a session. Its stages exchange data through files if all tasks run on this machine, otherwise
+    through DataFrames."""
     if running.local:
         return SparkFiles(running.context, str(scratch or running.scratch))
     return SparkFrames(running.spark)

@@ -1,8 +1,9 @@
-"""All verdicts on assembled lines: late deliveries, messages in a circle, clocks that disagree.
+"""All verdicts on the assembled lines of a trace: late deliveries, circles of messages, and recorded clocks that
+contradict the events.
 
-One task does this with a whole matched trace. Events are flat positions in the lines; names and message ids are looked
-up afterwards, only for events in the report. The definitions are those of :mod:`antecede.trace`, and the results must
-be equal in every detail.
+One task does this with a whole matched trace. Events are given by their flat positions in the lines; names and message
+ids are looked up afterwards, only for events in the report. The definitions are those of :mod:`antecede.trace`, and the
+results must be equal in every detail.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +25,8 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 _block_bytes = 256 * 1024 * 1024
-"""The memory for the vectors of all processes at one time; if more lanes are needed, they are processed in blocks."""
+"""The memory for the vectors of all processes. If it is too small for all lanes (entries of vectors), the lanes are
+processed in blocks, one block after the other."""
 
 _late_at_once = 1 << 20
 
@@ -42,7 +44,8 @@ def _walked(lines: Lines) -> Walk:
 
 
 def cut_cycles(lines: Lines) -> Longs:
-    """Remove from the lines the deliveries that lie on a cycle with their sends. Return their flat positions."""
+    """Find the deliveries that would have to happen before their own sends, because of a cycle of messages. Remove them
+    from the lines. Return their flat positions."""
     walk = _walked(lines)
     if not walk.stuck:
         return np.zeros(0, np.int64)
@@ -57,9 +60,10 @@ def certain(lines: Lines, sequences: bool = False) -> Lines:
     """Return the lines without the edges that depend on assumed positions, as :func:`antecede.trace.assumed.certain`
     does.
 
-    If no position is assumed, these are the same lines. All positions stay the same; sends that are moved out of their
-    lines come after all lines. With ``sequences`` every delivery with a certain position stays, even if it cannot make
-    another delivery late.
+    If no position is assumed, the result is ``lines`` itself. All events keep their positions, with one exception: a
+    send with an assumed position is removed from its line, and becomes a separate line after all others if it is still
+    needed. With ``sequences`` every delivery with a certain position stays, even if it cannot make another delivery
+    late.
     """
     if not len(lines.assumed):
         return lines
@@ -96,8 +100,7 @@ def certain(lines: Lines, sequences: bool = False) -> Lines:
 
 
 class Circular(Exception):
-    """Raised if some deliveries come before their sends, by way of other messages: these cycles must be removed
-    first."""
+    """Raised if cycles of messages put some deliveries before their own sends. These cycles must be removed first."""
 
 
 def causal_late(
@@ -112,8 +115,8 @@ def causal_late(
 
 
 def causal_overtakers(lines: Lines, late: Longs, lanes_max: int | None = None, segments: int = 1 << 18) -> Longs:
-    """Return, for each of these late deliveries, the first delivery before it, in the same process, of a message that
-    was sent causally after the late message."""
+    """Return, for each of these late deliveries, the delivery that overtook it: the first one in the same process whose
+    message was sent causally after the late message."""
     if len(late) == 1:
         return np.array([_causal_overtaker(lines, int(late[0]), segments)], np.int64)
     answers = np.full(len(late), -1, np.int64)
@@ -198,7 +201,8 @@ def _senders(lines: Lines) -> NDArray[Any]:
 
 
 def blocks(lines: Lines, senders: NDArray[Any], lanes_max: int | None) -> Iterator[tuple[Ints, int]]:
-    """Yield the senders in blocks that fit into memory: for each process its lane or -1, and the number of lanes."""
+    """Yield the senders in blocks that fit into memory. A block is given by the lane (vector entry) of each process, -1
+    if the process has none, and by the number of lanes."""
     size = lanes_max or max(64, _block_bytes // (4 * max(1, lines.processes)))
     for start in range(0, len(senders), size):
         block = senders[start : start + size]
@@ -224,8 +228,8 @@ def fifo_late(lines: Lines) -> Iterator[Longs]:
 
 
 def fifo_overtaking(lines: Lines, late: Longs) -> Longs:
-    """Return, for each of these deliveries (late by FIFO order, ascending), the first delivery before it, in the same
-    process, of a later message of the same sender."""
+    """Return, for each of these late deliveries, the delivery that overtook it: the first one in the same process whose
+    message is a later one of the same sender. The late deliveries are given in ascending order."""
     answers = np.full(len(late), -1, np.int64)
     receiver = lines.process_at(late)
     for process in np.unique(receiver):
@@ -236,8 +240,8 @@ def fifo_overtaking(lines: Lines, late: Longs) -> Longs:
 
 
 class Circle:
-    """The merge of all processes' message sequences, and the circle that prevents it, as in
-    :mod:`antecede.trace.knots`."""
+    """The attempt to merge the message sequences of all processes into one sequence and, if it fails, the circle of
+    messages that prevents it (as in :mod:`antecede.trace.knots`)."""
 
     def __init__(self, lines: Lines, with_sends: bool) -> None:
         self._lines = lines
@@ -308,8 +312,8 @@ def check_lamport(lines: Lines, pieces: Sequence[ClockRows]) -> Lamported:
 def check_clocks(
     lines: Lines, pieces: Sequence[ClockRows], names: int, names_max: int | None = None, segments: int = 1 << 18
 ) -> Clocked:
-    """Return the ``clocks`` object of a report; ``names`` is the number of processes and of other names that occur in
-    clocks."""
+    """Return the ``clocks`` object of a report; ``names`` is the number of all names: processes, and other names that
+    occur in clocks."""
     flat = _together(piece.clocks_flat for piece in pieces)
     if not len(flat):
         return Clocked()

@@ -1,4 +1,5 @@
-"""Compare some messages in one walk: which were sent in the past of which, and which significantly precede which."""
+"""Compare messages in one walk: for each pair, was one message sent in the past of the other, and does one
+significantly precede the other?"""
 
 from typing import Any
 
@@ -11,8 +12,8 @@ from antecede.pipeline.match.lines import Walk, lend_slots
 
 
 def precedences_among(deeds: Deeds, picked: Any) -> tuple[list[int], list[int]]:
-    """Compare the messages sent at ``picked``. Return two lists of bit masks: for each message, which of them were sent
-    in its past, and which of them significantly precede it."""
+    """Compare the messages sent at ``picked``. Return two lists of bit masks. For each message, they contain the
+    messages that were sent in its past, and the messages that significantly precede it."""
     lines = deeds.lines
     lend_slots(lines)
     words = max(1, -(-len(picked) // 64))

@@ -1,6 +1,7 @@
 """The report of ``verify`` from the results of the stages: numbers become names, places become message ids.
 
-Files and DataFrames both end here, so that their reports can differ only in the numbers that the stages computed.
+This module makes the reports for files and for DataFrames. So these reports can differ only in the numbers that the
+stages computed.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
 """Significant order on Spark: one task judges the assembled lines; names and ids are looked up only for the report.
 
-The verdict is equal to that of :mod:`antecede.trace.significant` in every detail. The task needs memory for the lines,
-for the vectors of :mod:`antecede.pipeline.kernels.significant`, six more bytes per event (four of them for its
-instance), and about twenty bytes per instance.
+The verdict is equal to that of :mod:`antecede.trace.significant` in every detail. The task needs memory for the lines
+and for the vectors of :mod:`antecede.pipeline.kernels.significant`. In addition, it needs six bytes per event (four of
+them for the number of its instance) and about twenty bytes per instance.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -54,7 +54,7 @@ _settled_at_once = 1 << 12
 """Number of pairs of requests that one walk compares for precedence; each message of the pairs needs one bit."""
 
 _vector_bytes = 512 * 1024 * 1024
-"""The memory for all vectors. If it is not enough, instances are put off to another walk."""
+"""The memory for all vectors. If it is not enough, some instances are judged in another walk."""
 
 SUMMARY, ROWS = range(2)
 """Parts of the output of the judging task."""
@@ -155,8 +155,8 @@ def late_by_precedence(
 
 
 def instances_of(deeds: Deeds) -> Instances:
-    """Return the instances as kernels expect them; each message that no instance sends has its own instance without
-    knowledge."""
+    """Return the instances in the form that kernels expect. Each message that no instance sends gets an additional
+    instance, which knows no other messages."""
     others = max(0, int(deeds.instance.max(initial=-1)) + 1 - deeds.count)
     return Instances(
         deeds.instance,
@@ -209,8 +209,8 @@ def judged_deeds(deeds: Deeds, every_late: bool, lanes_max: int | None = None, s
 
 
 def _crossed(deeds: Deeds, late: Longs) -> Longs:
-    """Return, for each delivery that breaks rule (2), the delivery before it at the same object that should have come
-    after it; -1 for other events."""
+    """Return, for each delivery that breaks rule (2), the earlier delivery at the same object before which it should
+    have come; -1 for other events."""
     lines = deeds.lines
     mark = lines.scratch.array(len(lines.source), np.uint8)
     mark[late] = 1
@@ -243,7 +243,8 @@ def _requests(deeds: Deeds) -> Longs:
 
 
 def _pairs_of_cells(deeds: Deeds) -> Longs:
-    """Return the pairs of cells, at two objects, that receive the same request."""
+    """Return the pairs of cells, at two different objects, that receive the same request. (A cell is an operation of an
+    object.)"""
     lines = deeds.lines
     at = _requests(deeds)
     cell = deeds.cell[deeds.instance[at]].astype(np.int64)
@@ -260,8 +261,9 @@ def _pairs_of_cells(deeds: Deeds) -> Longs:
 
 
 def _settle(deeds: Deeds, pairs: Longs, before: Longs) -> None:
-    """Store, for each pair of requests, the second one in ``before``, at the position of the first, unless the second
-    significantly precedes the first. Of several second requests, the earliest is kept."""
+    """Store the second request of each pair in ``before``, at the position of the first request. Skip a pair if its
+    second request significantly precedes its first one. If a request is the first one of several pairs, the earliest of
+    their second requests is stored."""
     sends = deeds.lines.send_of(pairs.reshape(-1)).reshape(-1, 2)
     start = 0
     while start < len(pairs):
@@ -284,8 +286,8 @@ def _asked(deeds: Deeds, late: Longs, lanes_max: int | None, segments: int) -> Q
 
 
 def judged(packed: Iterable[bytes], bench: Bench) -> Iterator[tuple[int, bytes]]:
-    """Judge a trace from the pieces of its buckets. Yield the summary, and every late delivery if the caller wants
-    them."""
+    """Judge a trace from the pieces of its buckets. Yield the summary and, if the caller wants them, all late
+    deliveries."""
     deeds = Deeds(packed, bench)
     verdict = judged_deeds(deeds, bench.docket.every_late, bench.lanes_max, bench.docket.segments)
     summary = _Summary(
@@ -303,7 +305,7 @@ def judged(packed: Iterable[bytes], bench: Bench) -> Iterator[tuple[int, bytes]]
 
 
 class _Summary(msgspec.Struct):
-    """The verdict in numbers and places."""
+    """The verdict: counts, and the first late delivery, given by places (process and index)."""
 
     late: int
     crossed: int

@@ -1,4 +1,4 @@
-"""A whole verification: the stages in their order, on the given flow, and the report.
+"""A whole verification: it runs the stages one after the other on a given flow, and makes the report.
 
 Stages and the data between them::
 
@@ -79,7 +79,8 @@ class Trace:
         self._settle()
         self._matched: Parts | None = None
         self._regions: tuple[Regions, Parts] | None = None
-        """For a large trace that was matched: its regions, and the pieces of the buckets by region."""
+        """The regions of a large trace and, by region, its matched rows; ``None`` before matching or without
+        regions."""
 
     def _first(self, told: Iterable[tuple[int, dict[str, tuple[int, str]]]]) -> dict[str, str]:
         """Return, for each reason or column, the first wrong row, in the order of the files, and what is wrong in it.
@@ -149,7 +150,8 @@ class Trace:
         return range(self.layout.places, self.layout.parts)
 
     def matched(self) -> Parts:
-        """Return, in one part, the counts of each bucket, and the pieces from which lines are assembled."""
+        """Match the rows, unless this has been done already. Return a single part that contains the counts of all
+        buckets and the pieces from which the lines are assembled."""
         if self._matched is None:
             ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(self._lengths)])
             regions = Regions(ends.tobytes(), self.layout.region_events)
@@ -166,8 +168,8 @@ class Trace:
         return Docket(self._lengths.tobytes(), self._sparse.tobytes(), orders, scratch=self._scratch, **options)
 
     def judge(self, orders: tuple[str, ...], every_late: bool = False, **options: Any) -> tuple[Judged, Parts | None]:
-        """Judge the trace. Return the summary and, with ``every_late``, the late deliveries in all parts except the
-        first."""
+        """Judge the trace. Return the summary and, with ``every_late``, the parts of the output. All parts except the
+        first contain late deliveries."""
         docket = self.docket(orders, every_late=every_late, **options)
         if not every_late:
             return read_judged(self.matched().gather(partial(verdict.only_summary, docket=docket), [0])[0]), None
@@ -262,8 +264,8 @@ class Trace:
     def _sought(
         self, stage: Any, kind: int, process: Any, index: Any, buckets: Sequence[int]
     ) -> Iterator[tuple[Any, Longs, dict[str, Any]]]:
-        """Yield, for each bucket: the distinct places; for each given place, its position among the distinct ones; and
-        what the bucket found at these places."""
+        """Search for rows at the given places. Yield, for each bucket: the given places without repeats; for each given
+        place, its position among these; and the rows that the bucket found."""
         keys = place_keys(np.asarray(process, np.int64), np.asarray(index, np.int64))
         unique, back = np.unique(keys, return_inverse=True)
         if not len(unique):
@@ -273,7 +275,7 @@ class Trace:
             yield unique, back, unpack(packed)
 
     def set_aside(self) -> Parts:
-        """Return, by split, the rows that matching set aside."""
+        """Return the rows that were set aside during matching, by split."""
         return self._encoded.scatter(
             partial(set_aside, numbering=self.numbering), self._buckets, len(self.given.splits)
         )

@@ -32,7 +32,7 @@ class Docket(msgspec.Struct, frozen=True):
     lengths: bytes
     """For each process, its largest index + 1, as int64."""
     sparse: bytes
-    """The processes whose indices are too far apart to be positions, as int32."""
+    """The processes whose indices have too many gaps to be used as positions in a line; as int32."""
     orders: tuple[str, ...]
     every_late: bool = False
     scratch: str | None = None
@@ -71,7 +71,7 @@ def counted(summaries: Sequence[Counted]) -> Counted:
 
 
 def judged(packed: Iterable[bytes], docket: Docket) -> Iterator[tuple[int, bytes]]:
-    """Judge the trace. Yield the summary for part 0, and late deliveries for the other parts."""
+    """Judge the trace. Yield the summary for output part 0, and late deliveries for the other output parts."""
     lines, clocks, summaries = assembled(packed, docket)
     causal, circular = _causal_found(lines, docket), np.zeros(0, np.int64)
     if causal is None:
@@ -155,7 +155,8 @@ def _causal(
 
 
 def least(lines: Lines, late: Longs) -> int:
-    """Return the late delivery with the least index; of several, the one with the least process."""
+    """Return the late delivery with the smallest index. If there are several, return the one with the smallest process
+    number."""
     index, process = lines.index_at(late), lines.process_at(late)
     among = np.flatnonzero(index == index.min())
     return int(late[among[np.argmin(process[among])]])
@@ -187,7 +188,8 @@ def late_places(lines: Lines, late: Longs, over: Longs, order: str = "") -> Late
 
 
 class LateRows:
-    """Distributes blobs of late deliveries over the parts, one after the other, beginning with part ``1 + first``."""
+    """A writer that packs late deliveries in blocks and distributes the blocks over the output parts. The first block
+    goes to part ``1 + first``, and each further block to the next part."""
 
     def __init__(self, lines: Lines, first: int = 0) -> None:
         self._lines = lines

@@ -3,12 +3,12 @@
 A kernel is compiled once per machine and kept in a cache directory, because compiling all of them takes about ten
 seconds and Spark starts many Python processes. numba *executes* the files in its cache directory when it reads them, so
 only this user may be able to write there. The directory is the one in ``NUMBA_CACHE_DIR``, otherwise one below the
-user's own cache, otherwise (no home, a read-only home) one in the temporary directory that no other user can have
-prepared.
+user's cache directory. If the user has no home directory, or a read-only one, it is a directory of this user in the
+system's temporary directory.
 
 The workers of a session need a new kernel all at the same moment. One of them compiles it while the others wait, and
-then they read it from the cache. numba alone would compile it in each of them, and if two processes wrote at the same
-moment, it would lose what one of them has added to the cache.
+then they read it from the cache. numba alone would compile it in each worker. If two workers then wrote to the cache at
+the same moment, the kernel of one of them would be lost.
 """
 
 import fcntl

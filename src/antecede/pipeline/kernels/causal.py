@@ -28,11 +28,11 @@ before send(m) to a consistent cut after deliver(m). It needs no knowledge of ea
 before the first cut carries nothing about sends after the cut, so the task ignores it.
 
 A task judges the messages sent in its *core*, which ends at ``core[p]`` in the line of process p. The *halo* follows
-the core; it is read for the deliveries of these messages. A message sent in the halo is judged by another task. But it
-carries what its sender knows about the core, including the sender's own sends; without it, most violations that reach
-into the halo would be missed. Counters hold positions in the core plus one, and a send in the halo counts as the end of
-the core. So a counter is never larger than the longest core of a line. If a narrow integer type can hold this length,
-``known`` and the slots use it. The core of a whole trace is the trace.
+the core; the task reads it to find the deliveries of these messages. A message sent in the halo is judged by another
+task. But it carries what its sender knows about the core, including the sender's own sends; without it, most violations
+that reach into the halo would be missed. Counters hold positions in the core plus one, and a send in the halo counts as
+the end of the core. So a counter is never larger than the longest core of a line. If a narrow integer type can hold
+this length, ``known`` and the slots use it. If a whole trace is judged in one task, its core is the whole trace.
 """
 
 from typing import NamedTuple
@@ -67,7 +67,7 @@ class Questions(NamedTuple):
     asker: Ints
     """For each process, its row in the table of questions, or -1."""
     first: Longs
-    """For each row and lane, the next question without an answer."""
+    """For each row and lane (sender), the next question without an answer."""
     last: Longs
     sent: Ints
     answer: Longs
@@ -91,10 +91,10 @@ def causal(
     late: Late,
     questions: Questions,
 ) -> int:
-    """Judge the segments from ``begin`` to ``end``. Return the segment to continue with; it is ``end`` when all were
-    judged.
+    """Judge the segments (stretches of lines) from ``begin`` to ``end``. Return the segment at which to continue; it is
+    ``end`` if all were judged.
 
-    It stops early when no slot is free or ``late`` is full.
+    The kernel stops early if no slot is free or ``late`` is full.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     known, carried = vectors.known, slots.rows
@@ -141,8 +141,8 @@ def causal(
 def _answer(
     at: int, process: int, slot: int, lane: int, sent: int, vectors: Vectors, slots: Slots, questions: Questions
 ) -> None:
-    """Answer the questions of a process for which this delivery is the first answer. The vector of the process does not
-    contain the knowledge from this delivery yet."""
+    """Find the questions of a process whose answer is this delivery, and store the answer. This must happen before the
+    knowledge from the delivery is merged into the vector of the process."""
     row = questions.asker[process]
     for k in range(vectors.known.shape[1]):
         reached = sent + 1 if k == lane else slots.rows[slot, k]
@@ -156,11 +156,12 @@ def _answer(
 
 @compiled
 def overtaker_of(lines: Flat, segments: Segments, count: int, asker: int, reached: Longs) -> int:
-    """Follow the events after one send along some segments. Return the first delivery at ``asker`` of a message sent
-    causally after that send, or -1.
+    """Follow the events after one send, along some segments of the walk. Return the first delivery at ``asker`` of a
+    message that was sent causally after that send; -1 if these segments have none.
 
-    ``reached`` is kept from call to call: for each process the first position that follows the send. At the beginning
-    it is the position of the send in its own line, and beyond the end of all other lines.
+    ``reached`` has, for each process, the first position that is causally after the send; it is kept between calls.
+    Before the first call, it has the position of the send for the sender, and a very large number for all other
+    processes.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     for s in range(count):

@@ -1,8 +1,9 @@
-"""Comparison of recorded clocks with the events, along a walk (the rules are those of antecede.trace.clocks).
+"""Compare recorded clocks with the events, along a walk (by the rules of antecede.trace.clocks).
 
-Both rules for vector clocks check each entry separately, so entries can be processed in blocks: an event disagrees if
-one of its entries does. An entry belongs to one process. For each entry, ``known`` is the number of that process's
-events in the past of the current event, and ``floor`` is the largest value of the entry in that past.
+Both rules for vector clocks check each entry separately, and a recorded clock is wrong if one of its entries is wrong.
+So the entries can be checked in blocks, one walk per block. An entry belongs to one process. For each entry, ``known``
+is the number of that process's events in the past of the current event, and ``floor`` is the largest value of the entry
+in that past.
 """
 
 from typing import NamedTuple
@@ -27,7 +28,7 @@ class Recorded(NamedTuple):
     name: Ints
     entry: Longs
     own: Longs
-    """The entries of each process for itself, process by process, ascending."""
+    """For each clock, its entry for the process that recorded it; sorted by process, then by value."""
     indices: Longs
     """The index at each flat position; empty if positions are indices."""
 
@@ -46,10 +47,11 @@ def clocks(
     slots: Slots,
     disagrees: Bytes,
 ) -> int:
-    """Check the segments from ``begin`` to ``end``. Return the segment to continue with; it stops early when no slot is
-    free.
+    """Check the segments (stretches of lines) from ``begin`` to ``end``. Return the segment at which to continue; the
+    kernel stops early if no slot is free.
 
-    The block has the names from ``low`` on. A slot contains the values of ``known`` and then those of ``floor``.
+    Only one block of entries is checked: those of the names from number ``low`` on. A slot contains the values of
+    ``known`` and then those of ``floor``.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     clocked, first, indices, carried = recorded.at, recorded.first, recorded.indices, slots.rows

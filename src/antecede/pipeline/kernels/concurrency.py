@@ -1,8 +1,8 @@
-"""Compare some messages along a walk: which were sent in the past of which, with one bit per message.
+"""Compare messages along a walk: for each pair, was one message sent in the past of the other?
 
 All messages are compared, or a random sample of them. Each process has the set of compared messages whose sends are in
-its past, and each message carries the set of its sender. From its send to its last delivery, the set of a message is in
-a slot.
+its past, and each message carries the set of its sender. A set has one bit per compared message. From its send to its
+last delivery, the set of a message is in a slot.
 """
 
 import numpy as np
@@ -38,12 +38,12 @@ def ordered_pairs(
     slots: Slots,
     ordered: Longs,
 ) -> int:
-    """Process the segments from ``begin`` to ``end``. Return the segment to continue with; it is ``end`` when all are
-    done.
+    """Process the segments (stretches of lines) from ``begin`` to ``end``. Return the segment at which to continue; it
+    is ``end`` if all are done.
 
-    It stops early when no slot is free. ``drawn`` has the flat positions of the sends of compared messages, ascending.
-    ``slot_of`` is the slot of a send until the last delivery of its message. ``ordered`` counts the pairs in which one
-    message was sent in the past of the other.
+    The kernel stops early if no slot is free. ``drawn`` has the flat positions of the sends of compared messages,
+    ascending. ``slot_of`` is the slot of a send until the last delivery of its message. ``ordered`` counts the pairs in
+    which one message was sent in the past of the other.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     words = known.shape[1]

@@ -1,13 +1,14 @@
 """Consistent cuts of a trace, many at a time. They are found without a walk over all events.
 
-A cut has one index per process and contains the events below it. It is *consistent* if it contains the send of every
-delivery in it. Ascending cuts divide the trace into *units*. ``bounds[p, k]`` is where cut k ends the line of process
-p. The number of an event's unit is the number of cuts that do not contain the event.
+A cut has one index per process; it contains the events of the process with smaller indices. It is *consistent* if it
+contains the send of every delivery in it. Ascending cuts divide the trace into *units*. ``bounds[p, k]`` is the index
+of cut k for process p. The number of an event's unit is the number of cuts that do not contain the event.
 
 Every cut has a greatest consistent cut below it (consistent cuts are a lattice: Mattern, *Virtual time and global
-states of distributed systems*). To find it, lower the bound of the receiver to each delivery that is in the cut while
-its send is not, until nothing changes. For each delivery only its own message is needed. So each bucket of messages can
-be processed separately, and the lowest bound of all buckets is used.
+states of distributed systems*). To find it, look for deliveries that are in the cut while their sends are not. For each
+of them, lower the bound of the receiver to the index of the delivery. Repeat this until nothing changes. For each
+delivery only its own message is needed. So each bucket of messages can be processed separately, and the lowest bound of
+all buckets is used.
 """
 
 import numpy as np
@@ -71,8 +72,8 @@ def below(thresholds: Longs, process: Ints, index: Longs, clock: Longs, bounds: 
 
 @compiled
 def tiers(sent: Ints, delivered: Ints, chunk_units: int, halo_units: int) -> tuple[NDArray[np.uint8], Ints]:
-    """Return the tier of each message and its chunk there, from the units of its send and its delivery. The tier is the
-    lowest one on which the delivery lies in the chunk of the send or in that chunk's halo."""
+    """Return the tier of each message and its chunk on this tier, from the units of its send and its delivery. The tier
+    is the lowest one on which the delivery lies in the chunk of the send or in that chunk's halo."""
     tier, home = np.zeros(len(sent), np.uint8), np.zeros(len(sent), np.int32)
     for row in range(len(sent)):
         begun, ended, step = sent[row], delivered[row], 0
@@ -86,7 +87,8 @@ def tiers(sent: Ints, delivered: Ints, chunk_units: int, halo_units: int) -> tup
 
 @compiled
 def tally(sent: Ints, delivered: Ints, tier: NDArray[np.uint8], home: Ints, first: Ints, last: Ints, end: Ints) -> None:
-    """Find for each tier and chunk the first and the last unit with a send, and the last unit with a delivery."""
+    """Find, for each chunk of each tier, the first and the last unit in which its messages are sent, and the last unit
+    in which they are delivered."""
     for row in range(len(sent)):
         t, h = tier[row], home[row]
         first[t, h] = min(first[t, h], sent[row])

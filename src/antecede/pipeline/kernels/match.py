@@ -196,8 +196,9 @@ def leave_out(
     reason: Bytes,
     once: Bytes,
 ) -> None:
-    """Mark the rows at contested places: by ``LEFT_OUT`` in ``reason`` if different rows claim the same place, in
-    ``once`` if they are copies of one row. The runs are sorted by (process, start) and do not overlap."""
+    """Mark the rows at contested places (places that several rows claim). If the rows at a place differ, they are
+    marked by ``LEFT_OUT`` in ``reason``; if they are copies of one row, they are marked in ``once``. The runs of places
+    are sorted by (process, start) and do not overlap."""
     for i in range(len(process)):
         if kind[i] == HOP:
             continue

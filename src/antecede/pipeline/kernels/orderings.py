@@ -1,8 +1,10 @@
-"""Compare some messages along a walk: which were sent in the past of which, and which significantly precede which.
+"""Compare messages along a walk: for each pair, was one message sent in the past of the other, and does one
+significantly precede the other?
 
-The sets have one bit per message. They are those of :mod:`antecede.trace.significance` and of happened-before: the past
-of a process, the knowledge of an instance and its base, the knowledge of completed instances of an operation, and both
-sets of a message that is not yet delivered.
+The results are sets with one bit per message. To compute them, the walk keeps these sets: the past of each process; the
+knowledge and the base of each running instance; the knowledge of the completed instances of each operation; and, for
+each message that is not yet delivered, its past and its knowledge. The past is that of happened-before;
+:mod:`antecede.trace.significance` defines the other sets.
 """
 
 from typing import NamedTuple
@@ -43,7 +45,7 @@ class Running(NamedTuple):
 
 
 class Before(NamedTuple):
-    """For each compared message, the messages before it."""
+    """For each compared message, the messages that were sent in its past, and those that significantly precede it."""
 
     causal: Sets
     significant: Sets
@@ -63,10 +65,10 @@ def precedences(
     slots: Slots,
     before: Before,
 ) -> int:
-    """Process the segments from ``begin`` to ``end``. Return the segment to continue with; it is ``end`` when all are
-    done.
+    """Process the segments (stretches of lines) from ``begin`` to ``end``. Return the segment at which to continue; it
+    is ``end`` if all are done.
 
-    It stops early when no slot or no row for a running instance is free. ``drawn`` has the flat positions of the
+    The kernel stops early if no slot or no row for a running instance is free. ``drawn`` has the flat positions of the
     compared sends, ascending. A slot contains the causal set and then the significant one.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument

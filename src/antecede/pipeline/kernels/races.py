@@ -1,13 +1,16 @@
-"""Races along a walk: pairs of deliveries that only timing kept in order (:mod:`antecede.trace.races` defines them).
+"""Races along a walk: pairs of deliveries that were in order only because of their timing (:mod:`antecede.trace.races`
+defines them).
 
 Vectors, slots and blocks of lanes are those of :mod:`antecede.pipeline.kernels.causal`. The trace is walked twice for
-each block. The first walk stores, for each delivery at q, how far the past of its send reaches in the line of q
-(``reach``), because the lane of q may be in a different block than the senders of the pairs. The second walk finds, for
-each delivery, the deliveries before it, by sender: ``head`` is the last delivery at a process from the sender of a
-lane, ``before`` is the previous delivery from the same sender. Both are positions + 1, so 0 means none.
+each block. The first walk stores ``reach`` for each delivery at q: the position after the last send of q that is in the
+past of the delivered message. It is a separate walk, because the lane of q may be in a different block than the lanes
+of the senders. The second walk finds, for each delivery, the earlier deliveries at the same process, by sender:
+``head`` is the last delivery at a process from the sender of a lane, and ``before`` is the previous delivery from the
+same sender. Both are positions + 1, so 0 means none.
 
-The pairs with the smallest slack are in a heap, with the largest slack on top. Each pair is one row: untimed, slack,
-process, position of the second delivery, position of the first.
+The pairs with the smallest slack are in a heap, with the largest slack on top. Each pair is one row with five numbers:
+1 if its times are unknown (otherwise 0), its slack, its process, the position of the second delivery, and the position
+of the first.
 """
 
 from typing import NamedTuple
@@ -37,11 +40,12 @@ class Before(NamedTuple):
     """The deliveries before each delivery."""
 
     reach: Ints
-    """For each delivery, how far the past of its send reaches in the line of the process that delivers."""
+    """For each delivery, the position after the last send of the delivering process that is in the past of the
+    message."""
     head: Ints
-    """The last delivery at a process from the sender of a lane."""
+    """For each process and lane, the last delivery at the process from the sender of the lane."""
     before: Ints
-    """For each delivery, the previous one from the same sender."""
+    """For each delivery, the previous delivery at the same process from the same sender."""
     sender_of: Ints
     """The sender of each lane."""
 
@@ -75,8 +79,8 @@ def races(
     wanted: Wanted,
     found: Races,
 ) -> int:
-    """Process the segments from ``begin`` to ``end``. Return the segment to continue with; it stops early when no slot
-    is free."""
+    """Process the segments (stretches of lines) from ``begin`` to ``end``. Return the segment at which to continue; the
+    kernel stops early if no slot is free."""
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     known, carried = vectors.known, slots.rows
     lanes = known.shape[1]
@@ -132,8 +136,8 @@ def races(
 
 @compiled
 def _count(process: int, second: int, first: int, base: int, times: Times, within: int, found: Races) -> None:
-    """Count one race, unless its slack is larger than ``within`` or unknown while ``within`` is set. Keep it if it is
-    among the races with the smallest slack."""
+    """Count one race. If ``within`` is set, ignore a race whose slack is larger than ``within`` or unknown. Store the
+    race in the heap if it is among the races with the smallest slack."""
     counts, heap = found.counts, found.heap
     untimed, slack = 0, 0
     if times.released[base + second] != UNKNOWN and times.arrived[base + first] != UNKNOWN:
@@ -167,7 +171,7 @@ def _count(process: int, second: int, first: int, base: int, times: Times, withi
 
 @inner
 def _sink(heap: Longs, race: Longs) -> None:
-    """Replace the largest race of the heap by ``race``."""
+    """Replace the race at the top of the heap, which has the largest slack, by ``race``."""
     place, size = 0, len(heap)
     while True:
         child = 2 * place + 1

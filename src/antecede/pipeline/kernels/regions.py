@@ -18,8 +18,8 @@ Longs = NDArray[np.int64]
 
 
 class Ends(NamedTuple):
-    """For each region, where its sends and deliveries end among those of all regions. The arrays begin with one more
-    region, which is empty."""
+    """The ends of the regions in the arrays with the sends, and with the deliveries, of all regions. Entry k + 1 is the
+    end of region k; entry 0 is 0."""
 
     sends: Longs
     deliveries: Longs

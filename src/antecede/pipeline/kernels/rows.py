@@ -1,7 +1,7 @@
 """Rows of messages with UUIDs, sorted into buckets and joined again, with few bytes per row.
 
-A row has one byte, its *code*, for its kind and the number of its destinations. The numbers of names and indices are as
-narrow as :mod:`antecede.pipeline.read.rows` requires.
+A row has one byte, its *code*, for its kind and the number of its destinations. Names are numbers of 16 bits, and
+indices have 32 bits; :mod:`antecede.pipeline.read.rows` uses this form only if both are wide enough.
 """
 
 from typing import NamedTuple
@@ -86,8 +86,8 @@ def sort_rows(
 ) -> None:
     """Sort rows by bucket; within a bucket they keep their order.
 
-    ``ends`` gets for each bucket where its rows end, ``to_ends`` where its destinations end; both begin with one more
-    bucket, which is empty. ``bucket`` is working space: one number for each row.
+    ``ends[b + 1]`` becomes the end of the rows of bucket b, and ``to_ends[b + 1]`` the end of their destinations; entry
+    0 of both is 0. ``bucket`` is working space: one number for each row.
     """
     buckets = np.uint64(len(ends) - 1)
     for i in range(len(code)):

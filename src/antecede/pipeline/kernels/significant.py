@@ -9,14 +9,16 @@ send to the last delivery of its messages; then another instance can use the lan
 so old values in a lane are smaller than all serials of its next owner. If no lane is free and lanes may not be added,
 an instance is *put off*: this walk judges none of its messages, and another walk judges all of them.
 
-**Rows of vectors.** A running instance has three: its base, its knowledge, and what it received. A *cell*, which is an
-operation of an object, has two: the knowledge of completed instances, and the knowledge that requests brought. A
-message that is not yet delivered has one, in which the entry of its own instance is its own serial. So memory is
-bounded by the number of cells, running instances and undelivered messages, times the number of lanes.
+**Rows of vectors.** A running instance has three rows: its base, its knowledge, and what it received. A *cell*, which
+is an operation of an object, has two rows: the knowledge of completed instances, and the knowledge that requests
+brought. A message that is not yet delivered has one row; its entry for the sending instance is the serial of the
+message. So memory is bounded by the number of cells, running instances and undelivered messages, times the number of
+lanes.
 
-**Overtaking messages.** A question is a late delivery. It is open from the send of its message on, and it is in a list
-of its object. Each delivery at the object goes through that list, until an answer is found or the late delivery itself
-is reached.
+**Overtaking messages.** A question asks which delivery overtook a late delivery. It is open from the send of the late
+message on, and it is in a list of the object that delivers this message. Each delivery at the object is compared with
+the open questions in this list. A question is closed when its answer is found, or when the late delivery itself is
+reached.
 """
 
 from typing import NamedTuple
@@ -111,11 +113,11 @@ def significant(
     counts: Longs,
     late: Longs,
 ) -> int:
-    """Judge the segments from ``begin`` to ``end``. Return the segment to continue with; it is ``end`` when all were
-    judged.
+    """Judge the segments (stretches of lines) from ``begin`` to ``end``. Return the segment at which to continue; it is
+    ``end`` if all were judged.
 
-    It stops early when no slot, no row for a running instance or (with ``grow_lanes``) no lane is free, or when
-    ``late`` is full. ``late`` gets flat positions.
+    The kernel stops early if no slot, no row for a running instance or (with ``grow_lanes``) no lane is free, or if
+    ``late`` is full. ``late`` gets the flat positions of late deliveries.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     instance, received_as, first, last = instances.of, instances.received_as, instances.first, instances.last
@@ -237,8 +239,8 @@ def significant(
 def _answer(
     process: int, at: int, slot: int, carried: Longs, instances: Instances, lane_of: Ints, asked: Asked
 ) -> None:
-    """Answer those open questions of an object for which a delivery is the answer, and close the delivery's own
-    question."""
+    """Find the open questions of an object whose answer is this delivery, store the answer, and close them. If there is
+    a question about this delivery itself, close that question too."""
     before = -1
     q = asked.head[process]
     while q >= 0:
@@ -305,13 +307,14 @@ class Copies(NamedTuple):
 
 @compiled
 def crossed(lines: Flat, instances: Instances, copies: Copies, both: Longs, before: Longs) -> None:
-    """Find the pairs of conflicting requests that two objects deliver in different orders. For the request that came
-    second at the object with the later name, find the delivery that came first there; of several, the earliest.
+    """Find the pairs of conflicting requests that two objects deliver in opposite orders. Consider the object with the
+    later name: for the request that came second there, find the request that came first; if there are several, the
+    earliest.
 
-    ``before`` gets flat positions, -1 if nothing came first. ``both`` has the pairs of cells, at two objects, that
-    receive the same request (see :func:`pair_of`), ascending. Each object is walked backwards. For each of these pairs,
-    the walk keeps the earliest delivery, at the other object, of the requests found so far. Requests that are late at
-    the object by precedence are left to :func:`unsettled`.
+    ``before`` gets, for each delivery, the flat position of the delivery that came first, -1 if there is none. ``both``
+    has the pairs of cells, at two objects, that receive the same request (see :func:`pair_of`), ascending. Each object
+    is walked backwards. For each of these pairs, the walk keeps the earliest delivery, at the other object, of the
+    requests found so far. Requests that are late at the object by precedence are left to :func:`unsettled`.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     instance, cell, rival_from, rivals = instances.of, instances.cell, instances.rival_from, instances.rivals
@@ -367,7 +370,7 @@ def unsettled(others: Longs, other: int, lines: Flat, instances: Instances, copi
     second object, with a later name, received after its copy of ``other``. Write the positions of both requests at the
     second object to ``out``. Return the number of these pairs.
 
-    ``out`` must have room for all of ``others`` at each copy of the request at ``other``.
+    ``out`` must have a row for each of ``others``, for each copy of the request at ``other``.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     instance, cell, rival_from, rivals = instances.of, instances.cell, instances.rival_from, instances.rivals

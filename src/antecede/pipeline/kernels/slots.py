@@ -67,8 +67,8 @@ def grown(slots: Slots, make: Make = np.zeros) -> Slots:
 
 
 def more_free(free: Ints) -> Ints:
-    """Return a list of free numbers that is twice as long as ``free``, in which no number is free any more. The new
-    numbers come first; all of them are free."""
+    """Return a list of free numbers that is twice as long as ``free``, when all numbers are taken. Its first half has
+    the new numbers, which are free; its second half is unused."""
     old = len(free)
     return np.concatenate([np.arange(old, 2 * old, dtype=np.int32), np.zeros(old, np.int32)])
 

@@ -212,11 +212,12 @@ def hides(offsets: Ints, valid: Bytes, first: int) -> bool:
 
 @compiled
 def runs(lane: Ints, index: Longs, start: Longs, end: Longs, out_lane: Ints, out_start: Longs, out_end: Longs) -> int:
-    """Combine indices into runs, lane by lane. Return the number of closed runs.
+    """Combine consecutive indices of the same lane (a process, or the hops of a server) into runs. Return the number of
+    closed runs.
 
-    ``start`` and ``end`` have the open run of each lane; they are equal if there is none. The arrays for closed runs
-    are as long as ``index``. If the rows of a process are in the order of their indices, as in most traces, its runs
-    are long.
+    ``start`` and ``end`` have the open run of each lane; they are equal if the lane has none. The arrays for closed
+    runs are as long as ``index``. If the rows of a process are in the order of their indices, as in most traces, its
+    runs are long.
     """
     closed = 0
     for i in range(len(index)):

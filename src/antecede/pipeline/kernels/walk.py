@@ -144,7 +144,7 @@ def mark_senders(source: Ints, sending: NDArray[np.bool_]) -> None:
 
 @compiled
 def recount(lines: Flat, segments: Segments, count: int) -> None:
-    """Write the number of awaited deliveries to the sends of some segments again, where a walk has left slot
+    """Restore the number of awaited deliveries at the sends of some segments. An earlier walk has replaced it by slot
     numbers."""
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     for s in range(count):

@@ -51,7 +51,8 @@ Runs = tuple[Ints, Longs, Longs, NDArray[np.uint8]]
 
 
 class Numbering(msgspec.Struct, frozen=True):
-    """The combined result of the first stage: the trace's numbers for names, and the contested places."""
+    """The combined result of the first stage: the number of each name in the whole trace, and the contested places
+    (places that several rows claim)."""
 
     names: int
     splits: dict[int, bytes]
@@ -107,7 +108,7 @@ class Bucket:
     """The matched rows of one bucket, with names as the trace's numbers."""
 
     extras = frozenset({"lamport", "clock_name", "assumed"})
-    """The columns that a piece carries beside sends and deliveries."""
+    """The columns that a piece carries in addition to sends and deliveries."""
 
     def __init__(self, table: Any, split: Ints, names: int, narrow: int, runs: Runs | None = None) -> None:
         self.split = split
@@ -263,9 +264,9 @@ def _one_chunk(column: Any) -> Any:
 def matched(
     packed: Iterable[bytes], numbering: Numbering, narrow_index: bool, regions: Regions | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Match one bucket. Yield its counts, and its piece for the lines. With regions, yield its sends and deliveries by
-    region instead; the part has the number of the region. If the bucket also has clocks or assumed rows, yield a piece
-    with these."""
+    """Match one bucket. Yield its counts, and its piece, from which the lines are assembled. With ``regions``, yield
+    its sends and deliveries by region instead, for the output part with the number of the region; then a piece is
+    yielded only for clocks and assumed rows, if there are any."""
     bucket = bucket_of(packed, numbering)
     yield 0, pack_struct(bucket.counted())
     if regions is None:
@@ -338,7 +339,8 @@ def ids_at(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> byt
 
 
 def marks_of(packed: Iterable[bytes], sought: Sought, regions: Regions) -> bytes:
-    """Return the marks of the buckets that have sends at the places searched for, in one region."""
+    """Return the marks (see ``Bucket.mark``) of the buckets that have sends at the places searched for, in one
+    region."""
     places = map(regions.place, np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64))
     wanted: dict[int, list[int]] = {}
     for number, place in places:
@@ -358,8 +360,8 @@ def place_keys(process: Any, index: Any) -> Any:
 
 
 def set_aside(packed: Iterable[bytes], numbering: Numbering) -> Iterator[tuple[int, bytes]]:
-    """Yield the rows of a bucket that were set aside: for each split (its number is the part), their numbers and
-    reasons."""
+    """Yield the numbers and reasons of the rows of a bucket that were set aside, split by split. The number of the
+    split is the number of the output part."""
     bucket = bucket_of(packed, numbering)
     rows = np.flatnonzero((bucket.reason != VALID) & (bucket.reason != LEFT_OUT))
     at = bucket.table.column("at").combine_chunks().to_numpy() if len(rows) else np.zeros(0, np.int64)

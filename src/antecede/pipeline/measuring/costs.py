@@ -1,8 +1,8 @@
 """The stages of ``pipeline.measuring``: measure in a bucket, sum by sender, and measure on the lines.
 
 A bucket has all rows of its messages, so it knows their copies, stamps, hops, delays and arrivals. Values that are
-summed by sender go to the part of the sender. Values that depend on the sequence of a process go to the lines. The
-definitions are those of :mod:`antecede.trace.costs`, in every detail.
+summed by sender are passed to the output part of the sender. Values that depend on the event sequence of a process are
+passed to the task that assembles the lines. The definitions are those of :mod:`antecede.trace.costs`, in every detail.
 """
 
 from collections.abc import Iterable, Iterator
@@ -168,8 +168,9 @@ def measured(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) 
 
 
 def _arrivals(rows: Rows, names: int) -> tuple[Longs, Longs, Waits]:
-    """Return the number of arrivals per process, the number of direct ones (the delivery followed immediately), and
-    further arrivals that may be direct, with the places of their deliveries."""
+    """Return, per process, the number of arrivals and the number of direct ones (the delivery followed immediately).
+    Return also the arrivals for which only the lines can show whether they are direct, with the places of their
+    deliveries."""
     order = rows.delivers[np.argsort(rows.copy_keys(rows.delivers))]
     at, there = lookup(rows.copy_keys(order), rows.copy_keys(rows.arrives))
     delivery = order[at] if len(order) else at
@@ -199,7 +200,8 @@ def _arrivals(rows: Rows, names: int) -> tuple[Longs, Longs, Waits]:
 
 
 def _stamps(rows: Rows) -> dict[str, Any]:
-    """Return the number of copies with known stamps, and the sum and the largest of their bytes."""
+    """Return the number of copies with known stamps, the sum of the sizes of these stamps, and the largest size, in
+    bytes."""
     reached = np.concatenate([rows.arrives, rows.delivers])
     stamped = reached[rows.stamped[reached]]
     order = stamped[np.lexsort((rows.index[stamped], rows.process[stamped], rows.code[stamped]))]
@@ -220,7 +222,8 @@ def _stamps(rows: Rows) -> dict[str, Any]:
 
 def _routers(rows: Rows) -> tuple[Longs, Longs, Longs, Longs, Bools]:
     """Return arrays with one entry for each message and router that got a separate packet: the message, the router, the
-    least number of hops before it, the smallest stamp that it recorded, and whether all its rows recorded one."""
+    smallest number of hops before the router, the smallest stamp that the router recorded for the message, and whether
+    all its rows for the message have a stamp."""
     hops = rows.hops
     message, router = rows.code[hops], rows.process[hops]
     copies = np.sort(place_keys(rows.code[rows.copy_send], rows.copy_to))

@@ -1,5 +1,5 @@
-"""``measure`` on Spark: the number of orderings that significant order does not need, as in
-:mod:`antecede.trace.orderings`."""
+"""``measure`` on Spark: the number of pairs of messages that causal order keeps in order although significant order
+does not need this (*orderings*), as in :mod:`antecede.trace.orderings`."""
 
 from collections.abc import Iterable
 from functools import partial

@@ -42,7 +42,8 @@ def _columns(packed: Iterable[bytes], names: Sequence[str]) -> list[Longs]:
 
 
 def _starts(*keys: Longs) -> Longs:
-    """Return where each new combination of keys begins, in arrays sorted by these keys; and the end."""
+    """Return the positions at which a new combination of keys begins, and then the length of the arrays. The arrays
+    must be sorted by these keys."""
     count = len(keys[0])
     if not count:
         return np.zeros(1, np.int64)
@@ -68,7 +69,7 @@ def _sums(values: Longs, starts: Longs) -> list[int]:
 
 
 def by_sender(packed: Iterable[bytes], first: int | None) -> bytes:
-    """Return the sums of one part of senders; ``first`` is the first time in the trace."""
+    """Return the sums for the senders of one part. ``first`` is the earliest time in the trace."""
     blobs = list(packed)
     source, to, weighed, size = _columns(blobs, ("from", "to", "weighed", "bytes"))
     order = np.lexsort((to, source))
@@ -152,8 +153,8 @@ def inside(packed: Iterable[bytes], bounds: Sequence[tuple[int, int]]) -> bytes:
 
 
 def on_lines(packed: Iterable[bytes], docket: Docket) -> bytes:
-    """Return the figures that depend on the sequence of events: direct deliveries among the waits, and ordered pairs of
-    messages."""
+    """Return the figures that depend on the sequence of events: how many of the arrivals in :class:`Waits` are direct,
+    and the number of ordered pairs of messages."""
     waits: list[Waits] = []
 
     def pieces() -> Iterable[Piece]:

@@ -1,15 +1,16 @@
-"""Planning domains: from recorded traffic, a split of the servers into domains, and its cost.
+"""Planning domains: divide the servers into domains that suit the recorded traffic, and compute the cost.
 
 * :mod:`~antecede.pipeline.planning.traffic`: the messages between servers, from a trace or a table.
 * :mod:`~antecede.pipeline.planning.model`: the cost of a message in a domain of s servers.
 * :mod:`~antecede.pipeline.planning.problem`: traffic, model and hard bounds as arrays, and the lower bound of the cost.
-* :mod:`~antecede.pipeline.planning.kernel`, ``moves``, ``annealing``: figures, changes and search of plans, compiled.
+* :mod:`~antecede.pipeline.planning.kernel`, ``moves``, ``annealing``: compiled code that evaluates, changes and
+  searches plans.
 * :mod:`~antecede.pipeline.planning.plans`: plans as lists of domains, and the start plans.
 * :mod:`~antecede.pipeline.planning.search`: restarts, and the Pareto front.
 * :mod:`~antecede.pipeline.planning.replay`: the same traffic in the simulation.
 * :mod:`~antecede.pipeline.planning.report`: the report of ``antecede plan``.
 
 Laumay et al. (§7) leave the split as future work. The closest published works are Saturn (EuroSys 2017, a tree of
-serializers) and those on hub location with congestion. This package knows topologies, and for replays orders and the
-simulator; it must not know servers or sockets.
+serializers) and those on hub location with congestion. This package may use topologies and, for replays, orders and the
+simulator. It must not use servers or sockets.
 """

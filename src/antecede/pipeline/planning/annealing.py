@@ -1,8 +1,9 @@
 """The annealing search over plans, compiled.
 
-It minimises log(cost) + strictness · excess, with a temperature that falls and a strictness that rises, by the moves of
-:mod:`antecede.pipeline.planning.moves`. It keeps the best plan without excess, or else the plan with the least excess.
-A search that finds nothing better for a while returns to its best plan.
+It minimises log(cost) + strictness · excess; the excess measures by how much a plan breaks the bounds. The plan is
+changed by the moves of :mod:`antecede.pipeline.planning.moves`, while the temperature falls and the strictness rises.
+The result is the best plan without excess or, if there is none, the plan with the least excess. A search that finds
+nothing better for a while continues from its best plan.
 """
 
 import numpy as np
@@ -24,7 +25,8 @@ def _energy(figures: Floats, strictness: float) -> float:
 
 @compiled
 def better(one: Floats, other: Floats) -> bool:
-    """Return whether the first plan is better: less excess, then less cost."""
+    """Return whether the first plan is better: it has less excess over the bounds or, if both have the same excess, it
+    costs less."""
     if (one[EXCESS] > 1e-9) != (other[EXCESS] > 1e-9):
         return bool(one[EXCESS] <= 1e-9)
     if one[EXCESS] > 1e-9 and abs(one[EXCESS] - other[EXCESS]) > 1e-9:

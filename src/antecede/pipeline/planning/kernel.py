@@ -7,11 +7,13 @@ servers-domains graph stays a forest in every step of the search.
 
 **Cost.** Let cut(v) be the traffic between the subtree of v and the rest, and inner(b) the traffic between the subtrees
 of different children in block b. A domain b carries Σ cut(c) − inner(b) messages, over its children c: if b is removed
-from the forest, one part remains at each member, and a message between two parts passes through b. Cuts are sums over
-the tree, and each pair of servers adds to one lowest common ancestor. A router forwards the messages between the parts
-that remain when it is removed. Multicasts pay for each domain of their Steiner tree once; they are examined one by one.
+from the forest, one part remains at each member, and a message between two parts passes through b. The cuts are
+computed as sums over the tree; for each pair of servers only the lowest common ancestor has to be found. A router
+forwards the messages between the parts that remain when it is removed. Multicasts pay for each domain of their Steiner
+tree once; they are examined one by one.
 
-**Bounds** give one figure: the sum of the relative excesses over them, 0 if all hold.
+**Excess.** One figure measures by how much a plan breaks its bounds. It is the sum of the relative amounts by which the
+bounds are exceeded, plus 1 for each broken pin. It is 0 if all bounds and pins hold.
 """
 
 from typing import NamedTuple
@@ -30,7 +32,7 @@ COST, HOPS, SHARE, DOMAIN, LONGEST, PINS, EXCESS = 0, 1, 2, 3, 4, 5, 6
 FIGURES = 7
 
 MAX_DOMAIN, MAX_SHARE, MAX_HOPS = 0, 1, 2
-"""Places in ``bounds``."""
+"""The position of each bound in ``bounds``."""
 
 
 class Asked(NamedTuple):
@@ -44,7 +46,8 @@ class Asked(NamedTuple):
     degree: Floats
     """For each server, the messages of all its pairs."""
     first: Ints
-    """Multicasts are sets ``member[first[g]:first[g + 1]]`` with their ``source``, ``times[g]`` messages each."""
+    """Multicast g goes from ``source[g]`` to the other servers in ``member[first[g]:first[g + 1]]``, and it was sent
+    ``times[g]`` times."""
     member: Ints
     source: Ints
     times: Floats
@@ -64,7 +67,8 @@ class Asked(NamedTuple):
 
 @compiled
 def ordered(parent: Ints, order: Ints, depth: Ints) -> int:
-    """Write the servers, each after its parent, and their depths; return how many were reached from the root."""
+    """Write all servers to ``order``, each after its parent, and their depths to ``depth``. Return how many servers are
+    reached from the root."""
     n = len(parent)
     head = np.full(n, -1, np.int32)
     following = np.full(n, -1, np.int32)
@@ -178,8 +182,8 @@ def evaluate(parent: Ints, block: Ints, asked: Asked, figures: Floats) -> None:
 
 @compiled
 def _multicasts(parent: Ints, block: Ints, asked: Asked, carried: Floats, passing: Floats) -> None:
-    """Add the messages of multicasts in each domain to ``carried``, and those that each router forwards to
-    ``passing``."""
+    """Count the messages of multicasts: in ``carried`` for each domain that carries them, and in ``passing`` for each
+    router that forwards them."""
     first, member, source, times = asked.first, asked.member, asked.source, asked.times
     n = len(parent)
     inside = np.zeros(n, np.int32)
@@ -230,7 +234,7 @@ def _multicasts(parent: Ints, block: Ints, asked: Asked, carried: Floats, passin
 
 @inner
 def _longest(parent: Ints, block: Ints, above: Ints, order: Ints) -> int:
-    """Return the most hops between any two servers."""
+    """Return the largest number of hops between any two servers."""
     n = len(parent)
     high = np.zeros(n, np.int32)
     best = np.full(n, -1, np.int32)

@@ -3,13 +3,14 @@
 * **α** is the CPU time of one durable hop: from one server's log to the next one's.
 * **β** is the cost of one byte of stamp: CPU time to encode, decode and keep it, and the network at 1 Gbit/s (8 ns).
 * **σ(order, s)** is the mean stamp in bytes in a domain of s servers. For ``matrix`` it is s²; for the other orders it
-  comes from the table below, measured by ``antecede sweep stamps`` with uniform unicasts: 200 receives per server as
-  warm-up, so that the sets of ``direct`` and ``updates`` have filled, and 200 that count. Between two sizes it is
-  interpolated on a double logarithmic scale, and beyond the last one it continues with the last slope.
+  comes from the table below. ``antecede sweep stamps`` measured this table with uniform unicasts: each server receives
+  200 messages as warm-up, which fill the sets of ``direct`` and ``updates``, and then 200 messages that are measured.
+  Between two sizes σ is interpolated on a double logarithmic scale, and beyond the last size it continues with the last
+  slope.
 
 ``--model paper`` is the assumption of Laumay et al. (§6.2): α = 0, β = 1, σ = s², for every order.
 
-The constants are committed as measured, and never tuned. A hop costs as much as 1,640 bytes of stamp, so one flat
+The constants are measured values; they are not adjusted. A hop costs as much as 1,640 bytes of stamp, so one flat
 domain is often the cheapest plan. ``antecede bench hop`` measures α and β again.
 """
 
@@ -23,10 +24,12 @@ from antecede.errors import UsageError
 MODELS = ("cpu", "paper")
 
 ALPHA_NS = 622_000.0
-"""CPU time of both servers for one letter that travels alone, on disk at both ends (``antecede bench hop``)."""
+"""CPU time of both servers for one hop of a single letter, which both servers store on disk
+(``antecede bench hop``)."""
 
 BETA_NS = 380.0
-"""One byte of stamp: 372 ns to write, read and merge it, and 8 ns on a network of 1 Gbit/s (``antecede bench hop``)."""
+"""The cost of one byte of stamp: 372 ns to write, read and merge it, and 8 ns on a network of 1 Gbit/s
+(``antecede bench hop``)."""
 
 SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """The domain sizes at which stamps were measured."""

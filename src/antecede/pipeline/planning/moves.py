@@ -75,7 +75,7 @@ def _is_below(parent: Ints, v: int, top: int) -> bool:
 
 @compiled
 def _exchange(parent: Ints, block: Ints, a: int, b: int) -> None:
-    """Exchange two servers. For a parent and its child this is a rotation: the child takes over the block."""
+    """Exchange the places of two servers in the tree. The servers may be a parent and its child."""
     for x in range(len(parent)):
         if parent[x] == a:
             parent[x] = b
@@ -94,7 +94,8 @@ def move(
     state: State,
     used: Bytes,
 ) -> bool:
-    """Change a plan a little, in place; return False if the random choice was not possible, so that nothing changed.
+    """Make one small random change to a plan, in place. Return False if the chosen change was not possible; then the
+    plan is unchanged.
 
     ``near`` lists, for each server, the servers with which it exchanges messages, in descending order of the number of
     these messages. In 60 % of the moves the second server is chosen from the list of the first.

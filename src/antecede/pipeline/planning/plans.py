@@ -4,8 +4,8 @@
   of about 0.84·√n and a backbone (:mod:`antecede.topology.shapes`).
 * **blocks**: the biconnected blocks of the traffic graph, which its articulation points join. No message is forwarded,
   because every two servers that exchange messages share a domain.
-* **buses and groups of stars** of several sizes, from the servers in a sequence in which those with the most common
-  traffic are close.
+* **buses and groups of stars** of several sizes, made from a sequence of the servers in which servers that exchange
+  many messages are close to each other.
 * **communities**: found by Leiden's algorithm, with the constant Potts model at several resolutions. Each is a domain,
   and its member with most traffic to other communities is its router in a backbone.
 
@@ -67,7 +67,7 @@ def flat(servers: int) -> Domains:
 
 
 def star(servers: int, hub: int) -> Domains:
-    """Return one domain for each server except the hub: this server and the hub."""
+    """Return a star: for each server except the hub, one domain of this server and the hub."""
     return [sorted((hub, server)) for server in range(servers) if server != hub]
 
 
@@ -96,8 +96,8 @@ def stars(order: Sequence[int], hubs: int, busy: Sequence[float]) -> Domains:
 
 
 def shapes(order: Sequence[int], busy: Sequence[float]) -> Iterator[Domains]:
-    """Yield buses and groups of stars of several sizes, from servers in a sequence in which close ones share most
-    traffic."""
+    """Yield buses and groups of stars of several sizes. In ``order``, servers that exchange many messages are close to
+    each other."""
     servers = len(order)
     size = 2
     while size <= servers // 2:
@@ -122,8 +122,8 @@ def best_star(problem: Problem) -> Domains:
 
 
 def blocks(problem: Problem) -> Domains | None:
-    """Return the biconnected blocks of the traffic graph as domains, and a domain of two servers for each further part
-    of the graph, to connect it; None without igraph."""
+    """Return the biconnected blocks of the traffic graph as domains. If the graph is not connected, add a domain of two
+    servers for each part except the largest, to connect it to the largest. Return None if igraph is not installed."""
     if find_spec("igraph") is None:
         return None
     graph = _graph(problem)

@@ -30,7 +30,8 @@ class Pins(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     never_router: tuple[str, ...] = ()
 
     def within(self, servers: Sequence[str]) -> "Pins":
-        """Return the pins of these servers: of each list, the servers that are among them."""
+        """Return the pins, limited to these servers: other servers are removed from each list, and groups with fewer
+        than two remaining servers are dropped."""
         known = set(servers)
 
         def among(groups: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
@@ -45,11 +46,11 @@ class Bounds(msgspec.Struct, frozen=True):
     """Hard bounds; ``None`` means no bound."""
 
     max_domain: int | None = None
-    """The most servers in one domain."""
+    """The largest number of servers in one domain."""
     max_share: float | None = None
     """The largest share of all messages that one router forwards."""
     max_hops: int | None = None
-    """The most hops between any two servers."""
+    """The largest number of hops between any two servers."""
 
     def check(self) -> None:
         """Raise an error for bounds that are out of range."""
@@ -151,10 +152,11 @@ class Problem:
         return 4.0 * len(self.asked.one) + 30.0 * self.n + 6.0 * len(self.asked.member) + 50.0
 
     def lower_bound(self) -> float:
-        """Return a cost below which no plan can be.
+        """Return a lower bound of the cost: no plan can cost less.
 
-        At most n − 1 pairs of servers can have their own domain of two. All other pairs share a larger domain, or need
-        two hops. A multicast to many servers connects all of them, by the cheapest domains.
+        At most n − 1 pairs of servers can have a domain that contains only the pair. All other pairs share a larger
+        domain, or need two hops. A multicast costs at least as much as the cheapest domains that connect all its
+        servers.
         """
         prices = self.asked.price
         pair = float(prices[2]) if self.n > 1 else 0.0

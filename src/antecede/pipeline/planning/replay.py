@@ -1,8 +1,9 @@
 """A plan in the simulation: the same traffic, sent through its domains under the real order.
 
-The prediction of the model is based on a table of stamps from uniform traffic. Here the shipped code sends, routes and
-stamps each message, and the real stamps in every domain that the message enters are counted: their bytes, or in the
-paper's accounting the counters in them. A multicast pays the mean of its copies in a domain, once.
+The prediction of the model is based on a table of stamps from uniform traffic. Here the code of the orders and the
+simulator sends, routes and stamps each message. The real stamps in every domain that the message enters are counted:
+their bytes or, with ``--model paper``, the counters in them. For a multicast, the mean over its copies in a domain is
+counted once.
 """
 
 from bisect import bisect_right
@@ -27,7 +28,8 @@ _gap_seconds = 0.1
 """The mean time between two sends of one server."""
 
 _bytes_replayed_max = 2.0e7
-"""The most bytes of stamps in a replay of more than ``_sample_min`` messages; processing them takes some seconds."""
+"""The expected bytes of all stamps in a replay are at most this number; processing them takes some seconds. Only a
+replay of at most ``_sample_min`` messages may have more."""
 
 _sample_min = 500
 
@@ -39,7 +41,7 @@ class Replayed(msgspec.Struct, frozen=True):
     cost: float
     hops: float
     stamp: float
-    """Bytes of stamp over all domains, or counters in the paper's accounting."""
+    """Bytes of a message's stamps in all domains; with ``--model paper``, the number of counters in them."""
 
 
 class _Charges(Figures):

@@ -160,7 +160,7 @@ def _routers(part: _Part) -> list[dict[str, Any]]:
 
 
 def _cut_off(plan: Plan) -> dict[int, tuple[int, int]]:
-    """Return, for each router, the number of its domains, and of the servers that its failure separates from the
+    """Return, for each router, the number of its domains, and the number of servers that its failure separates from the
     largest remaining part."""
     parent, block = plan[0].tolist(), plan[1].tolist()
     below = [1] * len(parent)
@@ -224,7 +224,7 @@ def route(parent: Sequence[int], block: Sequence[int], depth: Sequence[int], sou
 
 
 def _front(parts: Sequence[_Part]) -> list[dict[str, Any]]:
-    """Return the Pareto front, if there is one tree; if there are several, only the chosen plan."""
+    """Return the Pareto front if the plan is one tree. If it has several trees, return only the chosen plan."""
     if len(parts) == 1:
         return [_told(parts[0], one) for one in parts[0].outcome.front]
     figures = _summed([part.outcome.best.figures for part in parts])
@@ -276,8 +276,8 @@ def topology_of(
     """Return the plan as a topology file, and the new names of servers, if the old ones are not allowed in a topology
     file.
 
-    If ``known`` is given, all of it is kept except the domains and the guarantee. Otherwise the servers get ports of
-    this machine.
+    If ``known`` is given, only its domains and its guarantee are replaced. Otherwise the servers get addresses on this
+    machine.
     """
     guarantees = parse(order).guarantees()
     promised = "causal" if "causal" in guarantees else "fifo" if "fifo" in guarantees else "none"

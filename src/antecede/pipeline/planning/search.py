@@ -1,11 +1,12 @@
 """The search: many restarts of the annealing, from good start plans, and their combined results.
 
 Each restart is a separate task, with a start plan and a random seed: two at a time in this process (the kernel does not
-hold the interpreter's lock), or as Spark tasks. Their number and their steps depend on the problem alone and never on
-the clock, so that the same seed gives the same plan on every machine.
+hold the interpreter's lock), or as Spark tasks. The number of tasks and the number of their steps depend only on the
+problem and never on the clock, so that the same seed gives the same plan on every machine.
 
 The **Pareto front** of cost, hops and busiest router is chosen from the plans of all tasks and from plans that were
-tried before. Some tasks demand a less busy router than the cheapest plan has, only to make that front longer.
+tried before. Some tasks search for plans whose busiest router forwards less than that of the cheapest plan. Their only
+purpose is to find more plans for the front.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,10 +24,11 @@ Tell = Callable[[int, int], None]
 """Called after each task with the number of finished tasks, and the number of all tasks."""
 
 _hot, _warm, _cold = 0.15, 0.04, 0.0004
-"""Temperatures, in relative cost: at the start; at the start of a search from a good plan; at the end of either."""
+"""Temperatures, as relative differences of cost: ``_hot`` at the start of a search, ``_warm`` at the start of a search
+from a good plan, ``_cold`` at the end of every search."""
 
 _guesses_searched = 3
-"""How many buses and groups of stars become start plans: the best of all that were tried."""
+"""The number of buses and groups of stars that become start plans: the best of all that were tried."""
 
 _many_servers = 64
 """For more servers than this, few long searches find better plans than many short ones."""
@@ -41,7 +43,7 @@ class Task(msgspec.Struct, frozen=True):
     steps: int
     heat: float
     share: float | None = None
-    """A bound on the busiest router that is tighter than the requested one."""
+    """A tighter bound for the busiest router, which replaces the requested bound ``max_share``."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -173,8 +175,8 @@ def _guesses(problem: Problem) -> list[Candidate]:
 
 
 def _by_neighbours(problem: Problem) -> list[int]:
-    """Return the servers in a sequence in which close ones share most traffic: after each server comes the one, of
-    those left, with which it exchanges most messages."""
+    """Return the servers in a sequence in which servers that exchange many messages are close to each other. After each
+    server comes the one with which it exchanges most messages, among the servers that are left."""
     left = dict.fromkeys(np.argsort(-problem.asked.degree, kind="stable").tolist())
     order: list[int] = []
     while left:

@@ -234,8 +234,8 @@ def _without_view(kind: Any) -> Any:
 
 
 def odd_rows(batch: Any) -> NDArray[np.bool_]:
-    """Return which rows of a batch with plain types are perhaps not events; all of them if a text in the batch is not
-    valid."""
+    """Return which rows of a batch with plain types are perhaps not events. If Arrow finds an invalid value in the
+    batch, for example a text that is not UTF-8, return all rows."""
     try:
         for column in batch.columns:
             column.validate(full=True)

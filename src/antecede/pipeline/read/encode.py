@@ -1,10 +1,10 @@
-"""The first stage: it reads a split and produces encoded rows for the buckets, runs of indices for the parts of places,
-and a summary.
+"""The first stage: it reads a split and produces encoded rows, runs of indices, and a summary.
 
-The output is divided into numbered parts. First come the parts of places (a *place* is a process and an index): each
-process name belongs to one of them, and the first one also collects the summaries. Then come the buckets: each message
-id belongs to one of them. Unless the layout requests them, ``hop`` rows and ``local`` rows without clocks are not
-passed on: they are counted, and later stages get only their indices.
+The output is divided into numbered parts. First come the parts of places (a *place* is a process and an index). They
+get the runs of indices: each process name belongs to one of these parts. The first part also gets the summaries. Then
+come the buckets, which get the encoded rows: each message id belongs to one bucket. Unless the layout requests them,
+``hop`` rows and ``local`` rows without clocks are not passed on: they are counted, and later stages get only their
+indices.
 """
 
 from collections import Counter
@@ -41,8 +41,8 @@ reader, whatever its size."""
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """The number of parts of places, the number of buckets, and the optional values that rows carry from stage to
-    stage."""
+    """The number of output parts for places, the number of buckets, and the optional values that rows carry from stage
+    to stage."""
 
     places: int
     buckets: int
@@ -164,7 +164,7 @@ class Task:
         """Number of events that the cut excludes."""
         self.sequence = 0
         self._waiting: list[Any] = []
-        """Batches that are sent together."""
+        """Batches that wait until they are sent together."""
         self.clocked = self.lamported = self.assumed = False
 
     def run(self) -> Iterator[tuple[int, bytes]]:

@@ -42,7 +42,8 @@ class Process(msgspec.Struct):
 
 
 def survey(packed: Iterable[bytes]) -> bytes:
-    """Return the processes of one part, from all its runs, and the summaries in the part unchanged."""
+    """Return a :class:`Process` for each process of one part, computed from all runs in the part, and the summaries of
+    splits in the part, unchanged."""
     summaries: list[Summary] = []
     runs: dict[tuple[bool, str], list[tuple[bool, Longs, Longs]]] = {}
     for blob in packed:
@@ -95,15 +96,16 @@ def _overlaps(pieces: list[tuple[Longs, Longs]]) -> tuple[int, int, list[tuple[i
 
 
 class Contest(msgspec.Struct, frozen=True):
-    """The runs of places whose rows are compared: by (hop, process), sorted."""
+    """The runs of contested places, whose rows are compared. The runs of each process, or of each server's hops, are
+    sorted."""
 
     runs: dict[str, list[tuple[int, int]]]
-    """The key is ``h`` or ``p`` followed by the name."""
+    """The key is ``p`` and the name of a process, or ``h`` and the name of a server (for its hops)."""
 
 
 def claims(split: Split, layout: Layout, contest: Contest) -> Iterator[tuple[int, bytes]]:
-    """Yield the rows of a split that claim a contested place, each as a digest of its content, for the parts of
-    places."""
+    """Yield the rows of a split that claim a contested place, each with a digest of its content. A row goes to the
+    output part of its process."""
     table = {key: np.array([bound for run in runs for bound in run], np.uint64) for key, runs in contest.runs.items()}
     found: dict[int, list[Any]] = {}
     nulled = Nulled(NEEDED_BY_INSTANCES if layout.instances else ())
@@ -126,9 +128,9 @@ def claims(split: Split, layout: Layout, contest: Contest) -> Iterator[tuple[int
 
 
 def settle(packed: Iterable[bytes], with_rows: bool) -> bytes:
-    """Decide which rows are set aside, for the contested places of one part. Return how many rows are set aside for
-    each reason, and the runs of these places (not of hops), each with whether all rows at a place are copies of one
-    row. With ``with_rows``, return also the split and number of each row that is set aside."""
+    """Decide which rows at the contested places of one part are set aside. Return how many rows are set aside for each
+    reason, and the runs of contested places, without those of hops. Each run has a flag: are all rows at each of its
+    places copies of one row? With ``with_rows``, return also the split and number of each row that is set aside."""
     places: dict[tuple[bool, str, int], list[tuple[int, int, bytes]]] = {}
     for blob in packed:
         for hop, process, index, digest, split, number in msgspec.msgpack.decode(blob):

@@ -38,8 +38,8 @@ class Parts(Protocol):
         ...
 
     def stream(self, stage: Callable[[Iterable[bytes]], Iterable[bytes]], parts: Sequence[int]) -> Iterator[bytes]:
-        """Run a stage on some parts, one after the other. Yield its results. Results on Spark are held in memory for
-        one part at a time."""
+        """Run a stage on some parts, one after the other. Yield its results. On Spark, only the results of one part at
+        a time are in memory."""
         ...
 
     def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], onto: int) -> "Parts":
@@ -104,7 +104,7 @@ class SparkFiles:
 
 
 class SparkFrameFiles:
-    """Does the work of :class:`SparkFiles` on the partitions of a DataFrame, which ``as_input`` turns into inputs. It
+    """A :class:`SparkFiles` for the partitions of a DataFrame; ``as_input`` turns each partition into an input. It
     makes a new directory, which is removed when nothing refers to this object any more."""
 
     def __init__(self, frame: Any, as_input: "AsInput") -> None:
@@ -139,7 +139,7 @@ def shares_our_files(spark: Any) -> bool:
 
 
 Piece = tuple[str, int, int]
-"""Bytes in a file: the file's name, their start, and their number."""
+"""A piece of a file: the name of the file, the position of the first byte, and the number of bytes."""
 
 Written = tuple[str, list[tuple[int, int]]]
 """A file's name, and the part and size of each piece in it."""
@@ -201,8 +201,8 @@ class FileParts:
 
 
 def _shared_out(context: Any, inputs: list[Any]) -> Any:
-    """Return inputs as tasks: enough tasks to keep all cores busy to the end, but not more, because each task has a
-    fixed cost and a core runs one at a time."""
+    """Return the inputs, distributed over at most ``_tasks_a_core`` tasks per core. This is enough to keep all cores
+    busy to the end; more tasks would only cost more, because each task has a fixed cost."""
     return context.parallelize(inputs, max(1, min(len(inputs), _tasks_a_core * context.defaultParallelism)))
 
 

@@ -1,9 +1,9 @@
 """A remote master: check that it answers, that it has workers, and that the workers have what our stages need.
 
 If a standalone master does not exist, Spark tries to reach it for more than a minute, and then reports only that Spark
-was stopped. So we first open a connection to the master. A master without workers is legitimate, because they may still
-be starting: one line reports this, and we wait. Then the workers are asked which modules they have. If this package is
-missing, it is sent to them. If libraries are missing, an error lists them.
+was stopped. So we first open a connection to the master. A master may have no workers yet, because they are still
+starting; in this case we print one line and wait. Then the workers are asked which modules they have. If this package
+is missing, it is sent to them. If libraries are missing, an error lists them.
 """
 
 import socket
@@ -70,7 +70,8 @@ def _say_that_nobody_comes(context: Any) -> None:
 
 
 def _ask(_: Any) -> list[str]:
-    """Return the modules that a worker lacks. Must run without this package, so it imports everything itself."""
+    """Return the modules that a worker lacks. This function must run without this package, so it imports everything
+    itself."""
     import importlib.util
 
     wanted = ("antecede", "msgspec", "numba", "numpy", "pyarrow")

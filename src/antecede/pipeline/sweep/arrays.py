@@ -1,7 +1,7 @@
 """One run in the array kernel: the same result as :func:`antecede.simulator.run.simulate`, from the same settings.
 
-:func:`serves` returns whether the kernel knows some settings. :func:`simulate` raises :class:`KernelError` if a run
-cannot be completed, so that no figure is invented; its caller then uses the simulator.
+:func:`serves` returns whether the kernel can simulate given settings. :func:`simulate` raises :class:`KernelError` if
+the kernel cannot complete a run, and never returns figures of an incomplete run. The caller then uses the simulator.
 """
 
 from typing import Any

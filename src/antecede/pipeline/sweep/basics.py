@@ -11,7 +11,8 @@ DONE, SLOTS, ENTRIES, WINDOW, IMPOSSIBLE = range(5)
 """The status of a run: complete; too few slots, entries or rows; or a state that the order cannot reach."""
 
 NOTHING, FORGOTTEN = -1, -2
-"""Values in place of the sender of a missing message: no message is missing; a row is too old to be known."""
+"""Values in place of the sender of a missing message. ``NOTHING``: no message is missing. ``FORGOTTEN``: this is
+unknown, because a row that is needed is too old and no longer stored."""
 
 Ints = NDArray[np.int64]
 Shorts = NDArray[np.int32]

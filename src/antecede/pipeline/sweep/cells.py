@@ -35,7 +35,7 @@ class Cell(msgspec.Struct, frozen=True):
     gap: str = "exponential:0.1"
     delay: str = "exponential:0.1"
     shape: str = FLAT
-    """How the processes are organised into domains; ``flat`` is one group."""
+    """The organisation of the processes into domains; ``flat`` is one group."""
     size: int | None = None
     """Servers per domain; null means the default of the shape."""
     density: float | None = None

@@ -22,7 +22,8 @@ class Sets(NamedTuple):
 
 @inner
 def send_sets(sets: Sets, slot: int, source: int, to: int) -> None:
-    """Stamp a message. In the sender's sets, it is then the only direct predecessor towards its destinations."""
+    """Stamp a message. Then record in the sender's sets that, for the sender's next messages to these destinations, it
+    is the only direct predecessor."""
     sets.clock[source] += 1
     sets.stamp_recent[slot] = sets.recent[source]
     sets.stamp_before[slot] = sets.before[source]
@@ -34,7 +35,7 @@ def send_sets(sets: Sets, slot: int, source: int, to: int) -> None:
 
 @inner
 def missing_sets(sets: Sets, delivered: Ints, slot: int, target: int) -> tuple[int, int]:
-    """Return the sender and number of the first direct predecessor that is missing."""
+    """Return the sender and number of the first direct predecessor that the target has not delivered."""
     for k in range(sets.recent.shape[0]):
         time = int(sets.stamp_before[slot, target, k])
         if time > delivered[target, k]:
@@ -88,7 +89,8 @@ def _set_entries(newest: Shorts, weight: Ints) -> int:
 
 @inner
 def weigh_sets(sets: Sets, slot: int, time: int, copies: int, weight: Ints) -> int:
-    """Add up dependents, bytes and the paper's bytes of all copies; return the bytes of one copy."""
+    """Add to ``weight`` the sums over all copies: dependents, bytes, and bytes as the paper counts them. Return the
+    bytes of one copy."""
     size = number_size(time) + _set_entries(sets.stamp_recent[slot], weight)
     for target in range(sets.recent.shape[0]):
         size += _set_entries(sets.stamp_before[slot, target], weight)

@@ -9,10 +9,10 @@ The named studies repeat those of the papers and extend them:
 * ``paper003``: Jang et al. §6. 10,000 receives per process as warm-up, 50,000 measured, 5 runs. In addition:
   ``updates``, and a bus of domains.
 * ``paper000``: Laumay et al. §6.2, organisations of up to 1,000 servers. The paper stops at 150.
-* ``paper002``: Mattern and Fünfrocken §4.3, which has no measurement: latency for several ratios of send gap to
-  one-way delay.
-* ``paper004``: Enokido, Higaki and Takizawa, who have no measurement either: what is saved if only conflicting requests
-  are ordered.
+* ``paper002``: Mattern and Fünfrocken §4.3. The paper has no measurement; the study measures the latency for several
+  ratios of send gap to one-way delay.
+* ``paper004``: Enokido, Higaki and Takizawa. The paper has no measurement either; the study measures what is saved if
+  only conflicting requests are ordered.
 * ``stamps``: the mean stamp by order and size of a domain, for :mod:`antecede.pipeline.planning.model`.
 """
 
@@ -45,9 +45,9 @@ class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     densities: tuple[float | None, ...] = (None,)
     seeds: int = 5
     receives: float = 1_000
-    """Mean number of messages that each process receives and that count."""
+    """Mean number of messages that each process receives after the warm-up; only these are measured."""
     warmup_receives: float = 200
-    """Mean number of messages that each process receives before those that count."""
+    """Mean number of messages that each process receives during the warm-up."""
 
     def cells(self, scale: float) -> Iterator[Cell]:
         """Yield the cells of the grid."""
@@ -62,7 +62,8 @@ class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _gaps(*ratios: float) -> tuple[str, ...]:
-    """Return send gaps as multiples of a delay of 0.1 s."""
+    """Return distributions of the time between two sends. Their means are ``ratios`` times the mean delay, which is 0.1
+    s."""
     return tuple(f"exponential:{ratio / 10:g}" for ratio in ratios)
 
 

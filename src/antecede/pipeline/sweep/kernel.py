@@ -1,9 +1,9 @@
 """Four orders as loops over arrays, for studies for which the simulator is too slow.
 
 This is a second implementation of ``matrix``, ``pruned``, ``direct`` and ``updates``, and of what
-:mod:`antecede.simulator.bare` and :mod:`antecede.simulator.figures` do with them. It exists only for speed and judges
-nothing. It may be used only because ``tests/pipeline/test_sweep_kernel.py`` compares it with the orders themselves: it
-must give the same deliveries in the same sequence, and the same figures to the last bit.
+:mod:`antecede.simulator.bare` and :mod:`antecede.simulator.figures` do with them. It exists only for speed, and no
+verdict depends on it. It may be used only because ``tests/pipeline/test_sweep_kernel.py`` compares it with the orders
+themselves: it must give the same deliveries in the same sequence, and exactly the same figures.
 
 This module has the code that the four orders share: the walk through the schedule, copies that wait, and figures. Each
 order has a separate module with its steps.
@@ -56,7 +56,7 @@ class Figures(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """Messages that are not delivered everywhere, by slot, and their copies that have not been delivered."""
+    """The messages that have undelivered copies, by slot, and these copies, by copy slot."""
 
     slot_of: Shorts
     free: Ints
@@ -66,9 +66,9 @@ class Messages(NamedTuple):
     copy_slot_of: Shorts
     copy_free: Ints
     number: Ints
-    """The number of the message in a copy slot, as :func:`_number` counts."""
+    """For each copy slot, the number of its message, as :func:`_number` counts it."""
     left: Ints
-    """How many slots and copy slots are free."""
+    """The number of free slots, and the number of free copy slots."""
     next_parked: Ints
     awaited: Ints
     """The number of the message that a parked copy waits for."""
@@ -77,7 +77,7 @@ class Messages(NamedTuple):
     """For each process and sender, the first and the last copy that waits for a message of that sender; −1 for none.
     ``next_parked`` links them, oldest first."""
     parked: Shorts
-    """The copy in a copy slot."""
+    """For each copy slot, the number of its copy."""
 
 
 class Run(NamedTuple):
@@ -125,8 +125,8 @@ def _number(state: Run, source: int, target: int) -> int:
 
 @inner
 def _missing(state: Run, slot: int, place: int, source: int, target: int) -> tuple[int, int]:
-    """Return the sender and number of a message that must be delivered before this copy; ``NOTHING`` or ``FORGOTTEN``
-    in place of the sender if there is none or it is unknown."""
+    """Return the sender and number of a message that must be delivered before this copy. In place of the sender, return
+    ``NOTHING`` if there is no such message, and ``FORGOTTEN`` if this is unknown."""
     if state.kind == MATRIX:
         return missing_row(state.rows, state.delivered, slot, source, target)
     if state.kind == PRUNED:
@@ -210,7 +210,7 @@ def _park(kept: Messages, place: int, target: int, sender: int, number: int) -> 
 @inner
 def _unpark(kept: Messages, target: int, sender: int, number: int, freed: Ints, count: int) -> int:
     """Append the copies that waited for exactly this message to ``freed``, oldest first. Return the new number of
-    copies."""
+    copies in ``freed``."""
     place, before = kept.first_parked[target, sender], -1
     while place >= 0:
         after = kept.next_parked[place]

@@ -1,7 +1,8 @@
 """The steps of ``matrix`` over arrays (see :mod:`antecede.pipeline.sweep.kernel`).
 
-A row changes only when its owner sends. So a row is identified by its owner and the number of the owner's sends, and a
-stamp is one such number per process. The rows of the last ``window`` sends are kept.
+A row of the matrix changes only when its owner sends. So a version of a row is identified by its owner and the number
+of messages that the owner has sent. A stamp has one such number per process. For each owner, the versions of the last
+``window`` sends are kept.
 """
 
 from typing import NamedTuple
@@ -22,8 +23,8 @@ class Rows(NamedTuple):
 
 @inner
 def send_row(rows: Rows, slot: int, source: int, to: int) -> int:
-    """Count all destinations in the sender's row, and stamp the message with the rows that the sender knows. Return a
-    status."""
+    """Count the message in the sender's row, for each of its destinations. Then stamp it with the versions of all rows
+    that the sender knows. Return a status."""
     members, window = rows.size.shape
     before, after = rows.newest[source] % window, (rows.newest[source] + 1) % window
     rows.newest[source] += 1
@@ -51,7 +52,7 @@ def number_row(rows: Rows, source: int, target: int) -> int:
 
 @inner
 def missing_row(rows: Rows, delivered: Ints, slot: int, source: int, target: int) -> tuple[int, int]:
-    """Return the sender and number of the first message that a stamp counts and that is missing."""
+    """Return the sender and number of the first message that a stamp counts and that the target has not delivered."""
     members, window = rows.size.shape
     for k in range(members):
         version = rows.stamp[slot, k]
@@ -74,8 +75,8 @@ def learn_row(rows: Rows, slot: int, process: int) -> None:
 
 @inner
 def weigh_row(rows: Rows, slot: int, copies: int, weight: Ints) -> int:
-    """Add to ``weight`` the dependents, the bytes, and the bytes by the paper's count, of all copies; return the bytes
-    of one copy."""
+    """Add to ``weight`` the sums over all copies: dependents, bytes, and bytes as the paper counts them. Return the
+    bytes of one copy."""
     members, window = rows.size.shape
     size = 0
     for k in range(members):

@@ -1,8 +1,8 @@
 """The steps of ``pruned`` over arrays: its log, its stamps and their sizes (see :mod:`antecede.pipeline.sweep.kernel`).
 
 The steps are those of Jang et al. §4.2, as in :mod:`antecede.orders.pruned`. The sizes are those of
-:mod:`antecede.orders.pruned_stamp`. For each process and sender, a log has the timestamps and destinations of its
-entries, ascending, and their number.
+:mod:`antecede.orders.pruned_stamp`. The log of a process is stored by sender: for each sender, the timestamps and the
+destinations of the entries, in ascending order of the timestamps, and the number of entries.
 """
 
 from typing import NamedTuple
@@ -234,7 +234,8 @@ def missing_log(logs: Logs, delivered: Ints, place: int, target: int) -> tuple[i
 
 @inner
 def weigh_log(logs: Logs, slot: int, time: int, places: Ints, copies: int, weight: Ints) -> int:
-    """Add up dependents, bytes and the paper's bytes of all copies; return the bytes of the largest."""
+    """Add to ``weight`` the sums over all copies: dependents, bytes, and bytes as the paper counts them. Return the
+    bytes of the largest copy."""
     members = logs.length.shape[0]
     entries = logs.stamp_first[slot, members]
     destinations = 0

@@ -103,7 +103,7 @@ def results(directory: str) -> Iterator[Results]:
 
 
 def _replace(place: Path, data: bytes) -> None:
-    """Write a file so that it is complete or does not change."""
+    """Replace the content of a file completely or not at all."""
     draft = place.with_name(f"{place.name}.new")
     with open(draft, "wb") as file:
         file.write(data)

@@ -59,7 +59,7 @@ def number_entry(entries: Entries, source: int, target: int) -> int:
 def missing_entry(
     entries: Entries, delivered: Ints, place: int, number: int, source: int, target: int
 ) -> tuple[int, int]:
-    """Return the sender and number of the first message that a stamp counts and that is missing."""
+    """Return the sender and number of the first message that a stamp counts and that the target has not delivered."""
     if number - 1 > delivered[target, source]:
         return source, number - 1
     members = entries.stamped.shape[0]
@@ -93,7 +93,8 @@ def learn_entries(entries: Entries, place: int, number: int, source: int, proces
 
 @inner
 def weigh_entries(entries: Entries, places: Ints, numbers: Ints, copies: int, weight: Ints) -> int:
-    """Add up dependents, bytes and the paper's bytes of all copies; return the bytes of the largest."""
+    """Add to ``weight`` the sums over all copies: dependents, bytes, and bytes as the paper counts them. Return the
+    bytes of the largest copy."""
     largest = 0
     for copy in range(copies):
         place = places[copy]

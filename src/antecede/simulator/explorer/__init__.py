@@ -1,10 +1,11 @@
 """The explorer plays every run of a small scope under an order, and finds a shortest run that breaks a guarantee.
 
-``explore`` takes an order (its name, its :class:`~antecede.orders.OrderSpec`, or a function that makes one member's
-order, so that broken variants can be tried) and a scope: numbers of processes and messages, or a given program. It
-plays *all* interleavings of sends and arrivals; links reorder arbitrarily, unless they are FIFO. In every state it
-checks the guarantees of the order (and additional ones if requested). In every quiet state, in which nothing is in
-flight, it also checks that every message is delivered and nothing is held.
+``explore`` takes an order and a scope. The order is given by its name, by its :class:`~antecede.orders.OrderSpec`, or,
+to try broken variants, by a function that creates the order of one member. The scope is the numbers of processes and
+messages, or a given program. ``explore`` plays *all* interleavings of sends and arrivals. Packets on a link may arrive
+in any sequence, unless the links are FIFO. In every state it checks the guarantees of the order (and additional ones if
+requested). In every quiet state, in which nothing is in flight, it also checks that every message is delivered and
+nothing is held.
 
 * :mod:`~antecede.simulator.explorer.machine`: orders as tables, so that each step of a member is computed once.
 * :mod:`~antecede.simulator.explorer.blocks`: the partial-order reduction, with the argument why it misses nothing.
@@ -38,8 +39,8 @@ class Violation(msgspec.Struct, frozen=True):
     """A shortest run that breaks a guarantee or the contract of the order."""
 
     kind: str
-    """``fifo``, ``causal``, ``total``, ``synchronous``, ``undelivered``, or ``contract`` (delivered twice, failed
-    …)."""
+    """``fifo``, ``causal``, ``total``, ``synchronous``, ``undelivered``, or ``contract`` (for example, the order
+    delivered a message twice, or raised an exception)."""
     text: str
     actions: tuple[Action, ...]
     scenario: str
@@ -52,13 +53,14 @@ class Result(msgspec.Struct, frozen=True):
     checked: frozenset[str]
     """The guarantees that were checked, in addition to the check that everything is delivered once."""
     states: int
-    """The number of states of the whole system that were reached, counted only between blocks."""
+    """The number of states of the whole system that were reached. Only states between two blocks count
+    (:mod:`~antecede.simulator.explorer.blocks`)."""
     transitions: int
-    """The number of blocks that were followed."""
+    """The number of transitions between these states; each transition is one block."""
     local_states: int
     """The number of different states of single members' orders."""
     depth: int
-    """The number of inputs in the blocks of the longest run that was searched."""
+    """The length of the longest run that was searched: the number of inputs in its blocks."""
     violation: Violation | None
     outcomes: frozenset[Outcome]
     """Every combination of deliveries with which a run of the program ends; empty without a program, incomplete if
@@ -141,8 +143,8 @@ def _outcomes(search: Search, scope: Scope) -> Iterator[Outcome]:
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Switch off garbage collection: millions of objects are made and all are kept, and collection takes a third of the
-    time."""
+    """Switch off garbage collection: the search creates millions of objects and keeps all of them, and garbage
+    collection would take a third of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,30 +1,30 @@
 """The reduction: only inputs that other processes can notice are interleaved.
 
-An arrival is **silent** if its process sends nothing to the network and has no send event because of it. All other
-inputs (including the application's sends) are *noticeable*. A **block** is a noticeable input of one process together
-with the silent arrivals there that come directly before it. The explorer interleaves blocks, and never a silent arrival
-by itself.
+An arrival is **silent** if it causes neither packets nor send events of its process. All other inputs (including the
+application's sends) are *noticeable*. A **block** is a noticeable input of one process together with the silent
+arrivals there that come directly before it. The explorer interleaves blocks, and never a silent arrival by itself.
 
 **Why nothing is missed.** Take any run. Move each silent arrival later, to just before the next noticeable input of its
 process; if there is none, to the very end. A packet in flight stays in flight until it arrives, a silent arrival puts
 none in flight, and every process sees its own inputs in the same sequence as before. So this is again a run, with the
-same inputs and, in every process, the same states, events and deliveries. It is a sequence of blocks, followed by
-silent arrivals. Hence every state of a process in any run, and the whole state at the end of any run, is the state at
-the end of a block run followed by silent arrivals.
+same inputs and, in every process, the same states, events and deliveries. It is a sequence of blocks (a *block run*),
+followed by silent arrivals (one *silent tail* per process). So it is enough to play block runs with silent tails: they
+reach every state that a process has in any run, and every state of the whole system at the end of a run.
 
 * Conditions at one process (FIFO, causal order, the order's contract) depend on its own inputs and on the sets that
   messages to it carry (:mod:`~antecede.simulator.explorer.local`). They are judged on every step of every block and of
   every silent tail.
-* After a block run, silent tails lead to a quiet state iff they contain everything in flight. Tails of different
-  processes are independent, so each process alone is checked for anything undelivered after its part of the tail.
-* Conditions on all processes (total, synchronous) are judged on all combinations of tails. A cycle stays when histories
-  grow, so quiet states are enough to know whether there is one.
+* After a block run, silent tails lead to a quiet state iff they contain the arrivals of all packets in flight. Tails of
+  different processes are independent. So each process is checked separately: after its tail, nothing may be
+  undelivered.
+* Conditions on all processes (total, synchronous) are judged on all combinations of tails. A cycle in the histories
+  does not disappear when the histories grow, so quiet states are enough to know whether there is a cycle.
 
 Inputs are neither added nor left out, so a shortest run stays a shortest run.
 
 The *situation* of a process (its state, the packets in flight to it, and the sets that the messages to it carry)
-determines all its blocks. They are computed once per situation (:class:`Growth`), for all states of the system that
-have it.
+determines all its blocks. They are computed once per situation (:class:`Growth`), and used for all states of the system
+in which the process is in this situation.
 """
 
 from collections.abc import Iterable
@@ -44,21 +44,22 @@ class Node(NamedTuple):
 
     local: Local
     flights: Flights
-    """The packets still in flight to it: ascending, or on FIFO links in the sequence of each link."""
+    """The packets still in flight to it, sorted by number; on FIFO links sorted by sender, and those of one sender in
+    the sequence in which they were sent."""
     steps: int
     parent: int
     entry: int
-    """The input that led here from the parent: a packet's number, or the complement of a send's destinations."""
+    """The input that led here from the parent: the number of the packet that arrived, or the bitwise complement of the
+    destinations of a send."""
 
 
 class Block(NamedTuple):
     """A noticeable input after the silent arrivals that lead to a node."""
 
     cell: int
-    """The cell of the process after the block."""
+    """The number of the cell of the process after the block; see :meth:`Blocks.cell`."""
     posted: tuple[tuple[int, int], ...]
-    """For each process that gets packets: the process, and the number of the tuple of packets that are now in flight to
-    it."""
+    """(process, number of a tuple of packets) for each other process to which the block sends packets."""
     steps: int
     growth: "Growth"
     node: int
@@ -66,7 +67,7 @@ class Block(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """An input, after the silent arrivals that lead to a node, that breaks a guarantee."""
+    """An input that breaks a guarantee. It comes after the silent arrivals that lead to a node."""
 
     finding: Finding
     steps: int
@@ -84,7 +85,7 @@ class Growth:
         """Blocks that end in a send of the application; None until they are requested."""
         self.faults: list[Fault] = []
         self.ends: list[int] = []
-        """Nodes with nothing left in flight."""
+        """The nodes in which no packet is in flight to the process any more."""
 
     def path(self, node: int, entry: int | None = None) -> list[int]:
         """Return the inputs that lead to a node, followed by ``entry`` if it is given."""
@@ -131,8 +132,8 @@ class Blocks:
         return number
 
     def post(self, process: int, cell: int, post: int) -> int:
-        """Return the cell that follows from ``cell`` when the packets of the tuple with the number ``post`` are put in
-        flight."""
+        """Put more packets in flight to a process, and return the number of its new cell. ``cell``: the number of its
+        present cell. ``post``: the number of the tuple of packets."""
         after = self._posted.get((cell, post))
         if after is None:
             local, flights = self.cells[cell]
@@ -214,7 +215,8 @@ class Blocks:
         return tuple(sorted((*flights, *more), key=lambda packet: packets[packet].source))
 
     def _ready(self, flights: Flights) -> list[int]:
-        """Return the places of the packets that may arrive next; of equal packets, only the first place."""
+        """Return the indices of the packets in ``flights`` that may arrive next; of several equal packets, only the
+        first index."""
         if not self._scope.fifo_links:
             return [place for place, packet in enumerate(flights) if place == 0 or flights[place - 1] != packet]
         packets = self._machine.packets

@@ -1,4 +1,5 @@
-"""Conditions on all processes together: that nothing is left over, and that their histories fit together."""
+"""Conditions on all processes together: every process has finished, and their histories do not contradict each
+other."""
 
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -8,9 +9,9 @@ from antecede.simulator.explorer.scope import Scope
 
 
 def unfinished(process: int, local: Local, wanted: int, idle: bool, scope: Scope) -> Finding | None:
-    """Return a finding if nothing is in flight and a process has not finished: it has not delivered all messages
-    addressed to it (``wanted``, as bits), has not sent all messages that it should send, or still holds one; otherwise
-    None."""
+    """Return a finding if a process has not finished although nothing is in flight; otherwise None. A process has
+    finished when it has delivered all messages addressed to it (``wanted``, as bits), has sent all messages of its
+    application, and holds no message."""
     missing = wanted & ~local.delivered
     if missing:
         bit = missing.bit_length() - 1
@@ -37,8 +38,8 @@ def crossed(histories: tuple[tuple[int, ...], ...], guarantees: frozenset[str]) 
 
 
 def _circle(lines: list[list[int]]) -> str:
-    """Return a cycle of messages, each directly before the next in one of the lines, as ``[bit] before [bit] before
-    …``; an empty text if there is no cycle."""
+    """Return a cycle of messages as ``[bit] before [bit] before …``; an empty text if there is no cycle. Each message
+    of the cycle comes directly before the next one in one of the sequences ``lines``."""
     graph: dict[int, set[int]] = {}
     for line in lines:
         for earlier, later in pairwise(line):

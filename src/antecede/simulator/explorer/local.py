@@ -1,10 +1,11 @@
 """The state of one process: the state of its order, and everything that is needed to judge its next delivery.
 
-Happened-before is computed with bit masks, as in :mod:`antecede.trace.oracle`, one event at a time: ``past`` is the set
-of messages sent in a process's past; each message carries the set that its sender has at the send (``befores``);
-``covered`` is the union of the sets carried by the messages delivered here. **A delivery is late iff its message is
-covered.** For FIFO order alone, only the sender's own messages are carried. Data that no checked guarantee needs is not
-kept, because it would only increase the number of states.
+Happened-before is computed with bit masks, one event at a time, as in :mod:`antecede.trace.oracle`. ``past`` is the set
+of messages whose sends happened before the present state of the process. Each message carries the set ``past`` that its
+sender had at the send (``befores``). ``covered`` is the union of the sets that were carried by the messages delivered
+here. **A delivery is late iff its message is covered.** If only FIFO order is checked, a message carries only messages
+of its own sender. Data that no checked guarantee needs is not kept, because it would only increase the number of
+states.
 """
 
 from collections.abc import Mapping
@@ -47,7 +48,8 @@ class Finding(NamedTuple):
 
 
 class Judgement:
-    """Takes one process from one state to the next, and reports a delivery that breaks a guarantee."""
+    """The transition of one process from one state to the next, with the check that its deliveries break no
+    guarantee."""
 
     def __init__(self, machine: Machine, scope: Scope, guarantees: frozenset[str], histories: bool) -> None:
         self._machine = machine

@@ -26,8 +26,8 @@ Flights = tuple[int, ...]
 
 
 _clones_checked_max: Final = 1_000
-"""The number of steps for which it is checked that the step of a clone did not change the original. These are the first
-steps, because a mistake shows early."""
+"""The number of steps that are checked: the step of a clone must not change the original. Only the first steps are
+checked, because such a mistake is found early."""
 
 
 class Step(NamedTuple):
@@ -49,7 +49,7 @@ class Machine:
         self._scope = scope
         self._orders: list[Order] = []
         self.idle: list[bool] = []
-        """For each state: whether nothing is held and nothing is unposted."""
+        """For each state: whether the order holds nothing, and all copies that its application has sent have left."""
         self._states: dict[tuple[bytes, Flights], int] = {}
         self.packets: list[Packet] = []
         self._packet_numbers: dict[Packet, int] = {}
@@ -70,7 +70,7 @@ class Machine:
         return step
 
     def send(self, state: int, number: int, to: int) -> Step:
-        """Return the step in which the application sends its ``number``-th message, from 0."""
+        """Return the step in which the application sends its message number ``number``; the first has number 0."""
         step = self._sent.get((state, number, to))
         if step is None:
             message = self._scope.message(self._orders[state].me, number, to)

@@ -1,11 +1,12 @@
 """The scope of an exploration: which messages may be sent, and how links behave.
 
-Either any process may at any moment send a message to any destination set of a *mode*, up to a number of messages; or
-each process has a *program*, the list of its sends in sequence, each optionally only after a number of deliveries. The
-adversary decides everything else: which process moves next, and which packet in flight arrives next.
+Without a program, any process may send a message at any moment, up to a total number of messages; the *mode* determines
+the sets of destinations from which it may choose. With a *program*, each process has a list of sends, which it makes in
+sequence; a send may have to wait until the process has made a number of deliveries. The adversary decides everything
+else: which process acts next, and which packet in flight arrives next.
 
-A message is named by its sender and its number among the sender's messages. So the same history has the same names, in
-whatever sequence independent events happen. The *bit* of a message is its place in masks of messages.
+A message is named by its sender and its number among the sender's messages. So the names do not depend on the sequence
+of independent events. The *bit* of a message is its position in bit masks of messages.
 """
 
 import re
@@ -97,11 +98,11 @@ class Scope(msgspec.Struct, frozen=True):
         return None
 
     def bit(self, source: int, number: int) -> int:
-        """Return the place of the ``number``-th message of ``source``, from 0, in masks of messages."""
+        """Return the bit of message number ``number`` of ``source``, whose first message has number 0."""
         return source * self.messages + number
 
     def message(self, source: int, number: int, to: int) -> Message:
-        """Return the ``number``-th message of ``source``, from 0, to these destinations."""
+        """Return message number ``number`` of ``source``, to these destinations; the first has number 0."""
         return Message(f"{source}.{number}", source, to)
 
     def bit_of(self, id_: str) -> int:

@@ -1,8 +1,8 @@
 """A violation as a scenario file that can be played.
 
 The run is written down input by input. The last line expects the behaviour of a correct order at that point. To know
-this behaviour, the same file is played under a correct order: if the broken order is a variant of a known order, under
-the known order; otherwise under the simplest order with the violated guarantee.
+this behaviour, the same file is played under a correct order. If the broken order is a variant of a known order, the
+correct order is the known order; otherwise it is the simplest order with the violated guarantee.
 """
 
 from collections.abc import Sequence
@@ -143,10 +143,11 @@ class Witness:
     # The behaviour of a correct order.
 
     def _finished(self, lines: list[str]) -> list[str]:
-        """Return the file with its expectation, after a ``drain`` if a correct order needs more packets to arrive.
+        """Return the lines of the file with the expectation at the end. A ``drain`` comes before the expectation if a
+        correct order needs more packets to arrive.
 
-        The best expectation is about a process that delivers the same messages in another sequence; if there is none,
-        about one that delivers other messages.
+        The best expectation is about a process that delivers the same messages under a correct order, but in another
+        sequence. If there is no such process, the expectation is about a process that delivers other messages.
         """
         for same in (True, False):
             for drain in ([], ["drain"]):
@@ -157,8 +158,8 @@ class Witness:
         return self._patient(lines) or lines
 
     def _patient(self, lines: list[str]) -> list[str]:
-        """Return the file for a correct order that delays sends. Its deliveries are the same, but at some line a
-        message is not sent yet, and the file expects this there. Empty if there is no such line."""
+        """Return the lines of the file if a correct order makes the same deliveries, but sends a message later. At one
+        line, the file expects that this message is not sent yet. Return an empty list if there is no such line."""
         correct = self._correct()
         if correct is None or correct is not self._house:
             return []

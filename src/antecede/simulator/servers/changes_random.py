@@ -185,7 +185,7 @@ def _merge(sketch: _Sketch, random: Random) -> None:
 
 
 def _connect_elsewhere(sketch: _Sketch, random: Random) -> None:
-    """Take a domain at an end of the tree, and connect it through another server."""
+    """Take a domain that only one router connects with the others, and connect it through another server instead."""
     for name, members in random.sample(list(sketch.domains.items()), len(sketch.domains)):
         routers = [one for one in members if len(sketch.domains_of(one)) > 1]
         others = [one for one in sketch.servers if one not in members]

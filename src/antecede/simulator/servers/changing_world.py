@@ -1,9 +1,9 @@
 """Changes of the topology in a world of whole servers, under load: an operator goes through several topologies.
 
-All the code of a server runs, except the sockets. So a change meets items that wait in a queue behind others, frames of
-an earlier topology that were read but not processed yet, reactions in progress, and servers that ask other servers for
-a decision. The operator's requests take some time. Sometimes the command is killed, and the operator starts it again.
-Servers crash and miss changes.
+All the code of a server runs, except the sockets. So a change may take place while items wait in a queue, while frames
+of an earlier topology have been read but not processed, while reactions are in progress, and while servers ask other
+servers for a decision. The operator's requests take some time. Sometimes the command is killed, and the operator starts
+it again. Servers crash and miss changes.
 
 Agents send letters, ask questions and set timers; they send only to agents that their server knows. Some letters die,
 and some end the process of the server that handles them. Clients of a removed server continue at the server that now
@@ -177,7 +177,8 @@ class ChangingWorld(ServerWorld):
         return sum(len(one.absent) for one in self.outcomes if one.state == "done")
 
     def known_agents(self, server: SimulatedServer) -> list[str]:
-        """Return the agents to which the agents and clients of a server send."""
+        """Return the agents to which the agents and clients of a server may send: the server knows them, and the last
+        topology has them."""
         return [agent for agent in server.machine.plan.homes if agent in self._lasting]
 
     def play(self, publishes: int) -> list[str]:
@@ -199,7 +200,7 @@ class ChangingWorld(ServerWorld):
             self.later(LOOK_SECONDS, self._look_again)
 
     def _publish(self) -> None:
-        """Let a client publish; perhaps its first server was removed."""
+        """Let a client publish. It may be a client whose first server was removed."""
         dice = self.dice
         servers = [server for server in self.servers.values() if self._serves(server)]
         if servers:
@@ -274,7 +275,8 @@ class ChangingWorld(ServerWorld):
         self._advance(self._run_number, None, None)
 
     def _leave_one_out(self, file: TopologyFile) -> None:
-        """Stop a server that the change does not need, for a while; if possible, one that has staged another change."""
+        """Stop a server for a while: one that the change does not need, and if possible one that has staged another
+        change."""
         newest = max((one.machine.organisation for one in self.servers.values()), key=lambda one: one.change)
         in_force = parse_topology(newest.topology) if newest.change else self.files[0]
         needed = plan_change(in_force, file).needed

@@ -1,4 +1,4 @@
-"""A simulated client: the shipped line, publishes, inbox and questions, with an application that can be killed.
+"""A simulated client: the shipped code for connection, publishes, inbox and questions; its process can be killed.
 
 Publishes that were not accepted are sent again after a reconnection. A letter may be handed out again, because a
 client's handlers run at least once; ``inbox`` has each letter once, from the moment at which its handler has returned.
@@ -109,7 +109,7 @@ class SimulatedClient:
         self._called: set[str] = set()
         """Letters whose handlers have returned in this process."""
         self._waiting: deque[Publish] = deque()
-        """Publishes that wait until there is room for more."""
+        """Publishes that wait because too many earlier publishes are not accepted yet."""
         self._publishing: Publishing[SimulatedTicket] = Publishing(
             SimulatedTicket,
             self._settled,
@@ -169,7 +169,7 @@ class SimulatedClient:
             self._put_waiting()
 
     def _put_waiting(self) -> None:
-        """Publish what waits, as long as there is room for more."""
+        """Publish what waits; stop when too many publishes are not accepted yet."""
         while self._waiting and not self._publishing.numbering.crowded:
             self._put(self._waiting.popleft())
 
@@ -420,7 +420,7 @@ class SimulatedClient:
             self.world.unless(lambda: life != self._life or self._none_expires(), due, self._expire)
 
     def _none_expires(self) -> bool:
-        """Return whether no question is open; if so, forget the alarm."""
+        """Return whether no question is open; if so, also forget when the next question was to expire."""
         if len(self._questions):
             return False
         self._expires_at = None

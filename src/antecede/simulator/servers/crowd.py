@@ -1,7 +1,7 @@
 """Mailboxes with special settings in a random world.
 
-Small quotas: a client that never returns may have one, and so may an agent and a client that get many letters at a
-time.
+Small quotas: the mailbox of a client that never returns may have one, and so may mailboxes of agents and clients that
+get many letters at the same time.
 
 The client that never returns subscribes to a topic, and its process ends soon; agents and clients continue to send to
 this client. A server must let the oldest letters above a quota expire, but never a letter that a client or an agent is
@@ -105,8 +105,8 @@ def decide_once(world: ServerWorld) -> bool:
 
 
 def early(logs: Logs) -> Iterator[str]:
-    """Yield an error for each letter that an agent with held letters handled too early: before an operator had decided
-    about a dead letter from which it follows."""
+    """Yield an error for each letter that was handled too early: it follows from a dead letter about which no operator
+    had decided yet, and its agent is one for which such letters must be held."""
     pasts = _pasts(logs.rows)
     for items in logs.items.values():
         agents: list[str] = []
@@ -162,4 +162,4 @@ def _look_at(server: SimulatedServer) -> None:
 
 
 patient_seconds = 60.0
-"""How long a patient client waits for an answer: longer than any fault lasts."""
+"""The time for which a patient client waits for an answer: longer than any fault lasts."""

@@ -1,8 +1,8 @@
 """The faults in a world of servers, and their frequency.
 
 Counts are for all servers together. Until the world is calm, each fault comes at a moment that the seed chooses. A
-crash comes **between two effects**: every step, append, write, sync and leaving frame is one effect, even while a
-server is recovering. The seed chooses the effect after which the server is gone.
+crash comes **between two effects**: each step, append, write or sync, and each frame that leaves, is one effect, also
+while a server is recovering. The seed chooses the effect after which the server is gone.
 """
 
 import msgspec
@@ -14,7 +14,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     crashes: int = 0
     """The number of crashes: a server is gone between two effects."""
     stops: int = 0
-    """How often a server is stopped gracefully and starts again."""
+    """The number of times that a server is stopped gracefully and starts again."""
     powercuts: float = 0.5
     """The share of crashes in which unsynced writes are lost, torn or reordered. In the other crashes the process is
     killed."""
@@ -24,33 +24,33 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the frames between servers that are lost."""
     duplicates: float = 0.0
     partitions: int = 0
-    """How often two servers cannot reach each other for a while."""
+    """The number of times that two servers cannot reach each other for a while."""
     resets: int = 0
-    """How often a connection, of a server or a client, breaks and comes back."""
+    """The number of times that a connection, of a server or a client, breaks and comes back."""
     slow_disks: int = 0
-    """How often a server's syncs take very long for a while."""
+    """The number of times that a server's syncs take very long for a while."""
     full_disks: int = 0
-    """How often a server's log has no space for more records for a while."""
+    """The number of times that a server's log has no space for more records for a while."""
     overloads: int = 0
-    """How often a server is above its high-water mark for a while, so that it refuses publishes."""
+    """The number of times that a server is above its high-water mark for a while, so that it refuses publishes."""
     operators: int = 0
-    """How often an operator sends a server's dead letters again, or takes them off the list."""
+    """The number of times that an operator sends a server's dead letters again, or takes them off the list."""
     client_kills: int = 0
-    """How often a client's process is killed; another one starts under the same name."""
+    """The number of times that a client's process is killed; another one starts under the same name."""
     takeovers: int = 0
-    """How often another process takes a client's name while the first is still connected."""
+    """The number of times that another process takes a client's name while the first is still connected."""
     silences: int = 0
     """The number of connections, of servers or clients, on which everything is lost from some moment on. Both ends must
     notice this."""
     old_versions: float = 0.0
     """Share of the lives of servers and clients in which they use only the oldest wire version."""
     stalls: int = 0
-    """How often one end of a connection, of a server or a client, stops reading for a while."""
+    """The number of times that one end of a connection, of a server or a client, stops reading for a while."""
     clock_jumps: int = 0
-    """How often a server's wall clock is set forward or back."""
+    """The number of times that a server's wall clock is set forward or back."""
     looks: int = 0
-    """How often a server does its regular work: it takes a snapshot, deletes log files that are no longer needed, and
-    checks its connections."""
+    """The number of times that a server does its regular work: it takes a snapshot, deletes log files that are no
+    longer needed, and checks its connections."""
     failed_snapshots: float = 0.0
     """Share of the snapshots that cannot be written, and are tried again later."""
     failures: float = 0.0

@@ -1,4 +1,4 @@
-"""A world with identities, and intruders in it: ends of connections that try what they are not allowed to do.
+"""A world with identities, and with intruders: connections that try what they have no permission to do.
 
 Some intruders have no key, some have the key of a client, ``mallory``, who has few permissions. Each attempt must be
 refused; if one succeeds, the world reports it. ``mallory`` also acts as a correct client: she loses a permission while
@@ -264,7 +264,7 @@ class IdentifiedWorld(ServerWorld):
         ends: list[End] = []
 
         class Late:
-            """Stands for the connection, which exists only after the introduction was made."""
+            """A placeholder for the connection, which does not exist yet when the introduction is made."""
 
             certified = ()
 

@@ -5,9 +5,10 @@
 2. The trace from the logs is well formed, every letter is delivered once at each destination, and the guarantees of the
    topology hold. The ids in the trace are those that the servers really used.
 3. Every publish that a client knows as accepted is in the log once, in the client's sequence; and clients received
-   exactly the letters in the log. Only a sure answer to a call may come twice: once before a crash that loses the
-   record of the answer, and again after the crash. A letter that a client had begun to handle is in the trace before
-   everything that the client published afterwards.
+   exactly the letters in the log. Only an answer to a call may come twice, and only if it is *sure*, which means that
+   it may leave before its record is durable: it may come before a crash that loses the record, and again after the
+   crash. A letter that a client had begun to handle is in the trace before everything that the client published
+   afterwards.
 4. Every letter is delivered once, or is dead with a reason. A letter that expired was not handed to anyone, and the
    mailbox of a client that never returns holds no more than its quota.
 5. A replay of the log alone gives the same state: agents, questions, timers, orders, counters.
@@ -163,8 +164,8 @@ def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...], gone:
 
 
 def _given_again(client: SimulatedClient, logged: list[str | None]) -> dict[str, str]:
-    """Return the answers that a client got although a crash then lost their records, each with the answer that was
-    recorded later. Only sure answers may leave before their record is durable."""
+    """Return the ids of the answers that a client got, but whose records a crash has lost, each with the id of the
+    answer that was recorded later. Only sure answers may leave before their record is durable."""
     site = client.home.machine.calls.site
     later = {_life.sub("", one): one for one in logged if one is not None}
     again = {}
@@ -232,9 +233,9 @@ def _clients(world: ServerWorld, logs: Logs, gone: set[tuple[str, str]]) -> Iter
 
 
 def _matched(logged: list[Published], published: list[Publish]) -> list[Publish] | None:
-    """Return the publishes of a client that are in the log; None if the log does not have the right ones in the right
-    sequence. It must have every accepted publish, and no refused one; it may have a publish of which a killed client
-    does not know the state."""
+    """Return the publishes of a client that are in the log; None if the log does not have the right publishes in the
+    right sequence. It must have every accepted publish, and no refused one. It may have publishes whose state is
+    ``unknown``, because the client was killed before the answer."""
     found: list[Publish] = []
     for publish in published:
         if publish.state == "refused":

@@ -17,7 +17,8 @@ _patience_seconds = 25.0
 _said = {True: "reset", False: "not reset"}
 
 Probe = Callable[[], Callable[[], int]]
-"""Sends a message to an agent, and returns a function that counts its deliveries."""
+"""A function that sends a message to an agent, and returns another function, which counts the deliveries of this
+message."""
 
 
 def lost_data(world: ServerWorld, name: str, copy: dict[str, bytes], probe: Probe) -> list[str]:

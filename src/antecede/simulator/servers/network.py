@@ -71,8 +71,8 @@ class End:
 
     @property
     def heard(self) -> float:
-        """The time of the last input. While reading is paused, it is now. While there is no regular work no pings are
-        sent, so silence is counted only from the beginning of regular work."""
+        """The time of the last input; while reading is paused, the current time. Pings are sent only while there is
+        regular work. So on a working connection, the time before regular work began does not count as silence."""
         if self._paused:
             return self._world.now
         silent = self._mute or self.other._abandoned
@@ -124,8 +124,8 @@ class End:
             self.receiver = None
 
     def vanish(self) -> None:
-        """End this side without a message, as when its process ends; the other end notices, unless the connection is
-        mute."""
+        """Close this end without a message, as when its process ends. The other end notices this, unless the connection
+        is mute."""
         self.open = False
         self.receiver = None
         if not self._mute:

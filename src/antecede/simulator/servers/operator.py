@@ -89,7 +89,8 @@ class Operators:
         return True
 
     def reset(self, domain: str, members: list[SimulatedServer]) -> None:
-        """Reset a domain at all its members, even if it needs no reset: a single member does not check that."""
+        """Reset a domain at all its members, even if it needs no reset: the members do not check whether it needs
+        one."""
         self._forget(domain, members, 1 + max(one.machine.channel.consumers[domain].generation for one in members))
 
     def _forget(self, domain: str, members: list[SimulatedServer], generation: int) -> None:

@@ -1,10 +1,10 @@
-"""Checks of a simulated server that cannot be made from a trace: of its time, and of what its log can prove.
+"""Checks of a simulated server for which a trace is not enough: of its server time, log, snapshots and truncations.
 
-- Server time passes as virtual time does, whatever happens to the wall clock, and a restart neither moves it back nor
-  forgets the time in between.
-- Soon after a server's last record, the loss of any group with records would be found in its log. To check this, the
-  last such group is damaged in a copy, and opening the copy must be refused. For this proof a quiet server writes an
-  empty group, but only one: an empty group never follows another empty group.
+- Server time passes as virtual time does, even if the wall clock is set. A restart does not move it back, and the time
+  for which the server was down counts, too.
+- Damage of the last group of records must be recognised as damage, and not be taken for a torn write. For this purpose
+  a quiet server writes one empty group after its last group with records; an empty group never follows another empty
+  group. To check this, the last group with records is damaged in a copy of the log, and opening the copy must fail.
 - A snapshot that is built from the log is the state of the server, byte for byte.
 - Every truncation of the log is shown until an operator acknowledges it.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Oversight:
-    """Watches one server through all its lives."""
+    """The checks of one server, through all its lives."""
 
     def __init__(self, server: "SimulatedServer") -> None:
         self._server = server
@@ -165,7 +165,7 @@ class Oversight:
     # Snapshots.
 
     def expect(self, task: Task) -> None:
-        """Remember the server's state of this moment, of which another process will build a snapshot."""
+        """Remember the server's present state: another process will build a snapshot of this state."""
         self._expected = {task.upto: self._server.machine.snapshot()}
 
     def built(self, task: Task, data: bytes) -> None:

@@ -1,8 +1,8 @@
 """Letters whose handlers end the process in which they run, in a random world, and the check of their tries.
 
 Such a letter must be dead when it has used all its tries, whether its handler runs in the server's process or in a
-worker process, and no other letter may suffer. After a process has ended by itself or by a kill, the log counts one try
-for each call that was in progress, and for no other; after a power cut no try is counted.
+worker process. Other letters must not be affected. After a process has ended by itself or by a kill, the log counts one
+try for each call that was in progress, and for no other; after a power cut no try is counted.
 """
 
 from collections import Counter
@@ -18,7 +18,8 @@ from antecede.simulator.servers.world import Logs, ServerWorld
 
 _share = 0.2
 _strikes_max = 100
-"""More ended processes on one server are an error: each letter has a few tries, and an operator may send it again."""
+"""The largest number of times that handlers may end a process on one server; more are an error. Each letter has a few
+tries, and a few more if an operator sends it again."""
 
 
 class Poisoned(Faults, frozen=True, kw_only=True):
@@ -102,8 +103,8 @@ def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:
 
 
 def unlucky(logs: Logs, poison: set[str]) -> bool:
-    """Return whether a letter died like poison, but was only in progress each time that another letter ended the
-    process."""
+    """Return whether a letter that is not poison died like poison, because it was in progress each time that poison
+    ended the process."""
     return any(
         reaction.dead.startswith(ENDED) and reaction.letter not in poison
         for items in logs.items.values()

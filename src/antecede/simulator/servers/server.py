@@ -337,7 +337,7 @@ class SimulatedServer:
             self.later(self.commit_seconds, self._commit)
 
     def vouch(self) -> None:
-        """Let the log write an empty group, as its thread would. It proves that the last group with records was
+        """Let the log write an empty group, as its thread would. This group proves that the last group with records was
         durable."""
         self.store.vouch()
         self.later(self.world.random.random() * self.commit_seconds, self._commit)

@@ -49,7 +49,7 @@ class SharedMemory:
         """For each isolated agent the letter that has just ended its worker process."""
         self.ends: list[End] = []
         self.strikes: dict[str, int] = {}
-        """How often each letter ended a process, of a server or a worker, by letter and agent."""
+        """The number of times that each letter ended a process (a server's or a worker's), by letter and agent."""
 
     def ended(self) -> Interrupted:
         """Return the calls in progress that a new life finds in this memory."""

@@ -1,4 +1,4 @@
-"""Observers of a simulated server for its world: its log, its events, its letters."""
+"""Classes with which a world observes a simulated server: its warnings, its log, and the letters that it hands out."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class WorldLog:
-    """A server's log; the world checks it for events that must not happen."""
+    """The logger of a server. It reports warnings and errors to the world, which checks that they may happen."""
 
     def __init__(self, server: "SimulatedServer") -> None:
         self._server = server
@@ -32,8 +32,8 @@ class WorldLog:
 
 
 class WatchedLog:
-    """A server's log as its high-water marks see it; while the server should be above its marks, it reports too many
-    pending bytes."""
+    """A server's log, as the check of high-water marks reads it. While the world wants the server to be above its
+    marks, this log reports too many pending bytes."""
 
     def __init__(self, server: "SimulatedServer") -> None:
         self._server = server

@@ -75,8 +75,9 @@ class Dice:
         return self.ids
 
     def effect(self, ctx: Context, work: int) -> None:
-        """Have an effect outside the world, which no crash undoes. If the reaction runs again, its key must be the
-        same. A dead letter that was sent again is a new letter, with another key."""
+        """Simulate an effect outside the world, which no crash undoes. Its key is the id of the reaction: if the
+        reaction runs again, the key must be the same. A dead letter that was sent again is a new letter, with another
+        key."""
         if self.wrongs is not None and work % 3 == 0:
             key = ctx.reaction_id
             before = self._effects.setdefault((ctx.agent, work, ctx.letter.replays), key)

@@ -116,8 +116,8 @@ class ServerWorld:
         self._kernel.at(time, _carry_out, (call, given))
 
     def unless(self, stale: Callable[[], bool], time: float, call: Callable[[], None]) -> None:
-        """Call ``call`` at the given time, unless ``stale`` then returns true; in this case the world skips it without
-        waiting until that time."""
+        """Call ``call`` at this time, unless ``stale`` returns true when this is the next event. A stale call is
+        skipped, and virtual time does not move to its time."""
         self._kernel.at(time, _carry_out_unless, (stale, call))
 
     def run(self, seconds: float | None = None) -> None:

@@ -1,7 +1,8 @@
 """A sequence diagram for Mermaid, which GitHub, GitLab and many wikis draw.
 
-Mermaid draws an arrow at one moment: a copy is drawn at its delivery. If something else happens between its send and
-its delivery, a note shows when it was sent. A copy that is never delivered is an arrow with a cross, at its send.
+In Mermaid an arrow belongs to one moment, so a copy is drawn at its delivery. If something else happens between its
+send and its delivery, a note shows when it was sent. A copy that is never delivered is an arrow with a cross, at its
+send.
 """
 
 from collections.abc import Iterator

@@ -39,7 +39,7 @@ def written(view: View) -> Iterator[str]:
 
 
 def _roots(view: View) -> dict[str, str]:
-    """Return, for each message, the message that its chain of reactions began with."""
+    """Return, for each message, the first message of its chain of reactions."""
     roots: dict[str, str] = {}
     current: dict[int, str] = {}
     for one in view.sequence:

@@ -8,8 +8,8 @@ that the delivery came before the effect. So the delivery is a row directly befo
 an event with several effects in one source was delivered before the first of them.
 
 Several documents make one trace: one event per line, or a list of events (a batch). Source and id together identify an
-event; one that comes again is counted and skipped. A cause whose id several other sources have used is ambiguous, and
-counts as missing.
+event; one that comes again is counted and skipped. A cause is first searched in the source of its effect. If it is not
+there, and several other sources have an event with its id, it is ambiguous and counts as missing.
 """
 
 from typing import Final

@@ -3,12 +3,12 @@
 A document ``{"txns": [{"parents": […], "agent": 0, "time": …}, …]}`` lists transactions, each after its parents, which
 are given by their positions in the list. An agent is a process and a transaction is an event of it. A transaction
 builds on its parents. So a parent at another agent was certainly delivered before, and counts as a message from that
-agent. A parent that the agent already knew is not a new message: the agent's earlier transactions, or another parent,
-have it among their ancestors. A transaction with several parents merges concurrent work.
+agent. A parent is not a new message if the agent already knew it: if it is an ancestor of an earlier transaction of the
+agent, or of another parent. A transaction with several parents merges concurrent work.
 
-The transactions of an agent are taken in the order in which they are listed. (In most recordings each has the previous
-one among its ancestors; this does not hold for an author with two branches.) So an editing session never shows a late
-delivery.
+The transactions of an agent are taken in the order in which they are listed. (In most recordings, the agent's previous
+transaction is an ancestor of the next one. This is not so if an author works on two branches.) So an editing session
+never shows a late delivery.
 """
 
 from datetime import datetime

@@ -1,10 +1,10 @@
-"""Compare the two ends of the messages of an imported log: which deliveries will ``verify`` not be able to check?
+"""Compare the sends and the deliveries of an imported log: which deliveries will ``verify`` not be able to check?
 
-``verify`` sets a delivery aside if no record sends its message, or if its send names other destinations. In a new
-mapping this is mostly a mistake of the mapping: a file is missing, the names in ``to`` are not the names of processes,
-or another character than a comma separates them. So the import counts such deliveries and shows the first.
+``verify`` sets a delivery aside if no record sends its message, or if its send names other destinations. With a new
+mapping the cause is mostly a mistake: a file is missing, the names in ``to`` are not the names of processes, or the
+wrong character is expected between these names. So the import counts such deliveries and shows the first few.
 
-This module knows ids, processes and places. It does not know records.
+This module knows events with their ids and processes. It does not know the records from which they were made.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ class Row(msgspec.Struct, gc=False):
 
     process: str
     place: int
-    """The key that orders the event within its process."""
+    """The sort key of the event among the events of its process."""
     file: str
     line: int
     kind: str
@@ -39,12 +39,12 @@ class Row(msgspec.Struct, gc=False):
 
     @property
     def source(self) -> str:
-        """The place of the event in the log."""
+        """The position of the event in the log: its file and line."""
         return f"{self.file}:{self.line}"
 
 
 class Ends:
-    """The two ends of all messages of one import."""
+    """The sends and the deliveries of one import."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self._sends: dict[str, Row] = {}
@@ -58,7 +58,7 @@ class Ends:
         self._receivers = {row.process for row in self._deliveries}
 
     def report(self) -> dict[str, Any]:
-        """Return the report's keys about the two ends of messages."""
+        """Return the report's keys about sends and deliveries that do not fit together."""
         orphans = [row for row in self._deliveries if row.message not in self._sends]
         strays = [row for row in self._deliveries if self._strays(row)]
         # Destinations at which nothing is delivered, with the number of sends that name them.
@@ -88,7 +88,8 @@ class Ends:
         return f"{row.source}: {row.process} delivers {row.message}, which was sent to {named} ({send.source})"
 
     def _separator(self, unknown: Counter[str]) -> str | None:
-        """Return the text that separates names of processes in an unknown destination, if there is one."""
+        """Return the character that separates names of processes in one of the unknown destinations, if there is
+        one."""
         for mark in _separators:
             if any(mark in name and self._receivers.issuperset(map(str.strip, name.split(mark))) for name in unknown):
                 return mark

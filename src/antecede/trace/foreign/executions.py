@@ -1,9 +1,9 @@
 """Logs with vector clocks that hold several executions, each of which becomes a trace.
 
 ShiViz keeps several executions in one log: a *delimiter*, a regular expression, matches the lines between them, and its
-group ``trace``, if it has one, names the next execution. Executions without a name are numbered from 1; those with the
-same name in several files are one. A log may contain its own pattern and delimiter: the pattern in its first line, the
-delimiter in its second; either may be blank.
+group ``trace``, if it has one, names the next execution. Executions without a name are numbered from 1. Executions with
+the same name in several files become one trace. A log may contain its own pattern and delimiter: the pattern in its
+first line, the delimiter in its second; either may be blank.
 """
 
 from collections.abc import Iterable, Iterator
@@ -92,7 +92,7 @@ class Logs:
 
     @property
     def unlogged(self) -> int:
-        """The number of clock entries that name an event which no log has."""
+        """The number of clock entries that refer to an event that is in no log."""
         return sum(log.unlogged for log in self._executions.values())
 
     def read(self, file: ForeignFile, pattern: Pattern, delimiter: Delimiter | None, header: int) -> None:

@@ -2,7 +2,7 @@
 
 A file may be gzipped, whatever its name. Lines longer than ``foreign_line_bytes_max`` are skipped in pieces, and a
 document longer than ``foreign_document_bytes_max`` is refused, so memory is bounded for any input. If a gzip stream is
-torn, everything before the tear is read, and the tear is one unreadable line.
+damaged or incomplete, everything before the damage is read, and the rest counts as one unreadable line.
 """
 
 import gzip
@@ -46,7 +46,7 @@ class Unreadable:
 
 
 class ForeignFile:
-    """One open file: its name for messages, its first bytes, and methods to read it by lines or as a whole."""
+    """One open file: its name for error messages, its first bytes, and methods to read it by lines or as a whole."""
 
     def __init__(self, name: str, stream: BinaryIO, unreadable: Unreadable, path: str | None = None) -> None:
         self.name = name
@@ -114,7 +114,8 @@ class _Rejoined(io.RawIOBase):
 
 
 class _Untorn(io.RawIOBase):
-    """A gzip stream that ends where it is torn; the tear is counted as unreadable."""
+    """A gzip stream that ends where the compressed data is damaged or incomplete; this is counted as one unreadable
+    item."""
 
     def __init__(self, stream: gzip.GzipFile, file: ForeignFile) -> None:
         self._stream = stream
@@ -151,11 +152,10 @@ def opened(path: str, unreadable: Unreadable) -> Iterator[ForeignFile]:
 
 
 def files_of(paths: Sequence[str | os.PathLike[str]], to: str | os.PathLike[str] | None = None) -> list[str]:
-    """Return the files at the paths, each once. A directory stands for the files in it whose names end like those of
-    logs or spans; ``-`` is kept.
+    """Return the files at the paths, each once. A directory stands for the files in it that have the ending of a log or
+    of spans, such as ``.log`` or ``.json``; ``-`` (standard input) is returned as it is.
 
-    The trace ``to``, which an earlier import may have written into a directory of sources, is not a source, nor are its
-    metadata.
+    The trace ``to`` and its metadata are left out: an earlier import may have written them into a directory of sources.
     """
     found: dict[str, str] = {}
     written = [] if to is None else [os.path.realpath(os.fsdecode(to) + ending) for ending in ("", _metadata_ending)]

@@ -1,9 +1,9 @@
 """A guard against regular expressions whose search never ends.
 
-Python's matching is exponential in the worst case: ``(a+)+$`` needs years for forty letters. No bound on the length of
-a line helps against that, so a timer checks from time to time. If the same line is still being searched, the search
-ends with an error that names the line. This needs a signal, so it works in the main thread only; in other threads there
-is no guard.
+Python's matching is exponential in the worst case: ``(a+)+$`` needs years for forty letters. A limit on the length of
+lines does not prevent this, so a timer checks the search at regular intervals. If the same line is still being
+searched, the search ends with an error that names the line. This needs a signal, so it works in the main thread only;
+in other threads there is no guard.
 """
 
 import signal
@@ -18,8 +18,8 @@ from antecede.errors import UsageError
 
 
 class Guard:
-    """A context that ends a search that takes too long. It is used around all searches, and :meth:`on` around the
-    searches of each line."""
+    """A context manager that ends a search that takes too long. Use it once around all searches, and use :meth:`on`
+    around the searches of each line."""
 
     def __init__(self, seconds: float = limits.pattern_seconds_max) -> None:
         self._seconds = seconds

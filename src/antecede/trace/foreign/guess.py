@@ -1,7 +1,7 @@
 """Guess the format of a file from its beginning, never from its name.
 
-JSON formats are recognised by required keys, a span table by its header, a log by a preset that finds an event in it.
-Our own traces are recognised too, so that the user learns that no import is needed.
+A JSON format is recognised by its required keys, a table of spans by its header, and a log if one of the presets finds
+an event in it. Our own traces are recognised too, so that the user learns that no import is needed.
 """
 
 import re
@@ -78,7 +78,7 @@ def guess(file: ForeignFile) -> str | None:
 
 
 def sample(file: ForeignFile) -> list[tuple[int, bytes]]:
-    """Return the first lines of a file, without the last, which may be cut."""
+    """Return the first lines of a file, without the last one, which may be incomplete."""
     lines = file.head.split(b"\n", _sample_lines)
     # An even number of lines, because an event of many logs has two.
     whole = lines[:-1] if len(lines) > 2 else lines

@@ -1,18 +1,18 @@
 """``import --map``: make a trace from any log whose records name a process and a message, by a mapping.
 
-Such a log carries the id of a message at both ends. So, unlike clocks and spans, it can *prove* that a delivery was
-late. Each record becomes at most one event:
+Such a log has the id of a message both where it is sent and where it is delivered. So, unlike clocks and spans, it can
+*prove* that a delivery was late. Each record becomes at most one event:
 
 * a **send** or a **delivery**, if its kind matches ``--send`` or ``--deliver`` and it names a process and a message;
 * a **local** event, if it names a process and is neither a send nor a delivery, or lacks the id of its message (which
   is counted);
 * no event, if it names no process, has no place in the requested order of events, or is left out by ``--others skip``.
-  Such records are counted by reason, and the first places are kept.
+  Such records are counted by reason, and the file and line of the first few are kept.
 
 **Index.** The events of a process are in the order of the files and their lines (``file``), of their times (``time``),
 or of a number that they carry. Among equal times or numbers the order of the files decides; such events are counted.
-The order of such events is *assumed*, unless they are in one file whose lines are in the requested order: a log may
-have been exported with the newest line first.
+The order of such events is *assumed*, unless all of them are in one file and its lines are in the requested order.
+(Otherwise the file may have been exported with the newest line first.)
 
 This module reads and reports. It does not judge: ``verify`` does.
 """
@@ -48,14 +48,14 @@ _chars_shown = 120
 
 
 class Skipped:
-    """Counts the records that did not become events or lost a part, by reason."""
+    """Counts, by reason, the records that did not become events, or from which a value is missing."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.first: dict[str, list[str]] = {}
 
     def add(self, reason: str, where: str, detail: str = "") -> None:
-        """Count one record, and keep the first places of each reason."""
+        """Count one record. For each reason, keep where the first few records are."""
         self.counts[reason] += 1
         places = self.first.setdefault(reason, [])
         if len(places) < _shown_max:
@@ -77,7 +77,7 @@ class Mapped:
         """The first events of each kind at each process, for people."""
         self._previewed: Counter[tuple[str, str]] = Counter()
         self.fields: dict[str, None] = {}
-        """The paths in the first records, for advice."""
+        """The paths of the fields in the first records, to be shown to the user."""
 
     def read(self, file: ForeignFile, form: str, guard: Guard, most: int | None = None) -> None:
         """Read the records of one file; with ``most``, only this number of records."""
@@ -178,7 +178,8 @@ class Mapped:
             self.preview.append(said | {"to": None if row.to is None else list(row.to), "time": row.time})
 
     def sort(self) -> int:
-        """Sort the events of each process by their place. Return how many have the same place as the previous event."""
+        """Sort the events of each process by their ``place``. Return how many have the same ``place`` as the event
+        before."""
         tied = 0
         for rows in self.lines.values():
             unsorted = {b.file for a, b in pairwise(rows) if a.file == b.file and a.place > b.place}
@@ -205,8 +206,8 @@ class Mapped:
 
 
 def _mark_ties(rows: list[Row], unsorted: set[str]) -> None:
-    """Mark the sends and deliveries of a process whose order no file shows; ``unsorted`` are the files whose lines are
-    not in order."""
+    """Mark the sends and deliveries that have the same ``place``, if no file shows their order. ``rows`` are the events
+    of one process; ``unsorted`` are the files whose lines are not in order."""
     for _, group in groupby((row for row in rows if row.kind != LOCAL), key=lambda row: row.place):
         tied = list(group)
         files = {row.file for row in tied}

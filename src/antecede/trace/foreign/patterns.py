@@ -4,10 +4,11 @@ ShiViz reads any log by a regular expression with these three named groups; a pa
 name more groups (``timestamp``, ``date``, …), which are kept. The presets match the formats of logging libraries
 (GoVector, JVector, TSViz, Akka). Each is anchored and takes time linear in the length of the line.
 
-**Choosing.** Every preset reads the beginning of a file. The one that leaves the fewest lines unexplained is chosen; of
-several, the one whose first error comes last; of those, the one with the most events. A log with two lines per event,
-read with a shift of one line, leaves its first line unexplained. So even two formats that have the same two lines in
-opposite orders are distinguished, also in a log that lost its end.
+**Choosing.** Every preset reads the beginning of a file. The preset that leaves the fewest lines unexplained is chosen.
+If several leave the same number, it is the one whose first unexplained line comes latest; if these are still several,
+the one that finds the most events. Two formats may have the same two lines per event in opposite orders. The wrong
+preset then begins one line too late, and leaves the first line unexplained. So the two formats are distinguished, even
+if the end of the log is missing.
 
 A pattern given by a user may be in the syntax of JavaScript, as in ShiViz's own pages: ``(?<host>…)``. Its speed is the
 responsibility of its author.
@@ -80,8 +81,8 @@ class Pattern:
         self._anchored = text.startswith("^")
 
     def read(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Said | tuple[int, str]]:
-        """Yield events, or the number of a line that is not an event, with the error. Blank lines in between are
-        ignored."""
+        """Yield the events. For a line that is not part of an event, yield the number of the line and the error. Blank
+        lines between events are ignored."""
         window: list[tuple[int, str]] = []
         source = iter(lines)
         while True:

@@ -67,8 +67,8 @@ def _is_json(head: bytes) -> bool:
 
 
 def _is_table(head: bytes, plan: Plan) -> bool:
-    """Return whether the first line is a header: it has a field of the mapping, or at least no time of day, which a
-    line of a log often has."""
+    """Return whether the first line is the header of a table. It must have several columns, and either name a field of
+    the mapping or contain no time of day (lines of a log often contain one)."""
     first = head.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
     marks = [mark for mark in _delimiters if first.count(mark) >= 2]
     names = {name.strip().strip('"') for mark in marks for name in first.split(mark)}
@@ -141,7 +141,7 @@ def _table(file: ForeignFile) -> Iterator[Record]:
 
 
 def cells_of(line: bytes, mark: str = ",") -> list[str] | str:
-    """Return the cells of one row, or its error. Each line is read alone, so that a quote without its partner does not
+    """Return the cells of one row, or its error. Each line is read separately, so that an unclosed quote does not
     affect the rest of the file."""
     try:
         return next(csv.reader([line.decode("utf-8")], delimiter=mark, strict=True), [])

@@ -32,18 +32,18 @@ _units = {"unixnano": 1, "nanos": 1, "nano": 1, "ns": 1, "micros": 10**3, "us": 
 _no_parent = ("", "root", "null", "none", "nan", "-")
 
 _Table = tuple[dict[str, tuple[int, int]], Iterator[tuple[int, list[str] | str]]]
-"""The places and units of the columns; and the rows, numbered, each as its cells or an error."""
+"""A table: the position and the unit of each column; and its rows, each as its number and its cells (or an error)."""
 
 
 def header_of(line: bytes) -> dict[str, tuple[int, int]] | None:
-    """Return the place of each column and its unit in nanoseconds (0: unknown); ``None`` if this is not a header of
-    spans."""
+    """Return the position of each column in a header, and its unit in nanoseconds (0: unknown); ``None`` if this is not
+    a header of spans."""
     names = cells_of(line)
     return None if isinstance(names, str) else columns_of(names)
 
 
 def columns_of(names: list[str]) -> dict[str, tuple[int, int]] | None:
-    """Return the place and the unit of each known column; ``None`` if a required column is missing."""
+    """Return the position and the unit of each known column; ``None`` if a required column is missing."""
     plain = ["".join(c for c in name.lower() if c.isalnum()) for name in names]
     found: dict[str, tuple[int, int]] = {}
     for column, aliases in _columns.items():

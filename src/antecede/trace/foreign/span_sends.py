@@ -18,10 +18,11 @@ These positions are assumed, too:
 
 * **ties**: spans of one service that begin at the same time, if they send or receive and none is an ancestor of the
   other;
-* **several instances** in one process: their clocks are not one clock.
+* **several instances** in one process, because each instance has its own clock.
 
-If causes and the services' own orders contradict each other, no sequence satisfies all of them. Then the earliest span
-by the clocks goes first, and ``verify`` sets the impossible deliveries aside.
+In some records no sequence can both keep the order of each service and put every cause before its effect. Then, of the
+spans that wait for each other, the one with the earliest start comes first, and ``verify`` sets the impossible
+deliveries aside.
 """
 
 from bisect import bisect_left, bisect_right
@@ -86,7 +87,8 @@ class _Sent(msgspec.Struct, frozen=True, gc=False):
 def placed(
     services: dict[str, list[Span]], ties: Sequence[Tie], above: Callable[[Span], Span | None]
 ) -> dict[str, list[Moment]]:
-    """Return the moments of each service, with every message sent and delivered; ``above`` returns a span's parent."""
+    """Return the moments of each service, with the sends and deliveries of all messages. ``above`` returns the parent
+    of a span."""
     moments = {id(span): Moment(span, span.start) for spans in services.values() for span in spans}
     sequence = _sequence(services, ties, above)
     for spans in services.values():
@@ -125,8 +127,8 @@ def placed(
 
 
 def _end(span: Span, ticks: dict[str, int]) -> int | None:
-    """Return the latest time at which a span that records a send can have ended, since its times are rounded; ``None``
-    for other spans, or if the duration is unknown."""
+    """Return the latest possible end of a span that records a send (its recorded times are rounded); ``None`` for other
+    spans, or if the duration is unknown."""
     if span.kind not in CALLING or span.duration is None:
         return None
     return span.start + span.duration + 2 * ticks[span.service]
@@ -141,12 +143,13 @@ def _sequence(
         needs.setdefault(id(tie.span), []).append(tie.cause)
     lines = [services[name] for name in sorted(services)]
     opened = [0] * len(lines)
-    """For each line, the number of spans offered so far; spans with the same start are offered together."""
+    """For each service, the number of its spans that were put into ``ready`` so far. Spans with the same start are put
+    there together."""
     unfinished = [0] * len(lines)
     numbers: dict[int, int] = {}
     ready: list[tuple[int, int, int]] = []
     waiting: dict[int, list[tuple[int, int, int]]] = {}
-    """For each cause that is not in the sequence yet, the offered spans that wait for it."""
+    """For each cause that is not in the sequence yet, the spans that wait for it."""
 
     def open_next(line: int) -> None:
         spans, begin = lines[line], opened[line]
@@ -189,7 +192,8 @@ def _sequence(
 
 
 def _certain(ties: Sequence[Tie], above: Callable[[Span], Span | None], ticks: dict[str, int]) -> set[int]:
-    """Return the causes that record one send, and during which their service sent and received nothing else."""
+    """Return the causes whose send has a certain position: the cause records one send, and its service sent and
+    received nothing else from the start to the end of the cause."""
     messages: dict[int, list[Tie]] = {}
     involved: dict[str, dict[int, Span]] = {}
     for tie in ties:
@@ -214,7 +218,7 @@ def _certain(ties: Sequence[Tie], above: Callable[[Span], Span | None], ticks: d
 
 
 def _mark(spans: list[Span], line: list[Moment], above: Callable[[Span], Span | None]) -> None:
-    """Mark as assumed the moments of a service that its clock does not order."""
+    """Mark the moments of a service as assumed where the clock of the service does not show their order."""
     if len({span.instance for span in spans}) > 1:
         for moment in line:
             moment.assumed = SEVERAL_INSTANCES

@@ -4,8 +4,9 @@ A span is one piece of work in one service: it has an id within its trace, a sta
 optionally a parent, the span for which it works. In the trace a service is a process and the start of a span is an
 event.
 
-* A span's *cause* is the client's half, if both sides of a call share one id (Zipkin), else its parent. If a parent has
-  two halves, the half in the span's own service counts, or else the server's half.
+* In Zipkin, client and server may record a call as two spans with the same id, the *halves* of the call. The *cause* of
+  the server's half is the client's half. The cause of any other span is its parent. If the parent has two halves, the
+  half in the span's own service counts; if there is none, the server's half.
 * The cause and the span are connected by **a message** iff they are in different services, or are the calling and the
   receiving half of a call. A span's further *links* (OpenTelemetry, Jaeger's *follows from*) count as causes, too. The
   message is delivered where the span starts.
@@ -40,7 +41,7 @@ class Spans:
         self.duplicates = 0
         """The number of spans that were recorded again."""
         self.without_parent = 0
-        """The number of spans and links whose other end was not recorded."""
+        """The number of parents and linked spans that other spans name, but that were not recorded."""
         self.early_children = 0
         self.early_messages = 0
 
@@ -108,7 +109,7 @@ class Spans:
                 yield linked
 
     def _caller(self, span: Span) -> Span | None:
-        """Return the client's half of a span that both sides of a call recorded under one id."""
+        """Return the client's half of a call, if the given span is the server's half and both have the same id."""
         if span.kind not in _receiving:
             return None
         halves = self._halves[span.trace, span.id]
@@ -134,7 +135,7 @@ class Spans:
         )
 
     def _depths(self) -> dict[int, int]:
-        """Return how many causes each span has above it; also for spans that are each other's ancestors."""
+        """Return the number of ancestors of each span. Spans that are each other's ancestors get a number, too."""
         depths: dict[int, int] = {}
         for span in self._spans:
             path: list[Span] = []
@@ -152,8 +153,8 @@ class Spans:
 
 
 def _same(one: Span, other: Span) -> bool:
-    """Return whether two records under one id belong to one span. The spans of several receivers may share an id,
-    too."""
+    """Return whether two records with the same id are records of one span. (If a message has several receivers, their
+    spans may have the same id, too.)"""
     return (one.service, one.kind, one.start, one.instance) == (other.service, other.kind, other.start, other.instance)
 
 

@@ -3,8 +3,8 @@
 A history is a document ``{"events": […]}``, or the list alone, as ``temporal workflow show --output json`` prints it.
 The workflow is a process, named by its id or, without one, by the file. Every worker is a process, too, named by its
 identity. Scheduling an activity is a send of the workflow; the start of the activity by a worker is the delivery. Its
-end (completed, failed, cancelled) is a message back. All other events are local events of the workflow; a timeout is
-one, since the server decides it.
+end (completed, failed, cancelled) is a message back. All other events are local events of the workflow. A timeout of an
+activity is a local event, too, because the server records it, not the worker.
 
 **Order.** The events of a workflow are in the order of its history. The events of a worker are in the order of the
 server's times, not of the history: the server writes the start of an activity into the history when the activity ends.
@@ -43,7 +43,7 @@ class _Run(msgspec.Struct, gc=False):
     """The beginning of the ids of its messages. It differs between the runs of a workflow, because their event numbers
     are the same."""
     last: int = 0
-    """The latest time so far, at which an event without a time is put."""
+    """The latest time so far. An event without a time is sorted by this time."""
     scheduled: dict[str, Moment] = {}
     started: dict[str, str] = {}
     """The worker of each activity that has not ended."""
@@ -134,7 +134,7 @@ def _sorted(timed: list[tuple[int, Moment]]) -> list[Moment]:
 
 
 def _mark_ends(line: list[Moment]) -> None:
-    """Mark the ends of activities during which their worker did something else."""
+    """Mark the end of an activity as assumed if its worker started or ended another activity in the meantime."""
     for before, moment in zip([None, *line[:-1]], line, strict=True):
         if not moment.gives:
             continue
@@ -150,7 +150,8 @@ def _workflow(events: list[Any]) -> str | None:
 
 
 def _camel(kind: str) -> str:
-    """Return ``EVENT_TYPE_ACTIVITY_TASK_STARTED``, the newer form, as ``ActivityTaskStarted``."""
+    """Return the type of an event in the older form: ``EVENT_TYPE_ACTIVITY_TASK_STARTED`` as
+    ``ActivityTaskStarted``."""
     if not kind.startswith("EVENT_TYPE_"):
         return kind
     return "".join(part.capitalize() for part in kind.removeprefix("EVENT_TYPE_").split("_"))

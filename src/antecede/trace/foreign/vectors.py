@@ -34,7 +34,7 @@ class ClockedLog:
         self._hosts: dict[str, dict[int, Said]] = {}
         self.events = 0
         self.unlogged = 0
-        """The number of clock entries that name an event which no log has."""
+        """The number of clock entries that refer to an event that is in no log."""
 
     def add(self, said: Said) -> bool:
         """Add one event; return False if its host has another event with the same own entry in its clock."""
@@ -66,8 +66,8 @@ class ClockedLog:
     def _newly_known(
         self, host: str, moment: Moment, known: dict[str, int], owns: dict[str, list[int]]
     ) -> dict[str, int]:
-        """Return, for each other host of which this event knows more than its own host knew before, how many events of
-        that host it knows."""
+        """Return, for each other host, the number of its events that this event knows. Leave out the hosts for which
+        this number is not larger than in ``known``."""
         new = {}
         assert moment.clock is not None
         for other, entry in moment.clock.items():
@@ -83,8 +83,8 @@ class ClockedLog:
 
 
 def _mark_contradictions(woven: Woven) -> None:
-    """Mark the events whose clock lacks something that the clock of an event in their past has, and the events on a
-    cycle or after one.
+    """Mark the events with a smaller clock entry than the same entry of an event in their past. Also mark the events on
+    a cycle, and those after a cycle.
 
     If a delivery of m at h is late, an earlier delivery brought send(m) into h's past; and h's clock at that delivery
     did not include send(m), since otherwise m would not have been new. So the event of that delivery is marked, and m

@@ -3,14 +3,14 @@
 A **moment** is one recorded event in one process: a logged event, the start of a span, a transaction. In the trace it
 becomes one ``deliver`` row for each message that it receives, then one ``send`` row for each that it sends, or one
 ``local`` row if it does neither. The recorded data of the moment is on its *main* row: the last delivery, else the
-first send, else the local row. So everything that it received comes before the main row and everything that it sent
-comes at or after it, in agreement with the recorded vector clock of the moment.
+first send, else the local row. So no delivery comes after the main row and no send comes before it, in agreement with
+the recorded vector clock of the moment.
 
 **Clocks.** ``verify`` compares recorded vectors with indices if the own entry is ``index`` + 1 on most rows, and
-otherwise by their order. Moments with several rows make the indices grow faster than the own entries. If own entry and
-``index`` + 1 are then equal on most rows but not on all, or if a vector counts events that were not logged, the vectors
-would be compared by the wrong rule. Every process then begins with one more local row, so that own entries and
-``index`` + 1 differ on all the rows where they were equal.
+otherwise by their order. A moment with several rows makes the indices grow faster than the own entries. So ``verify``
+would use the wrong rule if own entry and ``index`` + 1 are equal on most rows but not on all, or if a vector counts
+events that were not logged. In these cases every process begins with one more local row. Then own entry and ``index`` +
+1 differ on all the rows where they were equal.
 """
 
 from collections import Counter
@@ -74,7 +74,8 @@ class Moment(msgspec.Struct, gc=False):
             self.takes = [message]
 
     def give(self, message: str, to: str) -> None:
-        """Add a message that is sent from here; if it was the last one added, it gets one more destination."""
+        """Add a message that is sent from here. If the message is the same as in the previous call, add only its new
+        destination."""
         if not isinstance(self.gives, list):
             self.gives = [(message, (to,))]
         elif self.gives[-1][0] == message:
@@ -127,8 +128,8 @@ class Woven:
                     index += 1
 
     def impossible(self) -> tuple[int, int]:
-        """Return how many deliveries ``verify`` will set aside: those before their own send, and those on a cycle with
-        it."""
+        """Return two numbers of deliveries that ``verify`` will set aside: the deliveries before their own send, and
+        the deliveries on a cycle with their send."""
         sent = self._sent()
         early: set[str] = set()
         for number, line in enumerate(self.lines.values()):
@@ -143,8 +144,8 @@ class Woven:
 
     def in_causal_order(self, ignored: Collection[str] = ()) -> Iterator[tuple[str, Moment]]:
         """Yield the moments, each after all moments whose messages it receives. Moments that would have to come before
-        themselves, and all moments that must come after these, are left out. Deliveries of ``ignored`` messages wait
-        for nothing."""
+        themselves, and all moments that must come after these, are left out. A delivery of one of the ``ignored``
+        messages need not come after its send."""
         sent = self._sent()
         names, lines = [*self.lines], [*self.lines.values()]
 
@@ -155,7 +156,7 @@ class Woven:
             yield names[line], lines[line][position]
 
     def _sent(self) -> dict[str, tuple[int, int]]:
-        """Return the line and the position in which each message is sent."""
+        """Return where each message is sent: the number of the process, and the position of the moment in it."""
         return {
             message: (number, position)
             for number, line in enumerate(self.lines.values())
@@ -180,7 +181,8 @@ class Woven:
         return 2 * equal > clocked and not exact
 
     def _all_logged(self, clock: dict[str, int]) -> bool:
-        """Return whether the log has all events that a clock counts, in a log with one row for each event."""
+        """Return whether the log has all events that a clock counts: no entry is larger than the number of logged
+        events."""
         return all(name in self.lines and count <= len(self.lines[name]) for name, count in clock.items())
 
 
