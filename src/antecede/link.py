@@ -97,7 +97,7 @@ class Link:
     """One end of a link to one peer."""
 
     window = limits.link_window_frames_max
-    """How many frames the receiver admits beyond those that it has accepted without a gap."""
+    """The number of frames that the receiver admits beyond those that it has accepted without a gap."""
     resend_cap = limits.link_resend_seconds_max
 
     def __init__(self, incarnation: int, resend_after: float = limits.link_resend_first_seconds) -> None:
@@ -172,7 +172,7 @@ class Link:
             raise LinkError(f"acknowledgement with a bit map of {len(ack.beyond)} bytes: longer than any window")
         beyond = int.from_bytes(ack.beyond, "little")
         if ack.upto < 0 or beyond & 1:
-            raise LinkError(f"acknowledgement up to {ack.upto}: negative, or its bit map has the next number too")
+            raise LinkError(f"acknowledgement up to {ack.upto}: negative, or its bit map contains the next number")
         if ack.upto + beyond.bit_length() > self.sent:
             raise LinkError(
                 f"acknowledgement of frame {ack.upto + beyond.bit_length()}: this end has sent only {self.sent}; "
@@ -343,8 +343,8 @@ class Link:
         return len(self._received)
 
     def missing(self, count: int = 8) -> list[int]:
-        """Return the first ``count`` numbers that have not arrived, although a frame with a larger number has, and
-        waits to be accepted."""
+        """Return the first ``count`` missing numbers: they have not arrived, but a frame with a larger number has
+        arrived and waits to be accepted."""
         largest = max(self._received, default=0)
         found: list[int] = []
         number = self._accepted.upto + 1

@@ -196,7 +196,7 @@ def _line(row: dict[str, Any]) -> str:
 def test_what_cannot_be_judged_is_said_before_spark_starts(tmp_path: Path) -> None:
     path = str(tmp_path / "trace.jsonl")
     write_trace(path, [Event("p", 0, "send", "x", ("q",)), Event("q", 0, "deliver", "x")])
-    with pytest.raises(UsageError, match="significant order needs conflicts"):
+    with pytest.raises(UsageError, match="significant order needs a conflict table"):
         pipeline.verify_files([path], ("significant",))
 
 

@@ -275,11 +275,11 @@ def test_a_frame_without_a_single_event(running: Any, tmp_path: Path, good: list
 
 def test_a_misspelt_order_is_not_passed_over(running: Any) -> None:
     for orders in (("casual",), "causal", "casual"):
-        with pytest.raises(UsageError, match=r"is not one of fifo|expected several"):
+        with pytest.raises(UsageError, match=r"is not one of fifo|expected a tuple"):
             pipeline.verify(running.spark.range(3), orders)
-        with pytest.raises(UsageError, match=r"is not one of fifo|expected several"):
+        with pytest.raises(UsageError, match=r"is not one of fifo|expected a tuple"):
             verify([], orders)
-        with pytest.raises(UsageError, match=r"is not one of fifo|expected several"):
+        with pytest.raises(UsageError, match=r"is not one of fifo|expected a tuple"):
             pipeline.verify_in(running, [], orders)
 
 

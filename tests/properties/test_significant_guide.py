@@ -115,7 +115,7 @@ def test_too_many_kin_at_one_object_are_refused(tmp_path: Path, monkeypatch: pyt
         path.unlink(missing_ok=True)
         write_trace(path, rows, Metadata(conflicts=table))
         if refused:
-            said = "o: 4 instances have an ancestor or descendant at the same object whose operation conflicts"
+            said = "o: 4 instances of this object conflict with an ancestor or descendant at the same object"
             with pytest.raises(UsageError, match=said):
                 verify([path], ("significant",))
             with pytest.raises(UsageError, match=said):

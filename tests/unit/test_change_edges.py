@@ -160,7 +160,7 @@ def test_clients_of_the_same_name_on_both_servers_are_refused() -> None:
     # Nothing is in transit before the change: the letters to a are acknowledged by hand.
     for machine in system.machines.values():
         machine.channel.in_transit = lambda domains: ""  # type: ignore[method-assign]
-    with pytest.raises(TopologyError, match="client carl@s3 cannot come to server s2, which has another client carl"):
+    with pytest.raises(TopologyError, match="client carl@s3 cannot move to server s2, which has another client carl"):
         system.change(without)
     assert system.machines["s2"].clients == {"carl": 2}
     assert system.machines["s3"].clients == {"carl": 1}

@@ -93,12 +93,12 @@ def test_clients_with_one_name_at_the_removed_server_and_at_the_next(tmp_path: P
                 await client.send("sum", Add(amount=1))
         async with at("s3", "dora"):
             # It is connected, and has published nothing so far.
-            with pytest.raises(UsageError, match="client dora@s9 cannot come to server s3, which has another client"):
+            with pytest.raises(UsageError, match="client dora@s9 cannot move to server s3, which has another client"):
                 await system.apply(without)
         async with at("s3", "ann") as ann:
             await ann.send("carl@s3", Add(amount=1))
             await system.until(lambda: system.running["s3"].machine.engine.mailboxes.get("carl@s3"))
-            with pytest.raises(UsageError, match="client carl@s9 cannot come to server s3"):
+            with pytest.raises(UsageError, match="client carl@s9 cannot move to server s3"):
                 await system.apply(without)
             assert (await ann.ask("sum", Tell(), expect=Total, timeout=10)).amount == 2
 

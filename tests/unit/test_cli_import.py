@@ -90,7 +90,7 @@ def test_remarks_name_the_first_unreadable_lines(capsys: pytest.CaptureFixture[s
         ("a.log --pattern x", "no group named event"),
         ("a.log --pattern (?P<process>.)(?P<kind>.)", "deliveries give --send and --deliver, too"),
         ("a.log --send s --deliver d", "process=PATH, such as process=node; for lines of text give --pattern"),
-        ("junk", "give --send, --deliver and --map, or, if it has lines of text, --pattern instead of --map"),
+        ("junk", "give --send, --deliver and --map; if it has lines of text, give --pattern instead of --map"),
         ("a.log --format zipkin --pattern govector", "--pattern is for logs"),
         ("a.log --format nonsense", "--format must be auto or one of"),
         ("a.log spans.json", "import one format at a time"),

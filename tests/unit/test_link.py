@@ -169,7 +169,7 @@ def wrong_acks() -> list[tuple[Ack, str]]:
         (Ack(B, A, 3), "this end has sent only 2"),
         (Ack(B, A, 0, bytes([0b1000])), "frame 4: this end has sent only 2"),
         (Ack(B, A, -1), "up to -1: negative"),
-        (Ack(B, A, 0, b"\1"), "its bit map has the next number too"),
+        (Ack(B, A, 0, b"\1"), "its bit map contains the next number"),
         (Ack(C, A, 1), "the peer lost its data"),
         (Ack(B, C, 1), "remembers an earlier data directory"),
         (Ack(B, 0, 1), "for incarnation 0"),

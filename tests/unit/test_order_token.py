@@ -85,7 +85,7 @@ def test_stamps_are_not_trusted() -> None:
         order.decode("token", 0, b"\x01\x00\x00\x00")
     with pytest.raises(StampError, match="token number 0"):
         order.decode("token", 0, bytes(5))
-    with pytest.raises(StampError, match="no request open"):
+    with pytest.raises(StampError, match="no open request"):
         order.decode("token", 0, b"\x01\x00\x00\x00\x00")
     with pytest.raises(StampError, match="but we hold token 0"):
         Token(0, 2).decode("token", 1, b"\x01\x00\x00\x00\x00")

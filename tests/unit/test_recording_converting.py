@@ -208,11 +208,11 @@ def test_a_piece_that_lies_is_refused(tmp_path: Path) -> None:
     convert(directory)
     last = pieces_in(directory)[-1]
     os.rename(last.path, last.path.replace(f"{last.upto:020d}", f"{last.upto + 1:020d}"))
-    with pytest.raises(TraceError, match="which differs from its name"):
+    with pytest.raises(TraceError, match="but its name has another number"):
         Recording(directory)
     os.unlink(pieces_in(directory)[-1].path)
     Path(last.path).write_bytes(b"PAR1 no more")
-    with pytest.raises(TraceError, match="the end of this piece of a trace is unknown"):
+    with pytest.raises(TraceError, match="cannot find the last record of this file"):
         Recording(directory)
 
 

@@ -67,7 +67,7 @@ def test_tree_has_as_many_below_as_told() -> None:
         (("bus", 9, 1), "domains of 1"),
         (("bus", 9, 3, "pruned", "a b"), "HOST:PORT"),
         (("bus", 9, 3, "pruned", "h", 65_528), "port 65528: expected 1 to 65527"),
-        (("bus", 9, 3, "pruned", "h", 1, 1), "expected a tree"),
+        (("bus", 9, 3, "pruned", "h", 1, 1), "only a tree has branches"),
         (("tree", 9, 3, "pruned", "h", 1, 3), "3 branches"),
     ],
 )

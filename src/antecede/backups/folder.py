@@ -9,10 +9,10 @@
     BACKUP/s1/segment-….log …      its log, up to the cut
     BACKUP/s1/trace/…              the converted part of its trace, if it records
 
-A backup is made under the name ``BACKUP.partial``. The manifest is its last file, and the rename to its final name the
-last step, after everything in it is durable. So an interrupted backup never looks complete. While it is made, the
-folder is locked and has a marker: only a folder with the marker is cleared, and only if no other command holds the
-lock. The marker is the last file that is removed.
+A backup is made under the name ``BACKUP.partial``. The manifest is written as its last file. When everything in it is
+durable, it is renamed to its final name. So an interrupted backup never looks complete. While it is made, the folder is
+locked and has a marker: only a folder with the marker is cleared, and only if no other command holds the lock. The
+marker is the last file that is removed.
 """
 
 import fcntl
@@ -181,10 +181,10 @@ class NewFolder:
         raise UsageError(f"{self.path}: another command is making this folder")
 
     def _clear(self) -> None:
-        """Remove the rest of an interrupted attempt, and nothing that others have put there."""
+        """Remove the files that an interrupted attempt has left. Raise UsageError if the folder has other content."""
         found = os.listdir(self.partial)
         if found and MARKER not in found:
-            raise UsageError(f"{self.partial}: exists, and no interrupted backup or restore left it: move it away")
+            raise UsageError(f"{self.partial}: exists, but not from an interrupted backup or restore: move it away")
         self._empty()
 
     def _empty(self) -> None:

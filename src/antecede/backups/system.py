@@ -1,8 +1,8 @@
 """The id of a restored system, in a small file of each data directory.
 
-It becomes a part of the epoch in hellos. So a server of the old system and one of the restored system refuse each other
-as they would with two different topologies: before either looks at its links. (Their incarnations differ as well; but
-that alone would stop the links, and an operator would have to reset the domain.)
+The id is a part of the epoch in hellos. So a server of the old system and a server of the restored system refuse each
+other in the hello, like servers with different topologies, and their links do not change. (Their incarnations differ,
+too. But if only these differed, the links would stop, and an operator would have to reset the domain.)
 
 A server without data (it is added to a restored system, or starts again with an empty directory) gets the id from
 ``antecede topology apply`` (:mod:`antecede.server.changing`).
@@ -38,7 +38,7 @@ def system_in(directory: str) -> str:
     except (OSError, ValueError) as error:
         raise StoreError(f"{path}: cannot be read: {error}") from None
     if not text.isalnum():
-        raise StoreError(f"{path}: expected the id of a system, of letters and digits")
+        raise StoreError(f"{path}: expected the id of a system: only letters and digits")
     return text
 
 

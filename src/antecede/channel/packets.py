@@ -67,13 +67,13 @@ def _message(order: Order, peer: int, body: _Body) -> Message:
             raise StampError(f"message from member {source}: expected 0 to {order.members - 1}")
         if not order.relays:
             raise StampError(
-                f"message of member {source}, but sent by {peer}, or not for this member: this order does not relay"
+                f"{peer} sent a message of member {source}, or one that is not for this member: expected neither"
             )
     return Message(body.subject, source, to, body.payload)
 
 
 def unshared_packet(data: bytes) -> bytes:
-    """Return a packet as servers before wire version 3 read it."""
+    """Return a packet in the form for servers whose wire version is lower than 3."""
     body = _decoder.decode(data)
     payload = unshared(body.payload)
     return data if payload is body.payload else _encoder.encode(msgspec.structs.replace(body, payload=payload))

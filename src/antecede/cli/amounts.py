@@ -15,12 +15,12 @@ _amount = re.compile(r"(\d{1,12})\s*([A-Za-z]+)")
 
 
 def seconds(option: str, text: str | None) -> float | None:
-    """Return a time in seconds; None without a text."""
+    """Return the time in a text, in seconds; None if the text is None."""
     return None if text is None else float(_read(option, text, _seconds, "a time such as 30d, 12h, 90m or 60s"))
 
 
 def size(option: str, text: str | None) -> int | None:
-    """Return a size in bytes; None without a text."""
+    """Return the size in a text, in bytes; None if the text is None."""
     return None if text is None else _read(option, text, _bytes, "a size such as 20GB or 500MB")
 
 
@@ -40,7 +40,7 @@ def check_serving(options: "Serving") -> "Keep":
     if keep.log_bytes is not None and keep.log_bytes > limits.store_log_bytes_max // 2:
         raise UsageError(
             f"--keep-log-size {options.keep_log_size}: expected at most {limits.store_log_bytes_max // 2 >> 30} GiB "
-            f"({limits.store_log_bytes_max // 2} bytes), half of the largest log"
+            f"({limits.store_log_bytes_max // 2} bytes), half of the largest size of a log"
         )
     if not options.trace and (options.keep_trace or options.keep_trace_size):
         raise UsageError(f"--keep-trace{'' if options.keep_trace else '-size'}: there is no trace without --trace")

@@ -125,12 +125,12 @@ def _many(group: typer.Typer, name: str, does: str, again: str) -> None:
 
 
 def _holding(one: dict[str, Any]) -> str:
-    """Return a text about the letters that wait until an operator decides about this dead letter: their number, and how
-    many of them may not follow from the dead letter. Empty if no letter waits."""
+    """Return a text about the letters that wait until an operator decides about this dead letter: their number, and for
+    how many of them it is not known whether they follow from the dead letter. Empty if no letter waits."""
     if not one.get("holds"):
         return ""
     held, undecided = counted(one["holds"], "letter"), one["undecided"]
-    return f" (holds {held}" + (f", {undecided} of which may not follow from it)" if undecided else ")")
+    return f" (holds {held}" + (f"; {undecided} of them may not follow from it)" if undecided else ")")
 
 
 def _nothing_to_drop(client: str | None, like: str) -> str:

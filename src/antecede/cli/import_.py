@@ -134,7 +134,7 @@ def register(app: typer.Typer) -> None:
             given |= {"file_pattern": file_pattern, "separator": separator}
             if pairs or mapping is not None or any(value is not None for value in given.values()):
                 if instances:
-                    raise UsageError("--instances is for spans: in a mapping, process defines the processes")
+                    raise UsageError("--instances is for spans; in a mapping, the column process defines the processes")
                 if delimiter is not None or execution is not None:
                     raise UsageError("--delimiter and --execution are for logs with vector clocks, not for mappings")
                 chosen = _mapping(mapping, pairs, given | {"format": form if form != "auto" else None}, pattern)
@@ -167,7 +167,8 @@ def register(app: typer.Typer) -> None:
 
 @contextmanager
 def _old_trace_named(to: str | None) -> Iterator[None]:
-    """Add to an error that the file to write still has its old content: a later command would read that."""
+    """Add a warning to errors inside the context: the output file was not written, and a later command would read its
+    earlier content."""
     try:
         yield
     except (TraceError, UsageError) as error:

@@ -49,16 +49,17 @@ def check_identities(topology: str, options: "Serving") -> None:
         return
     if options.token_file is None and not options.insecure and any(beside.glob("credentials/**/credential.toml")):
         raise UsageError(
-            f"{beside / 'access.toml'} is missing, and there are {beside / 'credentials'}; without an access file "
-            "everybody may do everything: expected this file, --access FILE, or --insecure"
+            f"{beside / 'access.toml'} is missing, but {beside / 'credentials'} exists; without an access file "
+            "every client may do everything: expected this file, --access FILE, or --insecure"
         )
 
 
 def listening_address(
     topology: TopologyFile, server: str, host: str | None, token: str, *, identities: bool, tls: bool, insecure: bool
 ) -> None:
-    """Refuse to listen for other machines without credentials or in plain text: everybody who can connect could send,
-    and everybody on the path between two machines could read. ``identities``: there is an access file."""
+    """Check that a server may listen at its address. Refuse an address for other machines without credentials, because
+    every program that can connect could send. Refuse plain text there, because others on the network could read it.
+    ``identities``: whether there is an access file."""
     if server not in topology.servers:
         raise UsageError(f"{topology.name} has no server {server}: expected one of {', '.join(topology.servers)}")
     where = host or topology.servers[server].host
@@ -217,9 +218,10 @@ class Access:
 
 
 def find_credentials(given: str | None, where: str, role: str, name: str = "") -> "Credentials | None":
-    """Return the credentials of this role: those in the given folder, the only ones of this role below it, or the only
-    ones beside the topology. None: there are no credentials beside the topology. Raise :class:`UsageError` if there are
-    several to choose from, or none in the given folder."""
+    """Return the credentials of a role. If the folder ``given`` contains credentials, return these. Otherwise search
+    the folders below it, or below ``credentials`` beside the topology if no folder is given, and return the only ones
+    of this role. Raise :class:`UsageError` if there are several, or none in the given folder. Return None if no folder
+    is given, and there are none beside the topology."""
     from antecede.live.keys import Credentials
 
     if given is not None and (Path(given) / "credential.toml").exists():

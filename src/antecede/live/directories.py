@@ -100,9 +100,9 @@ class _Stopped:
 
 
 def differing(folder: str, new: TopologyFile) -> TopologyFile | None:
-    """Return the topology in force in the first data directory of a folder whose topology differs from ``new``; None:
-    there is no such directory. If a change was decided but not finished, the directories can have different topologies.
-    Nothing is changed."""
+    """Look for a data directory in the folder whose topology in force is not ``new``. Return the topology in force of
+    the first such directory; None: there is none. If a change was decided but not finished, the directories can have
+    different topologies. Nothing is changed."""
     for name in _names_in(folder):
         directory = f"{folder}/{name}"
         found = judged_in(directory).recovered
@@ -131,8 +131,8 @@ def histories(folder: str, old: TopologyFile | None = None) -> dict[str, tuple[d
 
 
 def finish(folder: str, clock_ms: int, old: TopologyFile | None = None, resolve: str = "") -> Outcome:
-    """Finish a change that was begun if its coordinator has decided to make it; otherwise abandon it. ``resolve``: the
-    decision to use if the coordinator is lost."""
+    """End a change that is in progress: finish it if its coordinator has decided to make it, otherwise abandon it.
+    ``resolve``: the decision to use if the coordinator is lost."""
     machines = [one.machine for one in _all_in(folder, old)]
     newest = max(machines, key=lambda machine: machine.organisation.change, default=None)
     if newest is None or newest.plan.file is None:
@@ -275,7 +275,7 @@ def _known(directory: str, epoch: str, files: Sequence[TopologyFile]) -> Topolog
         if not epoch or file.epoch == epoch:
             return file
     raise TopologyError(
-        f"{directory}: an older version began it under topology epoch {epoch}, and it does not contain that topology: "
+        f"{directory}: an older version made it, under topology epoch {epoch}, and it does not contain that topology: "
         "give the topology file as --from FILE"
     )
 

@@ -1,7 +1,7 @@
 """Changes of an access file that a person may have edited: tables are appended, and the keys of one table are replaced.
 
-Comments, layout and line ends stay. The changed text is read again before it is written: if anything but the wanted
-change is different, the file is left alone, and the error says what to edit by hand.
+Comments, layout and line ends stay. The changed text is parsed before it is written. If its content differs from the
+wanted content, the file is not changed; an error for keys says what to edit by hand.
 """
 
 import re
@@ -46,7 +46,7 @@ class AccessText:
     def _change(self, text: str, wanted: Access) -> None:
         found = parse_access(text, str(self.path))
         if found.digest != wanted.digest:
-            raise AccessError(f"{self.path}: the change would alter more than it should")
+            raise AccessError(f"{self.path}: not changed, because the edit would also change other content")
         self._text, self.access = text, found
 
     def write(self) -> None:
@@ -93,7 +93,7 @@ def _replaced(text: str, identity: Identity, keys: str) -> str:
 
 
 def _closing(text: str, start: int) -> int:
-    """Return the place after the bracket that closes the one at ``start``. Keys contain no brackets."""
+    """Return the index after the closing bracket of the list that begins at ``start``. Keys contain no brackets."""
     depth = 0
     for place in range(start, len(text)):
         depth += {"[": 1, "]": -1}.get(text[place], 0)

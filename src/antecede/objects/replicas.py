@@ -2,20 +2,20 @@
 
 **Replicas.** An object of the topology has a replica on each of its servers. A call goes to all of them as one message,
 so the order sees one request to several objects, and conflicting requests are computed in the same order everywhere.
-The call has an answer if all replicas give the same one. If they differ, the call fails and is undone: a conflict is
-probably not declared. Replicas that make the same nested call are several callers of one instance.
+The call succeeds if all replicas give the same answer. If the answers differ, the call fails and is undone: probably a
+conflict is not declared. Replicas that make the same nested call are several callers of one instance.
 
 **Roots.** A client or agent calls at its own server, which need not hold a replica: the root is an instance of the
-operation ``call`` there. Its rows in a trace are the caller's, and its name says whose it is: ``alice@s1!3f2a1b.7`` is
-the seventh root that was started at s1, ``alice@s1!3f2a1b.7/1`` the operation that it called.
+operation ``call`` there. In a trace, its rows belong to the caller, and its name begins with the caller's name:
+``alice@s1!3f2a1b.7`` is the seventh root that was started at s1, ``alice@s1!3f2a1b.7/1`` the operation that it called.
 
 **Shared roots.** Calls of one operation that come at about the same time share a root: ``alice@s1!3f2a1b.9+4`` carries
 four calls, of which Alice's is the first. In a trace its messages are Alice's. Every caller has the rows ``begin`` and
 ``commit`` (or ``abort``) of its call.
 
-**What is kept.** A server's step hands packets, calls and expired deadlines to its site, in the sequence of its record,
-and the record keeps them. Processing them again leads to the same state, with the same messages. So operations are
-*computed again* in a recovery, and their code may have changed. Therefore a record also keeps what its step did
+**What is kept.** In each step, a server passes packets, calls and expired deadlines to its site, and the step's record
+contains them in the same sequence. Processing them again leads to the same state, with the same messages. So operations
+are *computed again* in a recovery, and their code may have changed. Therefore a record also keeps what its step did
 (:class:`Row`). The trace is made from these rows without the application's code, and a recovery compares its results
 with them.
 """
@@ -132,7 +132,7 @@ class Placement(Members):
 
     def destination(self, call: Call) -> tuple[int, str]:
         if not isinstance(call.to, str):
-            raise ObjectError("a call to several objects: expected one object, all its replicas get the call")
+            raise ObjectError("a call to several objects: expected one object (the call goes to all its replicas)")
         mask = self._masks.get(call.to, 0)
         if not mask:
             raise ObjectError(f"no object {call.to!r}")
@@ -212,7 +212,7 @@ class Replicas(Site):
         self.execution.decides = rules >= 4
 
     def settle(self) -> Effects:
-        """End a step of the server: first admit roots, then send the times. To be called until it returns no
+        """End a step of the server: first admit roots, then send the times. Call this method again until it returns no
         effects."""
         if self.rules >= 3 and (admitted := self.roots.admitted()):
             for root in admitted:
@@ -235,7 +235,7 @@ class Replicas(Site):
         return self._united, self._sharing_most
 
     def _sharing_most(self, operation: str) -> int:
-        """Return how many calls of an operation may share a request; 0 if calls of it must not."""
+        """Return how many calls of an operation may share a request; 0 if they must not share one."""
         if operation in self._shareable:
             return limits.shared_calls_max
         return limits.shared_nested_max if self.rules >= 4 and operation in self._nesting else 0
@@ -297,13 +297,13 @@ class Replicas(Site):
         self._admit()
 
     def is_sure(self, name: str, operation: str) -> bool:
-        """Return whether a successful answer to a call of this operation is sure as soon as all replicas have
+        """Return whether a successful answer to a call of this operation is final as soon as all replicas have
         responded.
 
-        Nothing but its deadline can undo the call if it conflicts with nothing and calls nothing. Its request has left,
-        so it is durable here, and each response is durable at its replica. If a crash loses the responses here, they
-        come again, and ``resumed`` has removed the deadline. So the answer may leave before the log has the responses.
-        An unconfirmed answer is given in the step in which the call begins, so it must wait for the log.
+        If a call conflicts with nothing and calls nothing, only its deadline can undo it. Its request has left, so it
+        is durable here, and each response is durable at its replica. If a crash loses the responses here, they come
+        again, and ``resumed`` has removed the deadline. So the answer may leave before the log has the responses. An
+        unconfirmed answer is given in the step in which the call begins, so it must wait for the log.
         """
         elsewhere = any(server != self.servers[self.me] for server in self.objects[name].servers)
         whole = qualified(name, operation)
@@ -328,7 +328,7 @@ class Replicas(Site):
 
     @property
     def open_calls(self) -> int:
-        """Calls that began here, or wait to begin, and have not ended."""
+        """The number of calls that began here, or wait to begin, and have not ended."""
         return len(self._calls)
 
     def state_of(self, name: str) -> dict[str, Any]:

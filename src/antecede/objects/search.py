@@ -1,9 +1,10 @@
 """Check whether two operations conflict, whatever their class declares: search for a counter-example.
 
 Two operations are compatible iff from every state both orders lead to the same state and give the same answers. No
-search can prove this; but one state and two arguments for which the orders differ refute it, and Hypothesis is good at
-finding and simplifying them. States are reached by computing operations on a new object, so that every example can
-happen. Nested calls get generated answers; the calls of an operation are compared, too.
+search can prove this, but one example disproves it: a state and the arguments of two operations, for which the two
+orders give different results. The library Hypothesis finds and simplifies such examples. States are reached by
+computing operations on a new object, so that every example can happen. Nested calls get generated answers; the calls of
+an operation are compared, too.
 
 Arguments are generated from the operations' annotations, mostly small and often equal, because many conflicts need
 equal keys. A class may give better ones: ``arguments = {"transfer": strategy}`` with a strategy of tuples.
@@ -40,8 +41,8 @@ class Example(msgspec.Struct, frozen=True):
     first: Step
     second: Step
     forth: dict[str, Any]
-    """The result of the first operation and then the second: the state, and the two answers in the sequence of
-    ``first``, ``second``."""
+    """The result if ``first`` is computed before ``second``: the state, and the answers of ``first`` and ``second``, in
+    this sequence. (``back``: the result if ``second`` is computed before ``first``, in the same form.)"""
     back: dict[str, Any]
 
     def __str__(self) -> str:
@@ -62,7 +63,9 @@ class Pair(msgspec.Struct, frozen=True):
 
     @property
     def finding(self) -> str:
-        """``undeclared`` (an error), ``needless`` (costs time), ``conflict`` or ``compatible`` (both are fine)."""
+        """The result of the search: ``undeclared`` (a conflict is not declared, which is an error), ``needless`` (a
+        conflict is declared, but none was found; this only costs time), ``conflict`` or ``compatible`` (both are
+        fine)."""
         if self.example is None:
             return "needless" if self.declared else "compatible"
         return "conflict" if self.declared else "undeclared"
@@ -193,7 +196,8 @@ def _two(
 
 
 def _computed(kind: type[Object], state: State, step: Step, answers: Sequence[Answer]) -> Outcome:
-    """Compute an operation twice; if the results differ, the operation is not deterministic."""
+    """Compute an operation twice, and return the outcome. Raise if the two results differ, because operations must be
+    deterministic."""
     one, again = (compute(kind, state, *step, answers) for _ in range(2))
     if not _alike((one.state, _seen(one)), (again.state, _seen(again))):
         raise ObjectError(
@@ -245,7 +249,7 @@ def _arguments(kind: type[Object], name: str) -> Any:
             continue
         if parameter.name not in hints:
             raise ObjectError(
-                f"{kind.__name__}.{name}: parameter {parameter.name} has no type to generate values for: annotate it, "
+                f"{kind.__name__}.{name}: parameter {parameter.name} has no annotation: annotate it, "
                 f"or give the class arguments = {{{name!r}: a strategy of tuples}}"
             )
         drawn.append(_values(hints[parameter.name]))

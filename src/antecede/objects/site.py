@@ -1,7 +1,7 @@
-"""One object of a group: the order below, locks above it, and the instances that they let begin (§3.3, §4.3).
+"""One object of a group: its order, its locks, and the operation instances that both allow to begin (§3.3, §4.3).
 
 For the code that drives it, a site is an order: ``receive``, ``tick`` and ``snapshot``, with effects as answers.
-Besides the order's effects there are those of :mod:`antecede.objects.instances`. It combines these parts; each part
+Besides the order's effects there are those of :mod:`antecede.objects.instances`. A site combines these parts; each part
 calls only the parts to its right:
 
     site ──► roots, wounds (bookkeeping)
@@ -9,8 +9,8 @@ calls only the parts to its right:
 
 **Ready** (§4.3). The order decides when a message may be handed over; it never waits for a computation. A request that
 was handed over is queued. Its instance begins, and the request counts as delivered, when no conflicting instance is
-before it (:mod:`antecede.objects.table`). Locks stay with the root until it ends, except those of instances that
-failed or were aborted within it: values that such an instance read may change before its root commits.
+before it (:mod:`antecede.objects.table`). A root keeps its locks until it ends, except the locks of instances that
+failed or were aborted within it. So values that such an instance has read may change before its root commits.
 
 **Wound–wait** (:mod:`antecede.objects.roots`) ends the cycles of waiting instances, which the theorem of §3.3 does not
 exclude. That module defines the words *root*, *home*, *try*, *wound*, *make way*, *rest* and *heal*.
@@ -63,8 +63,8 @@ class Site(Order):
         self.roots = self.rooting(self.order.relation, self._called, *self._sharing())
         self.wounds = Wounds()
         self._examined: set[str] = set()
-        """Queued instances for which all younger rivals were asked to make way. Later there can only be fewer
-        rivals."""
+        """Queued instances for which all younger rivals were asked to make way. They need not be examined again,
+        because no new rivals can come."""
 
     @property
     def state(self) -> dict[str, Any]:
@@ -210,8 +210,8 @@ class Site(Order):
         self._end(root, TIMEOUT, late=True)
 
     def _follow(self) -> None:
-        """Process the reports on instances. A root whose own instance has finished ends; if it succeeded, it
-        commits."""
+        """Process the reports on instances. When the instance of a root itself has finished, the root ends; it commits
+        if the instance succeeded."""
         reports = self.execution.reports
         while reports:
             report = reports.pop(0)
@@ -268,7 +268,7 @@ class Site(Order):
         return self.outbox.drain()
 
     def send(self, message: Message) -> Effects:
-        raise OrderError("an object sends only the calls of its operations: start one")
+        raise OrderError("an object sends only messages of its operations: use start(), not send()")
 
     # Questions of observers.
 

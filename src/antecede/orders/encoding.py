@@ -1,8 +1,8 @@
 """Stamps as bytes: numbers of variable length, and raw bytes.
 
-A number takes seven bits per byte, low bits first; the high bit says that more bytes follow. A reader never reads
-beyond its bytes and accepts only the shortest form of a number, so that a stamp has one encoding. It raises
-:class:`StampError` for anything that our own writer cannot have written.
+Each byte of a number contains seven of its bits, the low bits first. The high bit of the byte is 1 if more bytes
+follow. A reader never reads beyond its bytes and accepts only the shortest form of a number, so that each stamp has
+exactly one encoding. It raises :class:`StampError` for anything that our own writer cannot have written.
 """
 
 from collections.abc import Sequence
@@ -94,7 +94,7 @@ class Reader:
             value |= (byte & 0x7F) << (7 * position)
             if byte < 0x80:
                 if byte == 0 and position:
-                    raise StampError("number with needless leading zeros in a stamp")
+                    raise StampError("a number in a stamp is longer than necessary")
                 if value > maximum:
                     raise StampError(f"number {value} in a stamp: expected at most {maximum}")
                 return value
@@ -125,7 +125,7 @@ class Reader:
         return value
 
     def ordinal(self, known: int, what: str = "sequence number") -> int:
-        """Take the number of a message: a counter of which the first value is 1."""
+        """Take the number of a message: a counter that starts at 1."""
         value = self.counter(known)
         if value == 0:
             raise StampError(f"{what} 0 in a stamp: expected 1 or more")
@@ -143,12 +143,12 @@ class Reader:
 
 
 class RecordedReader(Reader):
-    """Reads a stamp from the log.
+    """A reader of a stamp from the log.
 
-    A stamp was compared with the state when its packet arrived. If the packet was held, the log has it after packets
-    that arrived later and were delivered first. So in a recovery the state is newer than it was when the packet
-    arrived, and a stamp from a lying member may contradict it. The stamp is accepted all the same, because it was
-    accepted when it arrived. Otherwise the log could not be replayed.
+    A stamp was compared with the state when its packet arrived. If the packet was held, its record in the log comes
+    after those of packets that arrived later and were delivered first. So in a recovery the state is newer than it was
+    when the packet arrived, and the stamp of a faulty member may contradict this newer state. The stamp is accepted
+    nevertheless, because it was accepted when it arrived. Otherwise the log could not be replayed.
     """
 
     __slots__ = ()

@@ -99,7 +99,7 @@ def read_stamp(data: Reader, source: int, expected: int, clock: int) -> Stamp:
             raise StampError(f"member {member} out of sequence in a vector")
         entry = _event(data, own_clock)
         if entry[0] >= own_clock:
-            raise StampError(f"time {entry[0]} in the vector of a message of time {own_clock}: expected less")
+            raise StampError(f"time {entry[0]} in the vector of a message: expected less than its own time {own_clock}")
         if member == source and entry[1] >= no:
             raise StampError(f"the vector of send {no} of member {member} contains its send {entry[1]}: expected less")
         entries.append((member, *entry))

@@ -1,15 +1,15 @@
 """``token``: the right to number messages moves between the members (Garg §12.3.1, last paragraph).
 
 Garg's rule: *the token assigns sequence numbers to broadcasts, and messages are delivered only in this sequence order.*
-The text leaves open how the token moves and what happens to a multicast that is not for everybody.
+The text leaves open how the token moves and what happens to a multicast that does not go to all members.
 
 * The token carries, for each destination, the number of the last message for it. A message takes the next number of
   each of its destinations. One global number would leave gaps at members that are not addressed, and block them.
 * Only the holder numbers messages. A message sent by another member waits in its sender's output queue.
 * The token moves on request only, so that an idle system sends nothing. A member whose queue is no longer empty
   broadcasts ``request`` with the number of its request, 1, 2, 3 …; the token carries the number of the last request
-  *served* for each member. A request is open while its number is above the one served, in whatever sequence requests
-  and token arrive (after Suzuki and Kasami's mutual exclusion).
+  *served* for each member. A request is open while its number is larger than that of the last served request of its
+  member. So requests and token may arrive in any sequence (after Suzuki and Kasami's mutual exclusion).
 * When a member receives the ``token``, it numbers and posts its whole queue, marks its own request as served, and
   passes the token to the next member with an open request, in the order of member numbers (after the last comes 0). If
   there is none, it keeps the token until a request comes. Member 0 has the token first.
@@ -187,7 +187,7 @@ class Token(PlainOrder):
             if any(new < old for new, old in zip(numbers + served, self.numbers + self.served, strict=True)):
                 raise StampError(f"token {passes} from member {source} has numbers below those of token {self.passes}")
             if served[self.me] != self.served[self.me] or self.requested[self.me] == self.served[self.me]:
-                raise StampError(f"token {passes} from member {source}, but we have no request open")
+                raise StampError(f"token {passes} from member {source}, but we have no open request for it")
         return (passes, *numbers, *served)
 
     def dump(self) -> Any:

@@ -4,7 +4,7 @@ A session has a scratch directory for Spark's shuffle files, its temporary files
 larger than memory. The directory is removed with the session, even after Ctrl-C. The JVM writes to its log and not to
 the terminal. Python workers use this interpreter and this package.
 
-:mod:`antecede.pipeline.spark.remote` has what a remote master needs in addition.
+:mod:`antecede.pipeline.spark.remote` has the code that is needed only for a remote master.
 """
 
 import logging
@@ -93,10 +93,10 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, le
 
 @contextmanager
 def _quiet_gateway() -> Iterator[None]:
-    """Suppress tracebacks of py4j and of interrupts that Python dropped; other code reports these failures in one line
-    each.
+    """Suppress the tracebacks that py4j logs, and those of interrupts that Python dropped. Other code reports each of
+    these failures in one line.
 
-    py4j logs its stack each time that it is interrupted or its JVM ends, to the root logger as well as to its own.
+    py4j logs a traceback each time that it is interrupted or its JVM ends. It uses its own logger and the root logger.
     """
 
     def is_others(record: logging.LogRecord) -> bool:
@@ -121,12 +121,13 @@ def _quiet_gateway() -> Iterator[None]:
 
 
 class _Requests:
-    """Requests to end: Ctrl-C, and a signal from outside, which unwinds the stack in the same way.
+    """Requests to end the program: Ctrl-C, or a signal from another process. Both raise an exception, so that the
+    session is cleaned up.
 
-    While a JVM is being started, requests wait, so that the JVM is known when it has to be ended. Python drops an
-    exception that a signal handler raises inside a destructor or a callback. So a request is raised again every half
-    second until it has an effect. More signals do not raise it more often: an exception right at the start of the
-    cleanup would prevent the cleanup.
+    While a JVM is being started, requests wait, because a JVM can be ended properly only after its start is complete.
+    Python drops an exception that a signal handler raises inside a destructor or a callback. So a request is raised
+    again every half second until it has an effect. Further signals do not raise it sooner: an exception right at the
+    start of the cleanup would prevent the cleanup.
     """
 
     def __init__(self) -> None:
@@ -146,8 +147,8 @@ class _Requests:
                 self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._heard)
 
     def regain(self) -> None:
-        """Install the handlers again: Spark's context installs its own handler for Ctrl-C, which would call the JVM
-        during the read that was interrupted."""
+        """Install the handlers again, because Spark's context has replaced the handler for Ctrl-C. Spark's handler
+        would call the JVM while an interrupted call to the JVM is still open."""
         for number in self._before:
             signal.signal(number, self._heard)
 
@@ -183,7 +184,7 @@ class _Requests:
             self._heard(signal.SIGALRM, None)
 
     def ignore(self) -> None:
-        """From now on, ignore the signals that ask to stop."""
+        """Ignore all further signals that ask the program to end."""
         self._waiting = True
         if self._before:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -216,7 +217,7 @@ def _start(local: bool, settings: dict[str, str], scratch: Path) -> tuple[Any, A
         raise SparkError("the spark engine needs pyspark: install antecede[spark]") from None
     if SparkContext._active_spark_context is not None:
         raise SparkError(
-            "a Spark session is already running in this process: pass a DataFrame of it to pipeline.verify"
+            "a Spark session is already running in this process: pass a DataFrame of that session to pipeline.verify"
         )
     os.environ["JAVA_HOME"] = java_home(scratch)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -10,8 +10,8 @@ and place become durable by one rename, and a conversion that continues after th
 writes one twice. The rest of the log becomes rows from that place on, even while the server writes the log, because
 only whole commit groups are read.
 
-The first record of a log names its server. If the first record left in the log is later than the next one that the
-trace needs, the server ran without a trace; such a directory is refused, because its rows could not be numbered.
+The first record of a log names its server. If the log no longer contains the next record that the trace needs, the
+server ran without a trace. Such a directory is refused, because its rows could not be numbered.
 """
 
 import os
@@ -88,9 +88,9 @@ def place_of(piece: Piece) -> Place:
         place = msgspec.msgpack.decode(said[PLACE_KEY], type=Place)
     except (OSError, ValueError, KeyError, msgspec.MsgspecError) as error:
         reason = str(error).splitlines()[0] if isinstance(error, (OSError, ValueError)) else "no place in its metadata"
-        raise TraceError(f"{piece.path}: the end of this piece of a trace is unknown: {reason[:200]}") from None
+        raise TraceError(f"{piece.path}: cannot find the last record of this file: {reason[:200]}") from None
     if place.upto != piece.upto:
-        raise TraceError(f"{piece.path}: ends with record {place.upto}, which differs from its name")
+        raise TraceError(f"{piece.path}: the file ends with record {place.upto}, but its name has another number")
     return place
 
 
@@ -210,8 +210,8 @@ class Recording:
 
 
 def next_indices(directory: str, topology: TopologyFile | None, addresses: list[str]) -> dict[str, int]:
-    """Return the next index of each of these processes; empty if the rows cannot be read, for example because the log
-    lacks records that are not in the trace either."""
+    """Return the next index of each of these processes; empty if the rows cannot be read, for example because some
+    records are neither in the log nor in the trace."""
     try:
         indices = Recording(directory, topology).indices()
     except AntecedeError:

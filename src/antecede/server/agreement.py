@@ -11,18 +11,18 @@ from antecede.server import AgentServer
 CHANGING: Final = "changing"
 """The code for refusing a server that does not take part in the change in progress. It may try again soon."""
 BEHIND: Final = ("other-topology", "unknown-server", "other-links")
-"""The codes of the refusals that a server may get because it has not made a change yet."""
+"""The codes with which a server may be refused because it has not made a change of the topology yet."""
 
 
 def check_hello(epoch: str, server: str, peer: str, token: str, domains: Sequence[str]) -> None:
-    """Raise UsageError if a hello with this token and these domains would be longer than the other end reads."""
+    """Raise UsageError if a hello with this token and these domains would be longer than a server accepts."""
     most = limits.counter_max
     links = [wire.LinkHello(domain, most, most, most, most, most, most, most, "0" * 16) for domain in domains]
     names = (epoch, server, peer, token)
     size = len(wire.frame([wire.ServerHello(wire.VERSION, wire.VERSION_OLDEST, *names, links, "0" * 16, most)]))
     if size > limits.hello_bytes_max:
         raise UsageError(
-            f"the hello between {server} and {peer} has {size} bytes, at most {limits.hello_bytes_max} are read: "
+            f"the hello between {server} and {peer} has {size} bytes, and at most {limits.hello_bytes_max} are read: "
             f"expected a shorter token, or fewer than {len(links)} shared domains"
         )
 
@@ -88,8 +88,9 @@ def refusal_of(
 
 def _other_topology(machine: AgentServer, shared: Sequence[str], hello: wire.ServerHello, epoch: str) -> Refusal | None:
     """Return why the sender of a hello must not connect; None: it may connect. It must belong to the same system, take
-    part in the change that is staged here, and have the same shared domains and the same last change. If one end does
-    not send digests, the whole topology must be the same."""
+    part in the change that is staged here (if there is one), and have the same last change. The digests of the domains
+    that both servers share must be equal. If one of the two servers has no digests, the whole topology must be the
+    same."""
     me, other, organisation = machine.name, hello.server[:64], machine.organisation
     if hello.epoch.partition("~")[2] != epoch.partition("~")[2]:
         return Refusal(

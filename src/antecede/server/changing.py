@@ -1,15 +1,14 @@
 """Carry out a change of the topology: look, pause, drain, stage, hand over, commit.
 
 This is the sequence of commands to all servers (:mod:`antecede.server.participation`), without I/O. It begins with a
-survey of the servers (:mod:`antecede.server.surveying`). :func:`carry_out` is a generator: it yields commands, is sent
-their answers, and returns the outcome. The commands of one batch are independent of each other. The process that drives
-this generator may be killed at any point and start again, because of these rules:
+survey of the servers (:mod:`antecede.server.surveying`). :func:`carry_out` is a generator: it yields commands, receives
+their answers as the values of ``yield``, and returns the outcome. The commands of one batch are independent of each
+other. The process that drives this generator may be killed at any point and start again, because of these rules:
 
 * One server, the **coordinator**, decides. The change is made once its log contains the commit. The coordinator is the
-  first to get the command to commit, after all servers have staged the change and have received the agents that will
-  live there.
-* Before this commit, a new start of the process abandons the change, and the old topology continues. The coordinator
-  abandons it first: from then on it cannot commit.
+  first to get the command to commit, after all servers have staged the change and have received their new agents.
+* If the process is started again before this commit, it abandons the change, and the old topology stays in force. The
+  coordinator is the first to abandon the change: from then on it cannot commit.
 * After this commit, every other server that has staged the change gets the command to commit, or learns the decision
   from another server (:mod:`antecede.server.deciding`).
 
@@ -22,7 +21,7 @@ force takes part in every change. So two operators cannot make different changes
 only some servers.
 
 Each run of this sequence is an **attempt** with a random name, which is part of every command. If two operators make
-changes at the same time, the second one waits until the first has ended, or has given no command for a while.
+changes at the same time, the second one waits until the first has ended its change, or has sent no command for a while.
 
 **Drained.** A frame counts as in transit until its receiver has acknowledged it, and a server acknowledges a frame in
 the step that has delivered or forwarded its letters. So if two checks in a row find nothing in transit, and no server
@@ -57,13 +56,14 @@ class Outcome(msgspec.Struct, frozen=True):
     absent: tuple[str, ...] = ()
     """The servers that did not take part, and learn the change when they connect."""
     ended: dict[int, str] = {}
-    """Changes that were in progress and are not any more: ``abandoned`` or ``finished``."""
+    """The numbers of earlier changes that were still in progress, each with its end: ``abandoned`` or ``finished``."""
 
 
 Steps = Part[Outcome]
-"""A generator that yields commands, and is sent their answers; None: the server did not answer. After a wait, an empty
-list is sent. If a command fails, its error is thrown into the generator, which then abandons the change, unless it is
-decided. The error for a server that is busy for too long is :class:`BusyServerError`."""
+"""A generator that yields commands, and receives their answers; an answer is None if the server did not answer. After a
+:class:`Wait` it receives an empty list. If a command fails, its error is raised inside the generator, which then
+abandons the change, unless the change is decided. The error for a server that is busy for too long is
+:class:`BusyServerError`."""
 
 
 class BusyServerError(OverloadError):
@@ -169,8 +169,8 @@ def _examined(wish: Wish, views: dict[str, View], old: TopologyFile, unable: dic
 
 
 def _classes(wish: Wish, views: dict[str, View], old: TopologyFile) -> Part[list[str]]:
-    """Let servers check the classes of agents that are new there. Return a list with the first error, or an empty
-    list."""
+    """Let servers with new agents (or all servers, if the module is new) check the classes of their agents. Return a
+    list with the first error, or an empty list."""
     every = old.module != wish.new.module
     new = {agent.server for agent in {*wish.new.agents} - {*old.agents}}
     asked = [name for name, view in views.items() if view.checks and (every or name in new)]
@@ -230,7 +230,8 @@ def _why_behind(view: View, newest: int, unable: dict[str, str]) -> str:
 
 
 def _made(views: Iterable[View], number: int, attempt: str) -> bool:
-    """Return whether these servers know that an attempt has made a change. Older servers do not name the attempt."""
+    """Return whether one of these servers knows that this attempt has made the change. Older servers do not name the
+    attempt: then the number of the change is enough."""
     return any(
         view.change >= number
         and next((one.attempt for one in view.history if one.change == number), "") in ("", attempt)
@@ -241,7 +242,7 @@ def _made(views: Iterable[View], number: int, attempt: str) -> bool:
 def _finish(views: dict[str, View], wish: Wish) -> Part[dict[int, str]]:
     """Finish each change that was begun, if its coordinator has decided it; otherwise abandon it. Return, for the
     number of each change, ``finished`` or ``abandoned``. If the coordinator does not answer, ``wish.resolve`` decides;
-    without it, raise TopologyError."""
+    raise TopologyError if this is empty."""
     ended: dict[int, str] = {}
     for number, id_ in sorted({(view.staged, view.attempt) for view in views.values() if view.staged}):
         parts = [view for view in views.values() if (view.staged, view.attempt) == (number, id_)]
@@ -251,7 +252,7 @@ def _finish(views: dict[str, View], wish: Wish) -> Part[dict[int, str]]:
         if not decided and coordinator and coordinator not in views:
             if not wish.resolve:
                 raise TopologyError(
-                    f"change {number} was begun, and only server {coordinator} knows whether the change was made, but "
+                    f"change {number} was begun, and only server {coordinator} knows whether it was made, but "
                     "that server does not answer: start it, or, if its data is lost: antecede topology resolve "
                     f"{wish.new.name if wish.live else '--data DIR'} --decision abandon"
                 )
@@ -271,9 +272,9 @@ def _finish(views: dict[str, View], wish: Wish) -> Part[dict[int, str]]:
 
 
 def _prepare(servers: list[str], wish: Wish, change: Change, attempt: str) -> Part[None]:
-    """Let letters that would enter the region wait, and return when nothing is in transit there; raise TopologyError if
-    this takes too long. Agents that leave do not react from here on, even if the region is empty because their server
-    is alone."""
+    """Pause, and return when nothing is in transit in the region; raise TopologyError if this takes too long. From here
+    on, letters wait before they enter the region, and agents that leave their server do not react. This also applies to
+    agents whose server has no peers, although the region is empty then."""
     if not change.paused:
         return
     region = ",".join(change.region)
@@ -309,9 +310,9 @@ def _stage_of(
 
 
 def _hand_over(ready: list[dict[str, object]], attempt: str) -> Part[None]:
-    """Bring the agents and clients that leave each server, with all that belongs to them, to their new server.
-    ``ready``: the answers of all servers after they have staged the change. Earlier answers do not count here, since
-    new clients may have come after them."""
+    """Bring the agents and clients that leave a server, with all that belongs to them, to their new server. ``ready``:
+    the answers of all servers to ``change-ready``, which is sent after the change is staged. Earlier answers are not
+    enough, since new clients may have come after them."""
     for source, targets in [(str(one["server"]), one["targets"]) for one in ready]:
         for target in targets if isinstance(targets, list) else ():
             page, more = 0, True
@@ -325,9 +326,9 @@ def _hand_over(ready: list[dict[str, object]], attempt: str) -> Part[None]:
 
 
 _look_seconds = 0.1
-"""How long to wait before the next check, if something is in transit."""
+"""The pause before the next check, if something is in transit."""
 _others_idle_seconds = 2.0
-"""An operator that gave no command for this long is gone. A working operator gives commands more often."""
+"""The time without commands after which an operator counts as gone. A working operator sends commands more often."""
 _others_wait_seconds = 0.5
 _others_max = 60
-"""How many times to wait for another operator: half a minute in all."""
+"""The largest number of waits for another operator; together they take half a minute."""

@@ -59,8 +59,8 @@ class DeadLetters:
 
     def replay(self, id_: str) -> dict[str, Any]:
         """Send a dead letter again, as a new letter to the agent or client where it died, and remove the dead letter
-        from the list. A letter that died on its way goes to its destinations. The new letter has the same sender and
-        question: an asker that still waits gets the answer."""
+        from the list. A letter that died on its way goes to its destinations. The new letter keeps the original sender.
+        If the letter was a question and its sender still waits, the sender gets the answer."""
         dead = self._find(id_)
         to = self._destinations(dead)
         self._check_load()
@@ -120,8 +120,9 @@ class DeadLetters:
         letters_max: int,
         size: Callable[[Dead], int],
     ) -> Page:
-        """Return the page that a request means: letters with numbers after ``after`` and up to ``last`` (0: all), at
-        most ``first`` (0: as many as a page holds), that match the other arguments (empty or 0: all)."""
+        """Return one page: at most ``first`` letters (0: as many as a page may have). Their numbers are larger than
+        ``after`` and at most ``last`` (0: no limit), and they match the other arguments (empty or 0: every letter
+        matches)."""
         wanted = _number("first", first)
         within = Range(
             _number("after", after),
@@ -165,7 +166,7 @@ class DeadLetters:
             raise MissingError(f"no dead letter {id_[:200]!r} on {self._machine.name}")
         if len(found) > 1:
             raise UsageError(
-                f"several dead letters have the id {id_[:200]!r} on {self._machine.name}: give the key of one"
+                f"several dead letters have the id {id_[:200]!r} on {self._machine.name}: give the key of one of them"
             )
         return found[0]
 
@@ -205,5 +206,5 @@ def _body_bytes(dead: Dead) -> int:
 
 _line_bytes = 300
 _to_max = 1_000
-"""How many destinations of one letter are shown."""
+"""The largest number of destinations that are shown for one letter."""
 _digits_max = 19

@@ -2,9 +2,9 @@
 
 Before its hello a connection is a *stranger*: it may send only short frames with one part each, and is closed if the
 hello does not come soon. With an access file it must first prove its identity (:mod:`antecede.access.proof`), and its
-hello must fit that identity. An operator's request is such a short frame. There is one request per connection, so
-operators remain strangers until they close it. An operator whose request is long announces it (``LONG``), and may then
-send longer frames. A connection that is refused gets the reason and a code.
+hello must fit that identity. An operator's request is such a short frame. There is one request per connection, so an
+operator remains a stranger until the connection is closed. An operator whose request is long announces it (``LONG``),
+and may then send longer frames. A connection that is refused gets the reason and a code.
 """
 
 from collections.abc import Callable
@@ -121,7 +121,7 @@ class Incoming:
         self._who: Who | None = None
         """The identity that the other end has proved; None: it has proved none."""
         self._counted = False
-        """Whether the guard counts this connection as one of its identity."""
+        """Whether the guard has counted this connection for the identity of the other end."""
 
     def received(self, parts: list[AnyPart]) -> None:
         known = self._known
@@ -266,7 +266,7 @@ class Incoming:
     def _greet_operator(self, part: wire.Request) -> None:
         entry, connection = self._entry, self.connection
         if self._asked:
-            raise WireError("second request on one connection: expected one", "one-request")
+            raise WireError("second request on one connection: expected only one", "one-request")
         who = self._identify(OPERATOR, part.token)
         if isinstance(who, Refusal):
             entry.log.warning("operator-refused", remote=connection.remote, reason=who.reason)
@@ -286,14 +286,15 @@ class Incoming:
             self._entry.guard.note("connected", self._who, self.connection.remote, named=name)
 
     def _refuse_stranger(self, role: str, name: str, refusal: Refusal) -> None:
-        """Refuse an end that did not prove the name that it claims: nothing is remembered under this name."""
+        """Refuse a connection whose other end did not prove the name that it claims. Nothing is stored under this
+        name."""
         claims = f"{role[:16]} {name[:64]}"
         self._entry.guard.refused_stranger(self.connection.remote, claims, refusal, self._who)
         self._refuse(refusal)
 
     def _note_claim(self, name: str, refusal: Refusal) -> None:
-        """Let the status show that an end with a wrong token claims to be a peer, if that peer is not connected: it may
-        be the peer itself. Nothing else depends on this."""
+        """Let the status show that a program with a wrong token claims to be a certain peer, if this peer is not
+        connected: the program may be the peer itself. Nothing else depends on this claim."""
         peer = self._entry.peering.peers.get(name)
         if peer is not None and peer.connection is None and self._entry.guard.keyring is None:
             host = self.connection.remote.rpartition(":")[0]
@@ -342,4 +343,5 @@ class Incoming:
 
 
 _unlogged = ("too-many-strangers", STOPPING)
-"""Codes of closed connections that are not logged one by one. The strangers are logged as a count from time to time."""
+"""The codes with which connections are closed without a log entry for each of them. For closed strangers, the number is
+logged from time to time."""

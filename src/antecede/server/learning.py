@@ -1,23 +1,23 @@
 """Changes that were made without this server: it learns them from another server, before frames flow between the two.
 
 A server for which nothing changes (see :mod:`antecede.topology.change`) need not be up when a change is made. While it
-is *behind*, it goes on with the topology that it knows. Of two servers that connect, the one that is ahead sends a
-**lesson**: the topology in force, and how it came about. The other one records it (``Learned``), and only then both
-exchange frames. So
+is *behind*, it goes on with the topology that it knows. When two servers connect, the one that is ahead sends a
+**lesson**: the topology in force, and the history of changes that led to it. The other one records the lesson
+(``Learned``). Only then both exchange frames. So
 
 * no frame is taken from a server with a newer topology, so this server knows all senders and destinations in a frame;
 * one lesson covers several changes that were missed, because none of them changed anything for this server.
 
-**Who is believed.** A server that an attacker controls could invent changes. If others believed it, they would never
-again connect to the servers that must take part in every change. So a server learns only from the **first server of its
-topology in force**: that one takes part in every change of this topology, so it knows whether there was one. If any
-other server is ahead, this server asks the first one (:mod:`antecede.server.inquiries`), even if the two share no
-domain. After a change, another server may be the first one; then this server learns the later changes from that server.
-The coordinator of a staged change is believed, too, because its log decides. The first server itself learns nothing,
-unless it has lost its data.
+**Who is believed.** An attacker who controls a server could invent changes. Servers that believe such a change would
+follow a false topology, and could never again connect to the servers that did not make this change. So a server learns
+only from the **first server of its topology in force**. The first server takes part in every change of this topology,
+so it knows whether the topology was changed. If any other server is ahead, this server asks the first one
+(:mod:`antecede.server.inquiries`), even if the two share no domain. After a change, another server may be the first
+one; then this server learns the later changes from that server. The coordinator of a staged change is believed, too,
+because its log decides. The first server itself learns nothing, unless it has lost its data.
 
-**What is checked.** The other end has proved to be a server that is believed. Still, a lesson is refused unless all of
-this is true:
+**What is checked.** The sender has proved that it is a server that this one believes. Still, its lesson is refused
+unless all of this is true:
 
 * it is about this system: the system id is the same, or this server has none because it has missed the first change;
 * it continues from where this server is: its history names the change and the topology that are in force here, made by
@@ -25,11 +25,12 @@ this is true:
   elsewhere, has another history;
 * the change from this server's topology to the new one is one that a command may make (``Change.refusals``);
 * this server need not take part in that change, and its domains have not begun again. Otherwise the data of this server
-  is an old copy, or the other server is not what it seems to be.
+  is an old copy, or the other server sends a false lesson.
 
 A server without any data, which was started with the topology in force, learns the number of the last change and the
-history: it has no data that could be lost. A server that is being added has no past in the system. It believes a
-history that names the attempt that it has staged, and learns nothing from a history that ends before that change.
+history: it has no data that could be lost. A server that is being added has no earlier data of the system, so it cannot
+compare histories. It believes a history that contains the change that it has staged, made by the same attempt. It
+learns nothing from a history that ends before that change.
 
 **A staged change** may have been made or not. The history names the attempt that made each change: if that is the
 staged attempt, the change is finished here; if it is another one, the staged change was abandoned. The number alone
@@ -62,7 +63,7 @@ from antecede.topology import Change, TopologyFile, parse_topology, plan_change
 
 
 class Lesson(msgspec.Struct, frozen=True):
-    """The topology in force at a server, and how it came about."""
+    """The topology in force at a server, and the history of changes that led to it."""
 
     system: Mark
     change: ChangeNumber
@@ -123,7 +124,8 @@ def believes(machine: AgentServer, server: str) -> bool:
 
 
 def teachers_of(machine: AgentServer) -> list[str]:
-    """Return the servers to ask if another one, which this server does not believe, knows newer changes."""
+    """Return the servers that this server believes. It asks them for a lesson if a server that it does not believe is
+    ahead."""
     file = machine.plan.file
     known = [] if file is None else [next(iter(file.servers))]
     known += [] if machine.organisation.staged is None else [machine.organisation.staged.coordinator]
@@ -132,8 +134,8 @@ def teachers_of(machine: AgentServer) -> list[str]:
 
 def item_of(machine: AgentServer, lesson: Lesson) -> Learned | Committed | Abandoned | None:
     """Return the next item that this server must log to follow a lesson; another item may follow later. Return None if
-    it knows the lesson already, is not part of the system (any more), or takes part in a change that is newer than the
-    lesson. Raise :class:`TopologyError` if the lesson must not be believed."""
+    this server has the newest change of the lesson already, is not part of the system (any more), or takes part in a
+    change that is newer than the lesson. Raise :class:`TopologyError` if the lesson must not be believed."""
     organisation = machine.organisation
     if lesson.change <= organisation.change or organisation.removed:
         return None
@@ -196,7 +198,7 @@ def _check_lineage(machine: AgentServer, lesson: Lesson) -> None:
     if not same and not fresh and not added:
         raise TopologyError(
             f"change {lesson.change} does not continue from change {organisation.change} of server {name} (epoch "
-            f"{machine.epoch}): the data of one of the two servers belongs to another past of the system"
+            f"{machine.epoch}): the two servers have different histories; the data of one was restored or copied"
         )
     if not lesson.history or (lesson.history[-1].change, lesson.history[-1].epoch) != (lesson.change, new.epoch):
         raise TopologyError(f"the history of change {lesson.change} does not end with this change")
@@ -207,8 +209,7 @@ def _check_lineage(machine: AgentServer, lesson: Lesson) -> None:
 
 
 def _check_part(machine: AgentServer, lesson: Lesson) -> None:
-    """Refuse a topology that no command can bring into force, and changes in which this server would have had to take
-    part."""
+    """Refuse a topology that no command can bring into force, and changes that cannot be made without this server."""
     organisation, name = machine.organisation, machine.name
     old, new = topology_in(organisation.topology), _read(lesson.topology)
     if new.organisation.cycle is not None:

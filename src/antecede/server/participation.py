@@ -7,10 +7,10 @@ was carried out already has no further effect.
 A command names its attempt: ``7:ab12`` is the attempt ``ab12`` to make change 7. So the commands of two operators do
 not mix: a server takes part in one attempt at a time, and refuses the commands of another one.
 
-Before ``change-classes``, ``change-stage`` and ``change-receive`` a driver must carry out their
-:meth:`Participant.preparation`, which imports classes and reads states. Before ``change-learn`` it should do so,
-because the preparation plans the change. Both may take long. A preparation does not use the machine, so another thread
-may do it.
+Some commands have a :meth:`Participant.preparation`, which a driver carries out before the command. For
+``change-classes``, ``change-stage`` and ``change-receive`` the preparation imports classes and reads states, and must
+not be left out. For ``change-learn`` it plans the change, and should not be left out. A preparation may take long. It
+does not use the machine, so another thread may do it.
 """
 
 from base64 import b64decode, b64encode
@@ -41,7 +41,7 @@ class Participant:
         prepare: Callable[[TopologyFile, list[Belongings]], None] = lambda file, came: None,
         indices: Callable[[list[str]], dict[str, int]] = lambda addresses: {},
     ) -> None:
-        """``change``: takes an item into a step; the command is answered when this item is durable. ``prepare``:
+        """``change``: gives an item to the next step; the command is answered when this item is durable. ``prepare``:
         imports the classes of the agents that will live here and reads their states, or raises an error. ``indices``:
         returns the next index of processes in the recorded trace."""
         self._machine = machine
@@ -138,7 +138,7 @@ class Participant:
         return view
 
     def join(self, restored: str) -> dict[str, Any]:
-        """Join a restored system, with this id, as a server without a past."""
+        """Join the restored system with this id. This server must be new: it has never been part of a system."""
         machine = self._machine
         if self.restored() or not machine.organisation.is_new(machine.channel):
             raise TopologyError(f"server {machine.name} belongs to another system, not to the one that was restored")
@@ -311,8 +311,8 @@ class Participant:
         return {"server": self._machine.name, "received": number}
 
     def _came_bytes(self) -> int:
-        """Return how many bytes of belongings have come from other servers so far. To measure them, each is encoded
-        only once."""
+        """Return how many bytes of belongings have come from other servers so far. The belongings of each agent or
+        client are encoded only once, and their size is kept."""
         came = self._machine.organisation.came
         sizes = [self._sizes.get(id(one)) or (one, len(msgspec.msgpack.encode(one))) for one in came]
         self._sizes = {id(one): (one, size) for one, size in sizes}
@@ -343,7 +343,7 @@ class Participant:
             known = name in organisation.adopted or f"{name}@{machine.name}" in here or name in present
             if known or coming.setdefault(name, one.address) != one.address:
                 raise TopologyError(
-                    f"client {one.address} cannot come to server {machine.name}, which has another client {name} "
+                    f"client {one.address} cannot move to server {machine.name}, which has another client {name} "
                     "(--drop forgets the clients of removed servers that have no line in [moved])"
                 )
 
@@ -412,8 +412,8 @@ def _bytes(page: str, data: str) -> bytes:
 
 
 def _target(new: TopologyFile, address: str) -> str:
-    """Return the server that an agent, a client, or the letters that a server could not forward have in the new
-    topology."""
+    """Return the server to which an address belongs in the new topology. The address is that of an agent or a client,
+    or the name of a server; a server's name stands for the letters that it could not forward."""
     home = next((agent.server for agent in new.agents if agent.name == address), "")
     return home or new.home_of(address.rpartition("@")[2] or address)
 

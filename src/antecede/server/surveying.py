@@ -1,7 +1,7 @@
 """The survey before a change of the topology: what the servers have, and which topology is in force.
 
 All parts of the sequence of commands (:mod:`antecede.server.changing`) are generators, see :data:`Part`. A server that
-has missed changes learns them, and a server without a past joins the restored system that the others belong to.
+has missed changes learns them, and a new server joins the restored system that the others belong to.
 """
 
 from collections.abc import Generator, Iterable
@@ -37,9 +37,9 @@ class Wish(msgspec.Struct, frozen=True):
     attempt: str = ""
     """A random name for this run."""
     live: bool = True
-    """Whether the servers run; stopped ones send nothing, so that nothing has to wait."""
+    """Whether the servers are running. Stopped servers send nothing, so no letters have to wait for the change."""
     limit_seconds: float = 60.0
-    """How long letters may wait until everything in transit has arrived; if it takes longer, the change is
+    """The longest time for which letters wait until everything in transit has arrived. After that, the change is
     abandoned."""
     resolve: str = ""
     """The decision about a change whose coordinator is lost: ``commit`` or ``abandon``."""
@@ -114,8 +114,8 @@ def _in_force(views: dict[str, View]) -> TopologyFile:
             files_of.setdefault(view.epoch, []).append(view.server)
         shown = "; ".join(f"{epoch} at {', '.join(names)}" for epoch, names in files_of.items())
         raise TopologyError(
-            f"the servers began with different topology files (change {newest}; epochs: {shown}), and no change can "
-            "start from there: begin again with one file for all, and with empty data directories"
+            f"the servers were started with different topology files (change {newest}; epochs: {shown}): start all "
+            "servers again with the same file, and with empty data directories"
         )
     return agreed[0]
 
@@ -128,10 +128,10 @@ def behind_of(views: dict[str, View], old: TopologyFile) -> dict[str, View]:
 
 
 def teach(views: dict[str, View], old: TopologyFile, behind: dict[str, View]) -> Part[dict[str, str]]:
-    """Let servers learn the changes that they have missed. Return those that cannot, with the reason. Each learns from
-    the first server of its own topology (:func:`antecede.server.learning.believes`), so that a server that lies about
-    the topology in force deceives no other. If this first server was removed, or is itself the one that must learn
-    because it has lost its data, the server with the newest change is believed."""
+    """Let servers learn the changes that they have missed. Return the servers that cannot learn, with the reason. Each
+    server learns only from the first server of its own topology (:func:`antecede.server.learning.believes`), so that
+    another server cannot deceive it with a false topology. There are two exceptions: the first server was removed, or
+    it has lost its data and must learn itself. Then the server with the newest change is believed."""
     unable: dict[str, str] = {}
     members = [views[name] for name in old.servers if name in views]
     leader = max(members, key=lambda view: view.change)
@@ -151,8 +151,9 @@ def teach(views: dict[str, View], old: TopologyFile, behind: dict[str, View]) ->
 
 
 def join(views: dict[str, View]) -> Part[None]:
-    """Let servers without a past join the restored system that the others belong to (:mod:`antecede.backups.system`):
-    new servers, and those that began again with empty directories. Otherwise no other server would connect to them."""
+    """Let servers without earlier data join the restored system that the others belong to
+    (:mod:`antecede.backups.system`): new servers, and servers that began again with empty directories. Otherwise no
+    other server would connect to them."""
     restored = {view.restored: view.server for view in views.values() if view.restored}
     if len(restored) > 1:
         one, other = list(restored.values())[:2]

@@ -154,7 +154,7 @@ def _write(files: Files, file: int, seal: int, upto: int, parts: Iterable[bytes]
         held += len(part) + 4
         count += 1
         if offset + held > store_snapshot_bytes_max:
-            raise StoreFullError(f"a snapshot of more than {store_snapshot_bytes_max} bytes")
+            raise StoreFullError(f"the snapshot is too large: more than {store_snapshot_bytes_max} bytes")
         if held >= _piece_bytes:
             flush()
     waiting.append(_end.to_bytes(4, "little") + count.to_bytes(8, "little"))

@@ -136,7 +136,7 @@ class World:
             if known is not None:
                 state = server.machine.engine.states.get(agent)
                 return known() if state is None else msgspec.msgpack.decode(state, type=known)
-        raise AgentError(f"agent {agent!r} does not exist, or its server is down: let the world run")
+        raise AgentError(f"agent {agent!r} does not exist, or its server is down: run() restarts servers")
 
     @overload
     def inbox(self, client: str) -> list[str]: ...

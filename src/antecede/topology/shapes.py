@@ -57,7 +57,7 @@ def make(
         raise TopologyError(f"domains of {size}: expected 2 servers or more")
     if branches is not None and (shape != "tree" or not 1 <= branches < size):
         raise TopologyError(
-            f"{branches} branches: expected a tree, and 1 to {size - 1} (the size of its domains minus one)"
+            f"{branches} branches: only a tree has branches, from 1 to {size - 1} (the size of its domains minus one)"
         )
     if not 1 <= port <= 65_536 - servers:
         raise TopologyError(f"port {port}: expected 1 to {65_536 - servers}, since {servers} servers need a port each")

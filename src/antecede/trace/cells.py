@@ -2,8 +2,8 @@
 
 Two instances of an object conflict iff their operations conflict at that object and neither instance is an ancestor of
 the other. (A caller waits for its callee, so neither can exclude the other; see Enokido, Higaki, Takizawa §2 on nested
-operations.) For two *requests* only the operations count, because a request is put in order before the ancestors of the
-instance that it starts are known.
+operations.) For two *requests* only the operations count: a request gets its position in the order before it starts its
+instance, and the ancestors of this instance are not known yet.
 
 Instances of one operation at one object share a **cell**, so that the knowledge about all of them can be kept together.
 An instance has a separate cell if it has an ancestor or descendant at its own object with which it would otherwise
@@ -54,7 +54,7 @@ class Cells:
         check_kin(len(kin), where)
         shared: dict[str, int] = {}
         members: list[tuple[str, str | None]] = []
-        """For each cell its operation, and its instance if it is the separate cell of one instance."""
+        """For each cell its operation and, if the cell belongs to one instance only, the name of this instance."""
         begin = len(self.rivals)
         for name, instance in own.items():
             if instance.operation is None:
@@ -83,6 +83,6 @@ def check_kin(count: int, where: str) -> None:
     """Refuse an object with more than ``kin_instances_max`` instances that need separate cells."""
     if count > limits.kin_instances_max:
         raise UsageError(
-            f"{where}: {count} instances have an ancestor or descendant at the same object whose operation conflicts "
-            f"with theirs: significant order can be judged for at most {limits.kin_instances_max} such instances"
+            f"{where}: {count} instances of this object conflict with an ancestor or descendant at the same object: "
+            f"significant order can be judged for at most {limits.kin_instances_max} such instances"
         )

@@ -1,4 +1,4 @@
-"""``explain --order significant``: for each late delivery the chain that should have waited, or the disagreement.
+"""``explain --order significant``: for each late delivery, the chain that overtook it or the object that disagrees.
 
 A link of a chain is a message. Besides its send it has **after**: the event by which its sender sent or received the
 previous message (``kind``, ``index``), and the instance of that event. Its key **by** is ``instance`` if the same
@@ -30,7 +30,7 @@ Value = TypeVar("Value")
 
 
 class Named(msgspec.Struct, frozen=True):
-    """An event of an explanation; an event of a trace has the same fields."""
+    """An event of an explanation, with some of the fields of :class:`Event`."""
 
     process: str
     index: int
@@ -140,7 +140,7 @@ class Explainer:
                 continue
             if self._compared(mine[number], its[number]) and self._compared(at, its[process]):
                 return disagreement(at, sent, its[process], other, mine[number], its[number], self._events.__getitem__)
-        raise AssertionError("nobody disagrees")
+        raise AssertionError("no object received the two requests in the other order")
 
     def _compared(self, *deliveries: int) -> bool:
         """Return whether two deliveries at an object are conflicting requests."""

@@ -111,8 +111,8 @@ class Lines:
         """The original flat positions of the sends that were moved out of their lines. Each is now a separate line,
         after the lines of all processes (:func:`antecede.pipeline.judge.orders.certain`)."""
         self.begins: Longs | None = None
-        """For each process, the index with which its line begins (``None``: all begin with 0); ``indices`` count from
-        there."""
+        """For each process, the index at which its line begins; ``None`` if all lines begin at 0. The values of
+        ``indices`` are relative to it."""
 
     @property
     def processes(self) -> int:
@@ -227,8 +227,8 @@ class Walk:
         return count, status
 
     def through(self, kernel: Callable[[int, int], int]) -> Iterator[bool]:
-        """Call a kernel for all segments; it gets the first segment and the end, and returns the segment to continue
-        with. After each call, yield whether the kernel stopped early."""
+        """Call a kernel for all segments. The kernel gets the first segment and the end of the segments, and returns
+        the segment at which to continue. After each call, yield whether the kernel stopped early."""
         for count in self:
             begin = 0
             while begin < count:
@@ -267,8 +267,8 @@ def assemble(
 ) -> tuple[Lines, list[ClockRows]]:
     """Put matched rows into their places. Return the lines, and the clocks of the pieces with their flat positions.
 
-    ``lengths`` has the largest index + 1 of each process. ``sparse`` has the processes whose indices are too far apart
-    to be positions.
+    ``lengths`` has the largest index + 1 of each process. ``sparse`` has the processes whose indices have too many gaps
+    to be used as positions in a line.
     """
     indices = np.zeros(0, np.int64)
     if len(sparse):
@@ -278,7 +278,7 @@ def assemble(
     else:
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     if len(lengths) and int(np.diff(offsets).max()) > np.iinfo(np.int32).max:
-        raise TraceError("a process has more than 2,147,483,647 events, which is the most that can be judged")
+        raise TraceError("a process has more than 2,147,483,647 events: longer processes cannot be judged")
     count = int(offsets[-1])
     lines = Lines(
         offsets,
@@ -368,7 +368,8 @@ class Regions(msgspec.Struct, frozen=True):
 
 
 def _ranks(lengths: Longs, sparse: Ints, pieces: list[Piece | Region]) -> tuple[Longs, Longs]:
-    """Return offsets and indices of lines in which a sparse process has only the events of the pieces."""
+    """Return the offsets of the lines, and the index of each event. The line of a sparse process has only the events
+    that occur in the pieces."""
     is_sparse = np.zeros(len(lengths), bool)
     is_sparse[sparse] = True
     places = []

@@ -100,7 +100,7 @@ class _Counter:
         self.servers = sorted(set(servers), key=natural)
         if len(self.servers) > limits.topology_servers_max:
             raise UsageError(
-                f"{len(self.servers)} servers: expected at most {limits.topology_servers_max}; see --servers, --busiest"
+                f"{len(self.servers)} servers: expected at most {limits.topology_servers_max}; use --servers, --busiest"
             )
         self.numbers = {name: number for number, name in enumerate(self.servers)}
         self._pairs: dict[tuple[int, int], float] = {}

@@ -38,7 +38,7 @@ _collectors: dict[str, Callable[[], "Collector"]] = {
 }
 
 _figures = ("unlogged", "merges", "early_children", "early_messages", "without_parent", "duplicates")
-"""Figures that only some collectors have."""
+"""Figures of the report that exist for some formats only."""
 
 _columns_shown = 12
 
@@ -140,8 +140,8 @@ def _format(file: ForeignFile, form: str, given: Pattern | None) -> str:
                 "for a log of sends and deliveries give --send, --deliver and --map"
             )
         raise TraceError(
-            f"{file.name}: unknown format; known are {KNOWN}. Give --format, or --pattern for a log with clocks. For "
-            "any other log of sends and deliveries give --send, --deliver and --map, or, if it has lines of text, "
+            f"{file.name}: unknown format; known are {KNOWN}. Give --format. For a log with clocks give --pattern. For "
+            "any other log of sends and deliveries give --send, --deliver and --map; if it has lines of text, give "
             "--pattern instead of --map"
         )
     return found

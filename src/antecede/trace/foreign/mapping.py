@@ -3,8 +3,8 @@
 A record is a JSON object, a row of a table, or a line of text split into named groups. The mapping gives, for each
 column of a trace, the place of its value in the record:
 
-* a **path** such as ``event.msg.id``: keys joined by dots; in a list the position stands for the key. A key that
-  contains dots itself is found, too.
+* a **path** such as ``event.msg.id``: keys joined by dots. In a list, the key of an item is its position. A key may
+  itself contain dots.
 * a **template** such as ``{topic}-{partition}-{offset}``: text with paths in braces, for ids made of several fields. If
   one of the fields is missing, the value is missing.
 
@@ -161,8 +161,8 @@ def field(record: Any, path: str) -> Any:
 
 
 def text_of(value: Any) -> str | None:
-    """Return a single value as text, also a number, since it may be an id; None for lists, objects, null and an empty
-    text."""
+    """Return a single value as text. A number becomes a text, because it may be an id. Return None for lists, objects,
+    null and an empty text."""
     if type(value) is str:
         return value or None
     if type(value) is bool:
@@ -218,7 +218,7 @@ class Plan:
         if "kind" not in named and not self.patterns:
             raise UsageError(
                 f"the mapping lacks kind: {_misspelled('kind', named)}give --map kind=PATH "
-                "with the field that --send and --deliver are compared with"
+                "with the field that --send and --deliver must match"
             )
         if self.mapping.index == "time" and any("time" not in self.values[kind] for kind in _prefixes):
             raise UsageError("--index time needs the time of each record: give --map time=PATH")
