@@ -40,7 +40,7 @@ class Returns:
 
     def __init__(self) -> None:
         self.left = 0
-        """The number of own letters that have left so far to come back through a total order."""
+        """The number of letters sent so far that this server must get back through a total order."""
         self.domain = ""
         """The domain through which the letters that are away come back."""
         self.away: dict[str, tuple[int, Letter]] = {}

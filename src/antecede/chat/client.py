@@ -55,8 +55,8 @@ class Typed:
                 self._call(self.ended_again.set)
 
     def _read_lines(self, descriptor: int, add: Callable[[str], None]) -> None:
-        """Read until the input ends. This does not use Python's own stream, because this thread would still lock it
-        when the program ends."""
+        """Read until the input ends. Do not use ``sys.stdin``: at the end of the program, this thread would still hold
+        the lock of that stream."""
         rest = b""
         with suppress(OSError):
             while data := os.read(descriptor, 65_536):

@@ -67,7 +67,7 @@ def register(app: typer.Typer) -> None:
     def restart_(
         records: int = typer.Option(200_000, help="Records that a restart replays; each has one letter."),
         messages: int = typer.Option(1_000, help="Multicasts that wait for absent clients."),
-        subscribers: int = typer.Option(1_000, help="Absent clients; all these messages wait for each of them."),
+        subscribers: int = typer.Option(1_000, help="Number of absent clients; all multicasts wait for each of them."),
         body: int = typer.Option(100, help="Bytes of one message."),
         as_json: bool = JSON,
     ) -> None:

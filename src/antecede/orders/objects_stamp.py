@@ -120,7 +120,7 @@ def read_time(data: Reader, expected: int, clock: int) -> tuple[int, int, int]:
     sent, time = data.counter(expected), data.counter(clock)
     wanted = int.from_bytes(data.raw((data.members + 7) // 8), "little")
     if wanted >> data.members:
-        raise StampError("a packet with the time names unknown members")
+        raise StampError("a packet with a time lists unknown members")
     return (sent, time, wanted)
 
 

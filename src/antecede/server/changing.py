@@ -13,12 +13,12 @@ other. The process that drives this generator may be killed at any point and sta
   from another server (:mod:`antecede.server.deciding`).
 
 **Servers that are down.** A server for which nothing changes may be down; it is *absent* and learns the change when it
-connects (:mod:`antecede.server.learning`). All servers that answer take part, because connections to absent servers are
-closed until the change is decided. A server that is behind, because it was absent before, first learns what it has
-missed. If a server that is not needed goes away during the change, or cannot write its log, the change is abandoned and
-begun again without that server. A change that was decided is finished without it. The first server of the topology in
-force takes part in every change. So two operators cannot make different changes at the same time, even if each reaches
-only some servers.
+connects (:mod:`antecede.server.learning`). Until the change is decided, servers that take part have no connections to
+absent ones. So all servers that answer take part. A server that is behind, because it was absent before, first learns
+what it has missed. If a server that is not needed goes away during the change, or cannot write its log, the change is
+abandoned and begun again without that server. A change that was decided is finished without it. The first server of the
+topology in force takes part in every change. So two operators cannot make different changes at the same time, even if
+each reaches only some servers.
 
 Each run of this sequence is an **attempt** with a random name, which is part of every command. If two operators make
 changes at the same time, the second one waits until the first has ended its change, or has sent no command for a while.

@@ -121,8 +121,8 @@ class Segments:
         self.spare, self._next_bytes, self._next_room = True, size, self._room_in(size)
 
     def extend(self, pending: int) -> bool:
-        """Make the segment in advance long enough for this many bytes of pending records, if its size may grow; return
-        whether it is longer now."""
+        """Extend the segment that was prepared in advance, if its size may grow, until this many bytes of pending
+        records fit. Return whether it is longer now."""
         sizes, before = self.sizes, self._next_bytes
         needed = pending + sizes.headers_bytes_max
         if not self.spare or pending > sizes.pending_bytes_max or not before < needed <= sizes.segment_bytes:

@@ -1,5 +1,5 @@
-"""Explanations for significant order on Spark: one task assembles the lines and finds the chains; then the message ids
-are looked up.
+"""Explanations for significant order on Spark: one task collects the events of all processes and finds the chains; then
+the message ids are looked up.
 
 The search is that of :mod:`antecede.trace.significant_chain`, on arrays. In the task a message is identified by the
 place of its send. The driver replaces this place by the message id.

@@ -77,7 +77,7 @@ class ServerWorld:
         self.operators = Operators(self)
         self.crashes = 0
         self.attended = 0.0
-        """The time at which regular work last began, after a time without it."""
+        """The time at which regular work was last resumed after a pause."""
         self.losing = False
         """Whether a server has lost its data; then links with it may stop."""
         self._resetting = False
