@@ -218,7 +218,9 @@ class Link:
         accepted = self._accepted
         if number != accepted.upto + 1 or number > limits.counter_max:
             if not 1 <= number <= min(accepted.upto + limits.counter_jump_max, limits.counter_max):
-                raise LinkError(f"frame {number}, but only {accepted.upto} are accepted: no correct peer is so far ahead")
+                raise LinkError(
+                    f"frame {number}, but only {accepted.upto} are accepted: no correct peer is so far ahead"
+                )
             if number in accepted:
                 self.peer, self.ack_due = frame.source, True
                 return Arrival.DUPLICATE

@@ -48,7 +48,8 @@ def register(app: typer.Typer) -> None:
         crash: float = typer.Option(0.0, help="Share of steps in which the process crashes; it restarts later."),
         partition: float = typer.Option(0.0, help="Share of sends at which the network splits for a while."),
         warmup: int = typer.Option(
-            0, help="Number of first sends that are left out of the figures, with their deliveries. The trace has them."
+            0,
+            help="Leave this many sends at the start, and their deliveries, out of the figures. The trace contains them.",
         ),
         seed: int = typer.Option(1, help="The same seed gives the same trace, byte for byte."),
         topology: str | None = typer.Option(
