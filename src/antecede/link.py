@@ -282,7 +282,7 @@ class Link:
         if self.peer_life not in (0, hello.life) and hello.life and hello.base < seen:
             # It may have sent that many frames again under the same numbers, which would count as duplicates.
             raise LinkError(
-                f"the peer started after {hello.base} frames, but this end has number {seen} from an earlier start: "
+                f"the peer begins after frame {hello.base}, but this end got frame {seen} before its restart: "
                 "the peer was restored from an old backup"
             )
         if hello.accepted < self._acknowledged.upto:

@@ -47,7 +47,7 @@ class Links:
         self.acks_wait, self.resend_at = waits, resend_at
 
     def changed(self) -> None:
-        """Let the next step look at the links: a peer's window may admit frames now that it did not admit before."""
+        """Let the next step look at the links: a peer's window may now admit frames that it did not admit before."""
         self.resend_at = 0.0
 
     def deadline(self) -> float | None:

@@ -79,7 +79,7 @@ class Progress:
 
     @property
     def running(self) -> tuple[str, str] | None:
-        """The agent and the letter of the call that has the event loop."""
+        """The agent and the letter of the handler call that occupies the event loop now; None: there is none."""
         slot = self._running
         if slot == _plain:
             return self._agent, self._letter

@@ -24,9 +24,10 @@ class Commit(Enum):
     """The time to commit the log, after a run of turns."""
 
     HERE = "here"
-    """At once, in the thread of the adapter: something waits for the records, and there is no other work."""
+    """The adapter commits at once, in its own thread, because something waits for the records, and there is no other
+    work."""
     SOON = "soon"
-    """By the commit thread, together with records that come meanwhile."""
+    """The commit thread commits, together with records that come meanwhile."""
     LATER = "later"
     """Not now: nothing waits for the records. They are committed with a later record, or at the deadline."""
 

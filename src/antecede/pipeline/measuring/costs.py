@@ -36,9 +36,9 @@ class Excluded(msgspec.Struct, frozen=True):
     circular: tuple[tuple[int, int], ...] = ()
     """Split and number of each delivery on a cycle."""
     hops: tuple[tuple[int, int, int], ...] = ()
-    """Runs of places that several rows of routers claim: process, first and last index."""
+    """The ranges of indices for which there are several ``hop`` rows, each as (process, first index, last index)."""
     torn: tuple[tuple[int, int], ...] = ()
-    """The places in ``hops`` that different rows claim: all rows there are excluded."""
+    """The places in ``hops``, as (process, index), for which the rows differ: all rows there are excluded."""
 
 
 class Rows:
