@@ -38,11 +38,11 @@ class Label(msgspec.Struct, frozen=True, array_like=True, gc=False):
     operation: str
     """The operation of the instance that receives the message."""
     instance: str = ""
-    """The instance that receives the message; empty if the instance has no other message."""
+    """The instance that receives the message; empty if this instance receives only this message."""
     by_operation: str = ""
     """The operation of the instance that sends the message."""
     by_instance: str = ""
-    """The instance that sends the message; empty if it sends no other message."""
+    """The instance that sends the message; empty if this instance sends only this message."""
     several: bool = False
     """On a response: the call went to several objects, so other responses to the instance may precede this one."""
 

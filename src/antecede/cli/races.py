@@ -46,8 +46,8 @@ def register(app: typer.Typer) -> None:
 
         A race is a message and another one that depends on it, both delivered by one process in that order, although
         nothing made the second wait for the first. A longer delay of the first would have broken causal order. The
-        slack is how much longer the first could have taken. Pairs that the system's guarantee keeps in order are not
-        races: with fifo, the pairs from one sender; with causal, all pairs.
+        slack is how much longer the first could have taken. A pair is not a race if the system's guarantee keeps it in
+        order: with fifo, this holds for the pairs from one sender; with causal, for all pairs.
 
         Exit 0: the trace was searched. 2: there was no valid delivery, or nothing could be read.
         """

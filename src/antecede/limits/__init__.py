@@ -335,8 +335,8 @@ always fit after ``ready``, which waits until half of the window is free."""
 publish_to_max: Final = 4_096
 """Destinations of one publish of a client: the number of servers that a topology may have. For more, use topics."""
 publish_to_read_max: Final = 65_536
-"""Destinations of a publish that a server decodes: more than ``publish_to_max``, so that it can refuse the publish by
-its number, with the reason. Above this, it closes the connection."""
+"""The largest number of destinations with which a server still decodes a publish. It is above ``publish_to_max``, so
+that the server can read the number of a publish with too many, and refuse only this publish."""
 address_chars_max: Final = 200
 """One destination: ``name@server`` with names of 64 characters is 129 long."""
 type_chars_max: Final = 400

@@ -19,7 +19,9 @@ class SiteSpec(OrderSpec, frozen=True):
 
     def create(self, me: int, members: int) -> Site:
         if not members == len(self.kinds) == len(self.names):
-            raise OrderError(f"{members} members: this group has {len(self.kinds)} objects and {len(self.names)} names")
+            raise OrderError(
+                f"{members} members, {len(self.kinds)} objects, {len(self.names)} names: expected equal numbers"
+            )
         clocks = str(self.options.get("clocks", "eager"))
         return self.site(me, self.kinds[me], Members(self.names), self.conflicts(), clocks)
 

@@ -26,7 +26,7 @@ UNCONFIRMED: Final = "unconfirmed"
 """The code with which this server refuses a server that is ahead. It is used until a server that this one believes has
 confirmed the change."""
 Learn = Callable[[bytes, Callable[[Any, AntecedeError | None], None]], None]
-"""Records a lesson, and reports its result or the error."""
+"""A function that records a lesson in the log, and then calls its second argument with the result or the error."""
 
 
 class Lessons:

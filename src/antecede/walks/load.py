@@ -132,7 +132,8 @@ class Load:
             assert bus.address == f"{name}@{server}"
 
     async def travel(self, enough: asyncio.Event, pause: float) -> None:
-        """Start walks, whatever faults happen, until ``enough`` is set and all started walks are accepted."""
+        """Start walks (letters that go from agent to agent), even while faults happen. Return when ``enough`` is set
+        and servers have accepted all of them."""
         async with asyncio.TaskGroup() as group:
             for traveller in self.travellers:
                 group.create_task(traveller.travel(enough, pause))

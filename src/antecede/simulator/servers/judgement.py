@@ -164,8 +164,9 @@ def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...], gone:
 
 
 def _given_again(client: SimulatedClient, logged: list[str | None]) -> dict[str, str]:
-    """Return the ids of the answers that a client got, but whose records a crash has lost, each with the id of the
-    answer that was recorded later. Only sure answers may leave before their record is durable."""
+    """Return the answers that were given twice: for each, the id that a client got before a crash lost its record, and
+    the id that was recorded later. Only answers that must be the same after a crash may leave before their record is
+    durable."""
     site = client.home.machine.calls.site
     later = {_life.sub("", one): one for one in logged if one is not None}
     again = {}

@@ -1,9 +1,10 @@
 """One simulated server: the classes that run live, the real log on a disk that can lose unsynced data, the real host of
 agents.
 
-This is the second adapter around :class:`antecede.server.core.ServerCore`; the first is :mod:`antecede.live`. It takes
-turns, appends records, commits after a while, and runs reactions, all in virtual time. ``effect`` is called between any
-two of these actions, and by the disk before each operation; the server crashes at the call that the faults chose.
+This is the second adapter around :class:`antecede.server.core.ServerCore`; the first is :mod:`antecede.live`. It calls
+the driver (each call is a *turn*), appends records, commits after a while, and runs reactions, all in virtual time.
+``effect`` is called between any two of these actions, and by the disk before each operation; the server crashes at the
+call that the faults chose.
 """
 
 import errno
