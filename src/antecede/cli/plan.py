@@ -249,7 +249,7 @@ def _pins(path: str, traffic: "Traffic") -> "Pins":
         found = msgspec.convert(tomllib.loads(_text(path)), Pins)
     except (ValueError, RecursionError) as error:
         raise UsageError(
-            f"{path}: {error}: expected together, apart (lists of lists) and never_router (a list)"
+            f"{path}: {error}: expected the keys together and apart (lists of lists) and never_router (a list)"
         ) from None
     known = set(traffic.servers)
     for name in [*found.never_router, *(name for group in (*found.together, *found.apart) for name in group)]:

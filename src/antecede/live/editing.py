@@ -64,7 +64,7 @@ def find(access: Access, name: str) -> Identity:
         if role in ("", one, FOLDERS[one]) and plain in access.identities(one)
     ]
     if not found:
-        raise AccessError(f"{access.name}: no identity {name!r}: antecede credentials show lists them")
+        raise AccessError(f"{access.name}: no identity {name!r}; to list all: antecede credentials show")
     if len(found) > 1:
         choices = " or ".join(f"{one.role}/{one.name}" for one in found)
         raise AccessError(f"{access.name}: several identities {name!r}: expected {choices}")

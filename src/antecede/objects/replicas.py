@@ -59,7 +59,8 @@ the replica on the same server, if possible (:mod:`antecede.objects.execution`),
 requests."""
 RULES_OF_SHARING = 3
 RULES_FOR_ALL = 2
-"""The version that servers of any age understand; a later one is followed once all servers of the domain know it."""
+"""The version of the rules that all servers understand, even the oldest. A later version is used when all servers of
+the domain know it."""
 
 
 class Placed(msgspec.Struct, frozen=True):

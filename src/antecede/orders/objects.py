@@ -126,7 +126,7 @@ class Objects(Order):
         self.asked = [0] * members
         """The latest time that each member was asked for."""
         self.sparing = False
-        """Whether times are sent without a question only for requests of kind (2) and for unlabelled messages."""
+        """Whether times are sent unasked only for requests of kind (2) (see above) and for unlabelled messages."""
         self.together = False
         """Whether the times of a step are sent at its end, in one packet for each member (:meth:`times`)."""
         self._later: dict[int, tuple[int, int]] = {}

@@ -63,7 +63,7 @@ class Synchronous(PlainOrder):
         self._messages: deque[Message] = deque()
         """Our messages whose send has not taken place; locks are acquired for the first of them."""
         self._locked = 0
-        """The locks that we hold for the first of these messages, as a mask."""
+        """The members whose locks we hold for the first waiting message, as a bit mask."""
         self._turns: deque[tuple[int, str]] = deque()
         """The members that want our own lock, each with its message's id: the first has the lock, the others wait."""
 
