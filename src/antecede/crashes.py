@@ -67,8 +67,8 @@ def print_error(reason: str) -> None:
 
 
 def print_line(line: str) -> None:
-    """Print one line on standard error. It is dropped if that is not possible, for example because the terminal was
-    closed or the disk is full; later lines are tried again."""
+    """Print one line on standard error. If that is not possible, for example because the terminal was closed or the
+    disk is full, drop the line. Later calls still try to print their lines."""
     if sys.stderr is None:
         return
     with suppress(OSError, ValueError):

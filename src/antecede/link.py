@@ -14,9 +14,9 @@ everything after it.
 
 **What survives a crash** is ``dump``: the last number given, the unacknowledged bodies, the accepted numbers. Frames
 that were received but not accepted are not in it: they were not acknowledged, so the peer sends them again and they are
-fresh again. From this follows the owner's one duty: *make the link durable before anything leaves*, that is between
-``send`` and the frame leaving, and between ``accept`` and the acknowledgement leaving. Losing the effect of ``on_ack``
-only causes resends.
+fresh again. Therefore the owner has one duty: *make the link durable before anything leaves*. After ``send`` this must
+be done before the frame leaves, and after ``accept`` before the acknowledgement leaves. If the effect of ``on_ack`` is
+lost, frames are only sent again.
 
 **Incarnations.** A data directory has a random 64-bit incarnation. Everything that is sent names the sender's
 incarnation, and the receiver's if it is known (0: not yet). ``hello`` is the first message on a new connection. A new
@@ -249,8 +249,8 @@ class Link:
         self._received.discard(number)
 
     def ack(self) -> Ack | None:
-        """Return the next acknowledgement, if any. It must not leave before the accepted frames are durable; in a
-        server the gate ensures this."""
+        """Return the next acknowledgement, if any. It must not leave before the accepted frames are durable. In a
+        server, :mod:`antecede.server.gate` ensures this."""
         if not self.ack_due:
             return None
         self.ack_due = False
@@ -397,7 +397,7 @@ class Link:
 
 
 class SavedLink(msgspec.Struct, frozen=True):
-    """The durable state of one end of a connection, for code that compares both ends."""
+    """The durable state of one end of a link, for code that compares both ends."""
 
     incarnation: int
     peer: int

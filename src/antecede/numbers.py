@@ -1,10 +1,11 @@
-"""A set of numbers that grows nearly in sequence, stored in a few bytes; used for the frames of a link."""
+"""A set of numbers, stored in a few bytes if the numbers are added nearly in sequence; used for the frames of a
+link."""
 
 from collections.abc import Iterator, Sequence
 
 
 class Numbers:
-    """A set of numbers from 1 that grows nearly in sequence. It contains all numbers up to ``upto``; the bit map
+    """A set of numbers from 1, which are added nearly in sequence. It contains all numbers up to ``upto``; the bit map
     ``beyond`` shows which larger numbers it contains."""
 
     __slots__ = ("beyond", "upto")

@@ -42,8 +42,8 @@ def current() -> Callable[[], str] | None:
 
 
 def spans(server: str = "") -> "Spans | None":
-    """Return an object that makes the spans of reactions at a server, or without ``server`` at a client; None if
-    tracing is off."""
+    """Return an object that makes the spans of reactions; None if tracing is off. The reactions are at the given
+    server; if ``server`` is empty, they are at a client."""
     return Spans(server) if is_set_up() else None
 
 

@@ -50,7 +50,7 @@ LISTS: Final = 3
 """The first version in which a train may have lists of destinations."""
 DECIDED_CALLS: Final = 5
 """The first version whose servers compute several calls of one request (:mod:`antecede.objects.roots`). They also apply
-calls that were already decided by the server where they begin (:mod:`antecede.objects.execution`)."""
+a call at once if the server where it began has already decided it (:mod:`antecede.objects.execution`)."""
 LESSONS: Final = 6
 """The first version whose servers learn changes of the topology (:mod:`antecede.server.learning`)."""
 

@@ -88,7 +88,7 @@ def public_key_fault(text: Any) -> str:
 
 
 class _Reader:
-    """One reading of one file: every error names the place."""
+    """The reader of one access file. Each of its errors names the place in the file."""
 
     def __init__(self, text: str, file: str) -> None:
         self._text = text

@@ -1,4 +1,5 @@
-"""Limits of rate: a bucket that fills at a constant rate. It can hold what it gets in one second, at least 1."""
+"""Limits of rate. A bucket fills at a constant rate. It holds at most the amount that it gets in one second, but can
+always hold 1."""
 
 
 class Bucket:

@@ -1,5 +1,5 @@
-"""Backups of whole systems: the folder of a backup (``folder``), copying a cut into it (``copying``), its check
-(``checking``), and new systems made from it (``restoring``).
+"""Backups of whole systems: the folder of a backup (``folder``), copying a cut into the folder (``copying``), checking
+a backup (``checking``), and making a new system from a backup (``restoring``).
 
 A backup is a consistent cut of all servers (:mod:`antecede.server.backups`): files of each server, and a manifest with
 the lengths and checksums of these files. The manifest is written last. ``docs/guide/operations.md`` describes it.

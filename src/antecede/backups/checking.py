@@ -100,8 +100,8 @@ def recovered_of(backup: Backup, server: str) -> tuple[Recovered, int]:
 def recovered_state(
     found: Recovered, server: str, plan: Plan, incarnation: int, epoch: str
 ) -> tuple[bytes, list[Item]]:
-    """Return the state after the last recovered record, as a snapshot. Also return the items of the next record, which
-    the log must get because the state already contains them."""
+    """Return the state after the last recovered record, as a snapshot. Also return the items of the next record. The
+    log must get this record, because the state already contains its items."""
     machine = AgentServer(server, plan, incarnation)
     snapshot = None if found.snapshot is None else found.snapshot.data()
     first = recover(machine, snapshot, (record for _, record in found.records()), epoch, 0.0)
@@ -128,4 +128,5 @@ def damaged(backup: Backup, server: str = "") -> Iterator[str]:
 
 
 _any_segment_bytes = 1 << 40
-"""Longer than every segment. The manifest has the true length of each file, and its checksum."""
+"""A length that is larger than that of every segment. The manifest has the true length of each file, and its
+checksum."""

@@ -113,7 +113,8 @@ def _idle(messages: int, place: str) -> Sample:
 
 
 def soak(messages: int, directory: str | None) -> dict[str, list[float]]:
-    """Return the memory of both servers after each tenth of the messages, which are durable: it must not grow."""
+    """Send durable messages in ten parts; return the memory of both servers after each part. The memory must not
+    grow."""
     with TemporaryDirectory(prefix="antecede-bench-", dir=directory) as place:
         topology = topology_text(free_ports(2))
         with party("ours", "server", topology=topology, data=f"{place}/s2") as receiver:

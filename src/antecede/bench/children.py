@@ -32,7 +32,8 @@ class Child:
         self, command: list[str], *, silent: bool = False, source: str | None = None, seconds: float = 10.0
     ) -> None:
         """``silent``: the process is a server that writes nothing to us, and ends only when it is terminated.
-        ``source``: the directory of its package, if not ours. ``seconds``: how long it may take to end."""
+        ``source``: the directory from which the process imports the package; None: the same as here. ``seconds``: how
+        long the process may take to end."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed on leaving the block)
         out = subprocess.DEVNULL if silent else subprocess.PIPE
         self._process = subprocess.Popen(
@@ -221,8 +222,9 @@ async def until_told(asked: Callable[[], None] = lambda: None) -> None:
 
 
 def figures(seconds: list[float]) -> dict[str, float]:
-    """Return the figures of messages that were sent one after the other: the rate by the median time, which a pause of
-    the machine does not change, the rate by the mean time, and the median and the 99th percentile in microseconds."""
+    """Return the figures of messages that were sent one after the other, given the time of each. There are two rates:
+    by the median time and by the mean time. A pause of the machine does not change the first one. The other figures are
+    the median and the 99th percentile of the times, in microseconds."""
     ordered = sorted(seconds)
     return {
         "per_second": 1 / ordered[len(ordered) // 2],

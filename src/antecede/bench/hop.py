@@ -10,8 +10,8 @@
   run for each size. The stamps of some orders still grow at the end of such a run, so the planner's own table comes
   from the longer runs of ``antecede sweep stamps``.
 
-The results are medians over the rounds. With few letters α, a difference of two runs, is noisy; a busy machine makes
-both α and β larger.
+The results are medians over the rounds. α is noisy if there are few letters, because it is a difference of two runs. A
+busy machine makes both α and β larger.
 """
 
 import resource

@@ -1,4 +1,4 @@
-"""NATS through nats-py: core request and reply; JetStream with every message synced, pipelined."""
+"""NATS through nats-py, in two modes: request and reply (core NATS); pipelined publishes, each synced (JetStream)."""
 
 import asyncio
 from pathlib import Path

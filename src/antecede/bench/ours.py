@@ -113,8 +113,8 @@ class Meter:
 
 
 settle_memory = import_module(f"{ServerRuntime.__module__.rpartition('.')[0]}.process").settle_memory
-"""Exclude the objects that live as long as the server from garbage collection. Each version has this function in a
-module ``process``, in the same package as its live server."""
+"""The function that excludes existing objects from garbage collection, since they live as long as the server. Each
+version has this function in a module ``process``, in the same package as its live server."""
 _meter = Meter()
 _soak_parts = 10
 _strokes: list[float] = []

@@ -1,4 +1,4 @@
-"""Redis Streams through redis-py: XADD, pipelined or one at a time; a consumer that XREADs and acknowledges nothing."""
+"""Redis Streams through redis-py: XADD, pipelined or one at a time. The consumer uses XREAD and sends no XACK."""
 
 from time import perf_counter
 from typing import Any

@@ -1,7 +1,7 @@
-"""ZeroMQ through pyzmq: PUSH to PULL over TCP, typed structs, encoded and decoded by msgspec, as ours are.
+"""ZeroMQ through pyzmq: PUSH to PULL over TCP. As in Antecede, msgspec encodes and decodes typed structs.
 
-It is measured twice: with plain blocking calls, which are the fastest but leave a program without an event loop; and
-with ``zmq.asyncio``, which a program that also awaits other things would use.
+It is measured twice: with plain blocking calls, and with ``zmq.asyncio``. Blocking calls are the fastest, but while one
+waits, no event loop can run in its thread. A program that also awaits other things would use ``zmq.asyncio``.
 """
 
 from time import perf_counter, sleep

@@ -84,7 +84,7 @@ class Channel:
         self._checks_senders = False
         self._plans: dict[tuple[str, tuple[str, ...]], Way] = {}
         self._planned = 0
-        """The number of addresses in all plans."""
+        """The size of ``_plans``: for each plan, the number of its addresses, plus ``_plan_addresses``."""
         self._sound: set[tuple[str, ...]] = set()
         """Lists of addresses that were checked and are valid."""
         self._holding: set[str] = set()
@@ -446,4 +446,4 @@ class Channel:
 _train_bytes_usual = 2 * train_bytes_max
 """A longer train has one large letter, or many long lists of destinations."""
 _plan_addresses = 4
-"""The memory of a plan without its addresses, as the number of addresses that take the same memory."""
+"""A plan without its addresses takes as much memory as this number of addresses."""

@@ -1,7 +1,7 @@
 """The links of this server, in all its domains: acknowledgements that wait, and frames to send again.
 
-Most steps need not examine any link: they do not acknowledge, no resend is due, and it is already known that
-acknowledgements wait.
+Most steps need not examine the links. A step examines them only if it sends acknowledgements, if a resend may be due,
+or if it is not known yet that acknowledgements wait.
 """
 
 from collections.abc import Collection

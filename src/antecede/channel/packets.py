@@ -80,7 +80,8 @@ def unshared_packet(data: bytes) -> bytes:
 
 
 class Copy(msgspec.Struct, frozen=True, gc=False):
-    """The content of a message's copy that can be read without the domain's order. It is enough for a trace."""
+    """The part of a message's copy that a reader can decode without the domain's order. This part is enough for a
+    trace."""
 
     subject: str
     source: int

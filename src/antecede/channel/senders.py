@@ -36,8 +36,9 @@ class Senders:
         self, consumer: MessageConsumer, source: int, letters: list[Letter], faults: list[tuple[str, str, str]]
     ) -> list[Letter]:
         """Return the letters whose senders live behind this member of the domain: on its server, or on one whose
-        letters come through it. If the domain's order relays messages, a member may bring the letters of all senders on
-        this server, and of all whose letters come through the domain. This also holds after a reset of the domain."""
+        letters come through it. If the domain's order relays messages, each member may bring letters of all senders on
+        this server, and of all senders whose letters come through the domain. This rule also holds after a reset of the
+        domain."""
         domain = consumer.domain
         relays, member = consumer.order.relays, consumer.members[source]
         known = self._behind.setdefault((domain, source), set())

@@ -1,8 +1,8 @@
 """A chat (Garg §12.4.1): the application of the tutorial, in which causal order matters to people.
 
-A room is an agent that only keeps the list of its members. What a person says goes from their client directly to all
-members, as one message, so no server puts the messages of a room into a sequence. An answer must not appear before its
-question. Only causal order ensures this: the application itself does nothing for it.
+A room is an agent that only keeps the list of its members. The client of a person sends each line directly to all other
+members, as one message. So no server puts the messages of a room into a sequence. An answer must not appear before its
+question. Only causal order ensures this: the application has no code for it.
 """
 
 from importlib.resources import files

@@ -1,8 +1,8 @@
 """A chat in the terminal: a client in a room; each line of input is sent to all members.
 
 When the input ends (Ctrl-D), the client leaves the room. If the server has not accepted all lines by then, the chat
-waits a little longer, and again as long as the server accepts some of them; a second Ctrl-D, or Ctrl-C, ends the chat
-immediately.
+waits for them. It stops waiting when the server accepts no more lines for some time. A second Ctrl-D, or Ctrl-C, ends
+the chat immediately.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from antecede.live.client import Bus, Received
 
 
 class Typed:
-    """The lines of an input. A thread waits for them; it does not keep the program alive."""
+    """The lines of an input. A daemon thread reads them, so the program can end while the thread waits for input."""
 
     def __init__(self, descriptor: int | None) -> None:
         """``descriptor``: the file to read; None if the input has already ended."""
@@ -128,8 +128,8 @@ class Chat:
             self._show(f"(not sent: {error})")
 
     async def _finish(self, talking: "asyncio.Task[None]", typed: Typed) -> None:
-        """Wait, after the end of the input, until all lines are accepted. Raise ClosedError when the server accepts no
-        more, or after a second Ctrl-D."""
+        """Wait, after the end of the input, until all lines are accepted. Raise ClosedError if the server accepts no
+        more lines for some time, or after a second Ctrl-D."""
         again = asyncio.create_task(typed.ended_again.wait())
         leaving, seconds = {talking, again}, limits.chat_leave_seconds
         await asyncio.wait(leaving, timeout=seconds / 10, return_when=asyncio.FIRST_COMPLETED)

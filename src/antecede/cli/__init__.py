@@ -37,8 +37,8 @@ from antecede.interrupts import Terminated
 
 
 def build(arguments: Sequence[str] = ()) -> typer.Typer:
-    """Return the command with all its sub-commands, or only with the one that the arguments name: a process that runs
-    one command starts sooner without the modules of the others."""
+    """Return the command with its sub-commands. If the first argument names a sub-command, add only this one: the
+    process starts faster if it does not import the modules of the others."""
     app = typer.Typer(
         name="antecede",
         help="Ordered messages between processes, and a proof from the recorded trace that order was kept.",
@@ -166,9 +166,9 @@ def run(arguments: list[str]) -> int:
 
 
 def _stopped(stop: SystemExit) -> int:
-    """Return the exit code of a command that ended with ``sys.exit``. Spark's sessions call it after a signal, and
-    typer calls it if its help cannot be written. Any other ``sys.exit`` comes from code that is not ours, so its 0 or 1
-    is not a verdict."""
+    """Return the exit code of a command that ended with ``sys.exit``. Spark's sessions call ``sys.exit`` after a
+    signal, and typer calls it if a help text cannot be written. Any other call comes from code that is not ours. Its
+    exit code 0 or 1 is not a verdict, so it is reported as an internal error."""
     if isinstance(stop.__context__, BrokenPipeError):
         discard_output()
         return broken_pipe

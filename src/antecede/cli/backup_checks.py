@@ -27,8 +27,8 @@ def check_made(made: "Backup", topology: str) -> "Checked":
 
 
 def topology_of(source: "Backup", given: str | None) -> "tuple[TopologyFile, str]":
-    """Return the topology of a restored system, and the path of its file: the given one, or that of the backup. Raise
-    :class:`TopologyError` if the two differ in more than addresses."""
+    """Return the topology of a restored system, and the path of its file. ``given``: the path of a topology file; None:
+    use the file in the backup. Raise :class:`TopologyError` if these two files differ in anything except addresses."""
     from antecede.backups.folder import TOPOLOGY
     from antecede.cli.organisation import usable_topology
     from antecede.errors import TopologyError

@@ -423,8 +423,8 @@ def _once(name: str, size: int, deliveries: int, seed: int) -> float:
 
 
 def _growth(name: str, size: int, deliveries: int) -> int:
-    """Return the difference between the peak memory of a run and that of a run half as long, in bytes, as
-    ``tracemalloc`` counts them. Both runs are shorter than the runs whose speed is measured."""
+    """Return the additional peak memory of a run that is twice as long as another run, in bytes. ``tracemalloc``
+    measures the memory. Both runs are shorter than the runs whose speed is measured."""
     import tracemalloc
 
     from antecede.simulator.run import Setup, simulate

@@ -125,8 +125,8 @@ def _many(group: typer.Typer, name: str, does: str, again: str) -> None:
 
 
 def _holding(one: dict[str, Any]) -> str:
-    """Return a text about the letters that wait until an operator decides about this dead letter: their number, and for
-    how many of them it is not known whether they follow from the dead letter. Empty if no letter waits."""
+    """Return a text about the letters that wait until an operator decides about this dead letter. It has the number of
+    these letters, and the number of those that perhaps do not follow from the dead letter. Empty if no letter waits."""
     if not one.get("holds"):
         return ""
     held, undecided = counted(one["holds"], "letter"), one["undecided"]

@@ -143,8 +143,8 @@ def _heading(report: dict[str, Any]) -> Iterator[str]:
 
 
 class _Places:
-    """A function that returns the place of a row: its index and, if a row of an imported trace has one, its place in
-    the original log."""
+    """A function that returns the place of a row: its index and, in an imported trace, its place in the original log,
+    if this place is known."""
 
     def __init__(self, report: dict[str, Any]) -> None:
         self._sources = {(one["process"], one["index"]): one["source"] for one in report["sources"]}

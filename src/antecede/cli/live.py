@@ -57,9 +57,10 @@ def check_identities(topology: str, options: "Serving") -> None:
 def listening_address(
     topology: TopologyFile, server: str, host: str | None, token: str, *, identities: bool, tls: bool, insecure: bool
 ) -> None:
-    """Check that a server may listen at its address. Refuse an address for other machines without credentials, because
-    every program that can connect could send. Refuse plain text there, because others on the network could read it.
-    ``identities``: whether there is an access file."""
+    """Check that a server may listen at its address. If other machines can reach this address, refuse a server without
+    a token or credentials, because every program that can connect could send. Also refuse a server without TLS, unless
+    ``insecure`` is set, because others on the network could read the messages. ``identities``: whether there is an
+    access file."""
     if server not in topology.servers:
         raise UsageError(f"{topology.name} has no server {server}: expected one of {', '.join(topology.servers)}")
     where = host or topology.servers[server].host
@@ -171,8 +172,8 @@ def ask_server(address: Address, access: "Access", command: str, *arguments: str
 
 @asynccontextmanager
 async def command_line(address: Address, access: "Access", client: str | None, patience: float) -> AsyncIterator["Bus"]:
-    """Open a bus for one command, as a temporary client unless it has a name. A temporary client ignores all letters
-    except the answer that it waits for; they do not become dead letters."""
+    """Open a bus for one command. ``client``: the name of the client; None: a temporary client. A temporary client
+    ignores all letters except the answer that it waits for; they do not become dead letters."""
     from antecede.live.client.line import connect
 
     def waits(where: str) -> None:

@@ -78,8 +78,8 @@ def _repeated(act: Callable[[], None]) -> Iterator[None]:
 
 
 class Status:
-    """A text on a terminal. While there is a counter, the share of the present phase that is done and the time left
-    follow."""
+    """A text on a terminal. While a counter is watched, the text also shows how much of the present phase is done, and
+    the time left."""
 
     def __init__(self, show: Say, text: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._show, self._clock = show, clock

@@ -74,8 +74,8 @@ def register(app: typer.Typer) -> None:
 
 
 def _warn_of_mistyped(topology: str, to: str) -> None:
-    """Warn of a destination that is not an agent, and has almost the name of one: letters to it would wait for a client
-    of that name."""
+    """Warn if a destination is not an agent, but its name is similar to the name of an agent. A letter to this
+    destination would wait for a client of that name."""
     if topology.startswith("tcp://"):
         return
     homes = {agent.name: agent.server for agent in read_topology(topology).agents}

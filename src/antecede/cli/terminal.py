@@ -1,4 +1,4 @@
-"""Lines of a report for the reader of a stream: on a terminal in colour and wrapped, elsewhere exactly as they are.
+"""Print the lines of a report: coloured and wrapped on a terminal, unchanged in a file or pipe.
 
 Colours follow the convention of https://no-color.org: a variable ``NO_COLOR`` that is not empty turns them off, and so
 does ``TERM=dumb``. Lines are wrapped to the width of the terminal, with a hanging indent, so that a list stays a list

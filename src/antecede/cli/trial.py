@@ -1,7 +1,8 @@
 """``antecede trial``: real servers on this machine under kills, power cuts and forged frames, and checks afterwards.
 
-Like ``campaign`` it is a test for developers, so ``antecede --help`` does not list it, and only a clone has it. A trial
-whose report file exists continues after the rounds in that file. The folder of a round with errors is kept.
+Like ``campaign`` it is a test for developers, so ``antecede --help`` does not list it. Only a clone of the repository
+has it. If the report file of a trial exists, the trial continues after the rounds in that file. The folder of a round
+with errors is kept.
 """
 
 import asyncio
@@ -361,5 +362,5 @@ servers that were down because a change did not need them."""
 _zeros = ("undelivered", "late")
 _faults = ("backups", "failures", "kills", "stops", "cuts", "blackouts", "broken", "full")
 _attributes = {"absences": "missed"}
-"""The figures whose attributes in an outcome have other names, each with that name."""
+"""Figures that have another name in an outcome, each with the name of this attribute."""
 _figures = (*_faults, "walks", "messages", "deliveries", *_zeros)

@@ -246,7 +246,7 @@ def _in_sequence(rows: list[Row]) -> list[Row]:
 
 
 def printable(text: str) -> str:
-    """Return text with control characters replaced (a terminal would execute them, and XML forbids them) and the middle
-    cut out if it is longer than ``_text_max``."""
+    """Return a text that can be drawn. Control characters are replaced: a terminal would execute them, and XML forbids
+    them. If the text is longer than ``_text_max``, its middle is cut out."""
     text = text if len(text) <= _text_max else f"{text[: _text_max // 2]}…{text[-_text_max // 2 :]}"
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

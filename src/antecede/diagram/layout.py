@@ -2,8 +2,8 @@
 
 Time runs from left to right, and each process has a horizontal line, its *lane*. Points are placed one after another,
 each as far left as possible. A point is to the right of the previous point on its lane, and to the right of its send.
-It is at most a little to the left of the points that were placed before it, and it is not near an arrow that passes by.
-So independent events can share a column, and the drawing of a run with many processes stays short.
+It may be to the left of points that were placed before it, but only by a small distance. It is not near an arrow that
+passes by. So independent events can share a column, and the drawing of a run with many processes stays short.
 
 A drawing can be stretched to a given width, so that several drawings below each other are equally wide.
 

@@ -220,7 +220,7 @@ class Engine:
         return following.agents, following.pasts
 
     def _block(self, agent: str, key: str, letter: Letter, mailbox: deque[Letter]) -> None:
-        """Take out of the mailbox the letters that may follow from this one, which is dead."""
+        """Hold the letters of the mailbox that may follow from this dead letter; remove them from the mailbox."""
         letters, following = list(mailbox), self.following
         self._taken(agent, letters)
         self._changed.add(agent)

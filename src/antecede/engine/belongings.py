@@ -33,8 +33,7 @@ class Belongings(msgspec.Struct, frozen=True, array_like=True):
     index: int = 0
     """The next index in the trace."""
     tries: dict[str, int] = {}
-    """For each letter, how often a process ended while it handled the letter; a letter without such an end is not in
-    here."""
+    """For each letter, how often a process ended while it handled the letter. Letters with the count 0 are left out."""
     read: str = ""
     """The last letter that the client has begun to handle, if a record says so."""
 

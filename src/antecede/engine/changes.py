@@ -28,8 +28,8 @@ CHANGES_FROM_BYTES = 1024
 
 
 def change_of(old: bytes | None, new: bytes) -> State:
-    """Return the change between two states; if it has about half as many bytes as the new state or more, return the new
-    state itself."""
+    """Return the change between two states. If the change would have about half of the new state's bytes, or more,
+    return the new state itself."""
     if old is None:
         return new
     common = min(len(old), len(new))

@@ -34,7 +34,7 @@ class Outbound(msgspec.Struct, frozen=True, array_like=True, gc=False):
     type: str
     body: bytes
     reply: str = ""
-    """Unless empty: this is a question, and the answer goes to this handler."""
+    """The handler that gets the answer, if this is a question; otherwise empty."""
     timeout_ms: int = 0
     answers: str = ""
     context: str = ""

@@ -1,4 +1,5 @@
-"""The number of letters in mailboxes and their memory, exact whenever it is requested, at almost no cost in between.
+"""The number of letters in mailboxes, and their memory. Both are exact when they are requested. Between two requests,
+counting takes almost no time.
 
 Most letters are handled soon, so a letter is counted only if it is still there when the count is requested. Letters of
 one mailbox are counted in *runs*; only the number of letters and their bytes are kept for a run. So removing letters

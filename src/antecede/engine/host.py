@@ -77,7 +77,7 @@ class Host:
         self.watches: list[Watch] = []
         self.progress: Progress | None = None
         self.each: Callable[[str], None] | None = None
-        """Called with the agent before each letter of a batch that may have to be awaited."""
+        """Called with the agent's name before each letter of a batch, if ``react_async`` handles the batch."""
         self._shared: tuple[Callable[[], float], float] | None = None
         self._timed: tuple[Callable[[], float], Durations] | None = None
         self._kinds: dict[str, type[Agent]] = {}
@@ -120,7 +120,7 @@ class Host:
         self._shared = (clock, seconds)
 
     def time_run(self, marks: list[float]) -> None:
-        """Record the times of a batch that ran elsewhere, if reactions are timed."""
+        """Record the times of a batch that ran in a worker process, if reactions are timed."""
         if self._timed is not None:
             self._timed[1].add_run(marks)
 
@@ -366,7 +366,7 @@ class Host:
             raise error
 
     def _done(self, outcome: Outcome, agent: Agent, saved: bytes, checked: bool) -> bool:
-        """End a batch; return False if its last state cannot be read again; then nothing of the batch is kept."""
+        """End a batch. Return False if its last state cannot be read again: then nothing of the batch is kept."""
         state = outcome.state
         if state is None or state == saved:
             outcome.state = None

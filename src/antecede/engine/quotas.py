@@ -3,8 +3,8 @@
 A receiver that is slow or absent must not slow others down, so its mailbox has a quota: letters, bytes, and how long a
 letter may wait (:mod:`antecede.topology.mailboxes`). All mailboxes of clients together have a limit too. Letters above
 a quota **expire from the head** of the mailbox: they are dead, with the reason. So each letter is delivered once, or
-dead with a reason. Letters leave a mailbox in its sequence, even dead ones: otherwise a letter could be handled after
-one that follows from it.
+dead with a reason. Letters leave a mailbox in its sequence, even if they leave it as dead letters. Otherwise a letter
+could be handled after another letter that follows from it.
 
 **Letters that were handed out do not expire.** While an agent reacts, or while a client handles letters of its mailbox,
 nothing expires from the mailbox. If the mailbox is above its quota meanwhile, it is *crowded*, and no further letters
@@ -13,9 +13,9 @@ are handed out.
 **Letters that are held** behind a dead letter (:mod:`antecede.engine.following`) count towards the quota of their
 mailbox. Of the held letters and those in the mailbox, the oldest expire first.
 
-The log contains the letters that expired, so a replay does not decide about them again. But it must know the times from
-which letters wait. So an item of the log contains this time for all letters that came since the previous item of this
-kind (``Engine.quotas.seen``).
+The log contains the letters that expired, so a replay does not decide about them again. But the replay must know from
+which time on each letter waits. So an item of the log contains this time for all letters that came since the previous
+item of this kind (``Engine.quotas.seen``).
 """
 
 from collections import deque
@@ -73,7 +73,7 @@ class Quotas:
         self._sizes: dict[str, _Size] = {}
 
     def use(self, settings: Mailboxes) -> None:
-        """Use these settings from now on. What was noted about mailboxes stays."""
+        """Use these settings from now on. Keep the sizes and ages that were recorded for mailboxes."""
         self.settings = settings
         for agent in self.known:
             self.known[agent] = settings.quota(agent, self.is_agent(agent))
@@ -151,9 +151,9 @@ class Quotas:
         return [agent for agent in timed if any(f"{letter.id} {agent}" not in since for letter in held[agent])]
 
     def refusal(self, to: tuple[str, ...], bodies: list[bytes], mailboxes: dict[str, _Mailbox], held: _Held) -> str:
-        """Return why letters of a client of this server are refused, if they do not all fit into a mailbox; empty: they
-        are not refused. New letters are counted before they are accepted; otherwise earlier letters would expire to
-        make room for them. ``to``: mailboxes of this server."""
+        """Return why new letters from a client of this server are refused: a mailbox has no room for all of them.
+        Empty: they are not refused. New letters are checked before they are accepted; otherwise earlier letters would
+        expire to make room for them. ``to``: mailboxes of this server."""
         for address in to:
             quota = self.known.get(address) or self.settings.quota(address, self.is_agent(address))
             if quota.full != "refuse":
@@ -179,9 +179,10 @@ class Quotas:
         reacting: Callable[[str], bool],
         clock_ms: int,
     ) -> Iterator[tuple[Excess, Iterable[Letter]]]:
-        """Yield which letters of mailboxes with held letters must expire now, and where they are: held, or in the
-        mailbox. ``numbers``: the sequence in which the letters of an agent came. ``since``: the time from which each
-        held letter waits. The keys of both are made of letter and agent.
+        """Yield (excess, letters): the first of these letters must expire now, as many as the excess counts. The
+        letters are the held letters of an agent, or the mailbox of an agent that has held letters. ``numbers``: the
+        sequence in which the letters of an agent came. ``since``: the time from which each held letter waits. Keys of
+        ``numbers`` and ``since`` consist of letter and agent.
 
         The oldest expire first. A held letter may follow from an older one in the mailbox, which the agent will handle;
         so the held letter does not expire before the older one."""

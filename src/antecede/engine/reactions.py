@@ -43,8 +43,8 @@ class Reaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def died(letter: Letter, reason: str, check: Callable[[tuple[str, ...]], object], expired: bool = False) -> Reaction:
-    """Return the reaction of a letter that is dead for this reason; if it asked a question, the asker is notified.
-    ``check`` refuses addresses that do not exist, because a sender's address came from outside."""
+    """Return the outcome of a letter that is dead for this reason. If the letter is a question, its sender is notified.
+    ``check`` raises an error for an address that does not exist; then the sender is not notified."""
     reason = writable(reason[: limits.reason_chars_max])
     told: tuple[Outbound, ...] = ()
     if letter.ask:

@@ -2,7 +2,7 @@
 
 A class declares the types of its fields, but a handler can assign a value of another type. Such a state can be written
 but not read: the agent would work until the next restart and then be lost. So a changed state is decoded before it is
-committed. A state that does not decode to the same agent is an error that names the agent and the field:
+committed. These are errors, and their texts name the agent:
 
 - a value that cannot be encoded, or has the wrong type for its field;
 - a state of more than ``agent_state_bytes_max`` bytes that has grown (topics have no such limit, because only the
@@ -63,7 +63,8 @@ def comes_back(kind: type[Agent], state: bytes) -> bool:
 
 def encoded(name: str, agent: Agent, saved: bytes = b"") -> bytes:
     """Return the encoded state of an agent; raise :class:`AgentError` if it cannot be encoded, or has grown beyond the
-    limit. ``saved``: its state before; a state that an older version saved may stay as large as it is."""
+    limit. ``saved``: its previous encoded state. If it is already beyond the limit (an older version saved it), the new
+    state may be as large as ``saved``."""
     try:
         state = encode(agent)
     except BaseException as error:
@@ -100,8 +101,8 @@ def _told(error: BaseException) -> str:
 
 
 def _other_class(before: Any, after: Any, path: str = "") -> tuple[str, str]:
-    """Return the path of the first struct that came back as another class, and a text with both classes; empty: none
-    did."""
+    """Return the path of the first struct that came back as another class, and a text with both classes. Both results
+    are empty if there is no such struct."""
     if isinstance(before, msgspec.Struct):
         kind = type(before)
         if type(after) is not kind:

@@ -2,16 +2,17 @@
 
 An exception of a handler is counted in memory (:mod:`antecede.server.retries`). A handler that ends the process
 (``os._exit``, a fault in a C library, lack of memory, a loop that the watchdog ends) leaves no exception. So each
-handler call in progress is named in shared memory (:mod:`antecede.server.progress`), and after an unclean end the first
-record of the next life counts one try for each of these letters, and for no other.
+handler call in progress is named in shared memory (:mod:`antecede.server.progress`), with its letter. After an unclean
+end, the first record of the next life counts one try for each of these letters, and for no other letter.
 
 Such a letter is a **suspect**: it is handed out alone, so that other letters are not affected, and only one suspect
 runs at a time, so that the next unclean end shows which letter is the cause.
 
 A handler may run before the record that has its letter is durable. If the process then ends, the letter comes again:
-from a peer under its old id, from a client of this server under a new one. So an agent that was named is **careful** in
-the next life: its letters are handed out one at a time, and handled only when they are durable. It stays careful as
-long as each life ends during a call: otherwise two agents could end the process alternately.
+from a peer under its old id, from a client of this server under a new one. So an agent whose call was in progress at an
+unclean end is **careful** in the next life: its letters are handed out one at a time, and handled only when they are
+durable. It stays careful as long as each life ends during a call of any agent: otherwise two agents could end the
+process alternately.
 """
 
 from collections import deque

@@ -23,7 +23,8 @@ link_window_frames_max: Final = 65_536
 """The window of a link, in frames. The receiver has accepted all frames up to some number, and admits this many numbers
 after it. The sender counts from the last number up to which all frames are acknowledged."""
 link_resend_first_seconds: Final = 0.2
-"""The time after which a simulated link sends a frame again (servers: ``peer_resend_seconds``); later waits double."""
+"""The time after which a simulated link sends a frame again (servers: ``peer_resend_seconds``). Each later wait is
+twice as long."""
 link_resend_seconds_max: Final = 10.0
 """The longest that a link waits between two resends of a frame."""
 link_resend_frames_max: Final = 1_024
@@ -206,11 +207,13 @@ pattern_chars_max: Final = 400
 permissions_cached_max: Final = 8_192
 """Addresses in the decisions about permissions that a session remembers; above this, it forgets all decisions."""
 addresses_watched_max: Final = 10_000
-"""Network addresses whose attempts to connect are counted: about 3 MB. The one that was silent longest is forgotten."""
+"""Network addresses whose attempts to connect are counted: about 3 MB. Above this, the address with the oldest last
+attempt is forgotten."""
 audit_bytes_max: Final = 16 * 1024 * 1024
 """One file of the audit log; there are two, the current one and the previous one."""
 audit_refusals_per_second: Final = 20.0
-"""Refusals in the audit log. Otherwise strangers that try again and again would displace all other entries."""
+"""Refusals per second that the audit log records. Without this limit, repeated attempts of strangers would displace all
+other entries."""
 
 hello_seconds_max: Final = 10.0
 """The longest time that a new connection may take to identify itself."""
@@ -221,8 +224,8 @@ strangers_max: Final = 512
 oldest one. Correct programs send their hello at once, so the number is small even if thousands of programs
 reconnect."""
 strangers_address_max: Final = 256
-"""Connections from one address that have not sent a hello yet: half of ``strangers_max``, so one host cannot use
-all."""
+"""Connections from one address that have not sent a hello yet: half of ``strangers_max``, so one host cannot use all of
+them."""
 unfinished_bytes_max: Final = 256 * 1024 * 1024
 """Bytes of incomplete frames from clients and from connections without a hello: 25 frames of full length. Above this,
 the connection whose frame began first is closed."""
@@ -260,8 +263,8 @@ tried_letters_max: Final = 1_000
 """Letters whose tries are counted because the process ended while it handled them. A count is deleted when its letter
 is handled or dead. Above this limit, the oldest count is deleted."""
 calls_named_max: Final = 65_536
-"""Handler calls in progress that are recorded for the next life, 1 KiB each. Only ``async`` handlers can be that
-many."""
+"""Handler calls in progress that are recorded for the next life, 1 KiB each. Only calls of ``async`` handlers can reach
+this number, because plain handlers run one at a time."""
 reaction_slow_seconds: Final = 5.0
 """The time after which a handler that blocks the event loop is logged with its stack."""
 reaction_seconds_max: Final = 300.0
@@ -330,13 +333,13 @@ may notice a broken connection at different times."""
 publish_window_max: Final = 65_536
 """Publishes of one client that are not accepted yet."""
 publish_batch_max, publish_many_max = 1_024, 16_384
-"""Publishes that share one part of a frame; and publishes of one ``send_many``, a quarter of the window. The latter
-always fit after ``ready``, which waits until half of the window is free."""
+"""Publishes that share one part of a frame; and publishes of one ``send_many``, a quarter of the window. After
+``ready``, which waits until half of the window is free, a ``send_many`` always fits."""
 publish_to_max: Final = 4_096
 """Destinations of one publish of a client: the number of servers that a topology may have. For more, use topics."""
 publish_to_read_max: Final = 65_536
-"""The largest number of destinations with which a server still decodes a publish. It is above ``publish_to_max``, so
-that the server can read the number of a publish with too many, and refuse only this publish."""
+"""The largest number of destinations of a publish that a server decodes. It is above ``publish_to_max``. So if a
+publish has too many destinations, the server can still read its number, and refuses only this publish."""
 address_chars_max: Final = 200
 """One destination: ``name@server`` with names of 64 characters is 129 long."""
 type_chars_max: Final = 400

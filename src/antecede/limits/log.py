@@ -17,7 +17,7 @@ snapshot_builds_max: Final = 3
 
 witness_after_seconds: Final = 0.1
 """The time without a write after which a server writes a group without records, which proves that the last records were
-durable. It is so short that people cannot notice an idle server and kill it earlier."""
+durable. A person needs more time than this to notice that a server is idle, and to kill it."""
 witness_seconds: Final = 1.0
 """The shortest time between two groups without records: one sync per second is not noticeable under any load."""
 

@@ -1,8 +1,9 @@
-"""Work that another process does for a server: ``python -m antecede.live.apart``. It reads a :class:`Request`.
+"""Work that another process does for a server. The process, ``python -m antecede.live.apart``, reads a
+:class:`Request`.
 
-* **Build a snapshot.** The process reads the previous snapshot and the log while the server writes, replays them, and
-  writes the new snapshot under a temporary name with its process number. The server checks it and gives it its final
-  name. The process ends when the server that started it is gone.
+* **Build a snapshot.** While the server continues to write, the process reads and replays the previous snapshot and the
+  log. It writes the new snapshot under a temporary name, which contains its process number. The server checks the
+  snapshot and gives it its final name. The process ends when the server that started it is gone.
 * **Import the classes of a planned change.** A dry run must not change the server. If the server imported a module for
   it, the server would keep this version of the module, even if the module's file is edited before the real change.
 
@@ -45,7 +46,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 async def build_apart(directory: str, server: str, topology: TopologyFile, task: Task) -> str:
-    """Let another process build a snapshot; return its path. Raise StoreError if it fails."""
+    """Let another process build a snapshot; return the path of the snapshot. Raise StoreError if the process fails."""
     request = Request(server, topology.text(), sys.path, directory, task)
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""From a topology file to what one server runs: its plan and its agents' classes."""
+"""The plan of one server and the classes of its agents, made from a topology file."""
 
 import sys
 from collections.abc import Mapping
@@ -138,7 +138,7 @@ def load_class(kind: str, base: type[Kind] = Agent) -> type[Kind]:  # type: igno
 
 
 def find_beside(topology_path: str) -> None:
-    """Let modules be imported from the topology file's own folder and from the current one."""
+    """Let modules be imported from the folder of the topology file and from the current folder."""
     # Installed packages come first: a file of the application may have the name of a module that we need.
     for folder in (str(Path(topology_path).resolve().parent), str(Path.cwd())):
         if folder not in sys.path:

@@ -62,8 +62,8 @@ class CallsFile:
             return None
 
     def close(self) -> None:
-        """Record that the server ends for a reason other than its handler calls: no call in progress counts as a
-        try."""
+        """Record that the server ends for a reason other than a handler call. So the calls in progress do not count as
+        tries."""
         if self._progress is not None:
             self._progress.clear()
         if self._file >= 0:
@@ -74,7 +74,7 @@ class CallsFile:
 
 
 def boot_id() -> str:
-    """Return the identity of the machine's boot; empty if the system has none."""
+    """Return the id of the current boot of the machine; empty if the system has no such id."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     if sys.platform == "darwin":

@@ -1,9 +1,10 @@
 """Change the topology of stopped servers, in their data directories.
 
-Each directory is opened as a server would open it, and the server's state machine replays the log to its end. The
-machines answer the commands of a change (:mod:`antecede.server.changing`) directly. They exchange in memory the
-messages that are in transit (:mod:`antecede.server.draining`). Every record is durable before anything depends on it.
-So it is safe to kill the command at any point: if it runs again, it continues the change or begins it again.
+Each directory is opened as a server would open it, and the server's state machine replays the log to its end. These
+state machines answer the commands of a change (:mod:`antecede.server.changing`) without a network. They pass messages
+that were in transit directly to each other, in memory (:mod:`antecede.server.draining`). Every record is durable before
+anything depends on it. So it is safe to kill the command at any point: if it runs again, it continues the change or
+begins it again.
 """
 
 import os
@@ -268,8 +269,8 @@ def _continued(name: str, directory: str, files: list[TopologyFile]) -> _Stopped
 
 
 def _known(directory: str, epoch: str, files: Sequence[TopologyFile]) -> TopologyFile:
-    """Return the topology in force for a log that does not contain one: from ``files``, or as the trace has recorded
-    it."""
+    """Return the topology in force for a log that contains no topology. It is one of ``files``, or the topology that
+    the trace has recorded."""
     recorded = recorded_topology(directory)
     for file in (*files, *([] if recorded is None else [recorded])):
         if not epoch or file.epoch == epoch:

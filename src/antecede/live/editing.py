@@ -1,7 +1,7 @@
 """Changes of an access file that a person may have edited: tables are appended, and the keys of one table are replaced.
 
 Comments, layout and line ends stay. The changed text is parsed before it is written. If its content differs from the
-wanted content, the file is not changed; an error for keys says what to edit by hand.
+wanted content, the file is not changed. If keys cannot be replaced, the error contains the text to write by hand.
 """
 
 import re

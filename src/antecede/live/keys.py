@@ -131,8 +131,8 @@ class Credentials:
         servers: Callable[[], Mapping[str, Identity]] | None = None,
         renew: Callable[[str], bool] = lambda code: False,
     ) -> Keyring:
-        """Return the means to prove this identity. ``servers``: returns the servers to trust, if not those of the
-        folder. ``renew``: see :class:`antecede.access.proof.Keyring`."""
+        """Return the means to prove this identity. ``servers``: a function that returns the servers to trust; None:
+        those in the folder are trusted. ``renew``: see :class:`antecede.access.proof.Keyring`."""
         assert servers or self._servers, "a server trusts the servers of its access file"
         trusted = servers or (lambda: {} if self._servers is None else self._servers.servers)
         nonce = lambda: token_bytes(NONCE_BYTES)  # noqa: E731
@@ -192,8 +192,8 @@ class Credentials:
             raise AccessError(f"TLS: {tls_fault(error, *files)}") from None
 
     def adopt(self, newer: "Credentials") -> None:
-        """Use the key and the certificate of newer credentials of the same folder from now on, also for new
-        connections of contexts that were made earlier."""
+        """From now on, use the key and the certificate of newer credentials of the same folder. TLS contexts that were
+        made earlier use them for new connections, too."""
         for context in self._contexts:
             newer._load(context)
         self.signer = newer.signer
@@ -212,9 +212,9 @@ class Credentials:
             self._servers = newer._servers
 
     def renew(self, code: str) -> bool:
-        """Read the folder again after a refusal with this code; return whether another try makes sense. It does if the
-        folder has changed. It also does if the key of an open connection was revoked and this identity has two keys:
-        only one of them was used for the connection."""
+        """Read the folder again after a refusal with this code; return whether another try makes sense. Another try
+        makes sense if the folder has changed. It also makes sense if the key of an open connection was revoked and this
+        identity has two keys, because the connection used only one of them."""
         before = self._marks()
         self.read_again()
         return self._marks() != before or (code == REVOKED and bool(self._previous))

@@ -5,8 +5,8 @@ Reactions are timed only while the page is served. All other figures are read fr
 package ``prometheus-client`` (extra ``metrics``) writes the text; a server without the page does not import it.
 
 The page has its own port. It is off by default; a port without a host is on the loopback interface. It shows the state
-of a server, never the content of a message, and accepts no commands. With an access file it checks who calls. There is
-one request per connection, of at most a few kilobytes and a few seconds.
+of a server, never the content of a message, and accepts no commands. With an access file it checks who calls. Each
+connection has one request, which has at most a few kilobytes and may take at most a few seconds.
 
 A separate thread serves it, with its own event loop, so that ``/live`` and ``/ready`` are answered while the server's
 event loop is blocked. The other two pages read the server's state in the server's event loop.

@@ -9,9 +9,9 @@ With an access file, SIGHUP makes a server read it again. Without one, SIGHUP is
 because the terminal of the process was closed: then it stops the server.
 
 If ``antecede up`` has started a server, the server ends when ``up`` ends, even if ``up`` is killed. The server's
-standard input is a pipe that only ``up`` could write to, and never does; the system closes it when ``up`` ends. (Linux
-can send a signal at the parent's death, but it comes when the *thread* that started the child ends, and other systems
-have no such signal.)
+standard input is a pipe from ``up``, which never writes to it. The system closes the pipe when ``up`` ends. (Linux can
+send a signal to a child when its parent ends. But Linux sends it already when the *thread* that started the child ends,
+and other systems have no such signal.)
 """
 
 import asyncio
@@ -74,7 +74,8 @@ def terminal_watch() -> Callable[[], bool]:
 
 
 def _await_end_of_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-    """Stop the server when standard input ends. This is a thread, so that a handler that blocks cannot prevent it."""
+    """Stop the server when standard input ends. A separate thread runs this function, so a handler that blocks cannot
+    prevent the stop."""
     while os.read(0, 4_096):
         pass
     with suppress(RuntimeError):

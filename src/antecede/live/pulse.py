@@ -1,7 +1,8 @@
 """Checks whether a server still works: its event loop runs, and it processes waiting inputs.
 
 The event loop records the time several times per second; any other thread may read that time. So other threads notice a
-handler that blocks the event loop. A full disk does not count, because a restart would not help: see ``health``.
+handler that blocks the event loop. A server that waits for disk space counts as working, because a restart would not
+help: see ``health``.
 """
 
 import asyncio

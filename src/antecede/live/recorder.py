@@ -41,7 +41,7 @@ class Recorder:
         self._closed: deque[int] = deque()
         """The number of the last record of each closed segment that waits for its conversion."""
         self._handled = 0
-        """The number of the last record of the newest closed segment that no longer waits."""
+        """The number of the last record of the newest closed segment that no longer waits for its conversion."""
         self._behind = False
         self._wait = limits.trace_retry_seconds
         self._not_before = 0.0

@@ -77,9 +77,9 @@ class ServerRuntime:
         to dial with. ``security``: the access file and this server's credentials, which also decide about TLS; without
         it ``token`` is the only credential. ``audit``: the audit log's file, if there is an access file. ``agents``:
         the classes of this server's agents, and of all objects, if they should not be imported. ``trace``: record a
-        trace; a directory with a trace is always recorded, because a trace with a gap could not be continued. ``keep``:
-        how long trace and log are kept. ``files``: the file operations for the log, if not those of the operating
-        system; ``sizes``: the sizes of the log.
+        trace. A server whose directory already has a trace always records, because a trace must not have a gap.
+        ``keep``: how long trace and log are kept. ``files``: the file operations for the log, if not those of the
+        operating system; ``sizes``: the sizes of the log.
         """
         self.name = server
         self.epoch = topology.epoch
@@ -189,7 +189,7 @@ class ServerRuntime:
         self._born = True
 
     def _name_calls(self) -> None:
-        """Name handler calls in progress, now that the calls of the last life are in the log."""
+        """Begin to name the handler calls in progress. The calls of the last life must already be in the log."""
         self.reactions.host.progress = self.calls.begin(randbits(63) + 1)
 
     def _audit(self, path: str | None) -> Audit | None:

@@ -2,8 +2,8 @@
 
 All parts (:class:`antecede.wire.Part`) that one call of ``send`` gets share a frame, unless they are too long for one.
 Nagle's algorithm is off, because the sender has already batched its output. If a peer does not read, the write buffer
-grows up to its bound; then the connection reports that it is full, and its owner stops writing. Bytes that are not
-frames end the connection with the reason.
+grows up to its bound; then the connection reports that it is full, and its owner stops writing. If the input contains
+bytes that are not frames, the connection is closed with the reason.
 
 Connections are accepted here, not by the event loop, which would start a TLS handshake before the connection is
 counted.
@@ -172,9 +172,10 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._linger = self._loop.call_later(LINGER_SECONDS, self._transport.abort)
 
     def _end_writing(self) -> None:
-        """End only this direction. Closing with unread bytes resets the connection, and the other end may never read
-        the reason. So further input from a client or a server is read and dropped until that end closes as well. The
-        owner is notified of the end, and logs it, before the other end can notice it."""
+        """Close only the direction to the other end. Closing both with unread bytes resets the connection, and the
+        other end may never read the reason. So further input from a client or a server is read and dropped until the
+        other end closes its direction, too. The owner is notified first, so it logs the closing before the other end
+        can notice this."""
         self._ended(self.reason)
         if self._transport.is_closing():
             return

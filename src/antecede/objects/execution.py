@@ -69,7 +69,7 @@ class Execution:
         self.undone: dict[str, str] = {}
         """The latest instances that failed here or were aborted by a caller, each with the reason."""
         self.unconfirmed: frozenset[str] = frozenset()
-        """The blind operations of the objects here whose answers do not wait for all replicas."""
+        """Those blind operations of the objects here that are answered without waiting for all replicas."""
         self.decides = False
         """Whether two shortcuts are used: ``unconfirmed`` calls of roots of this home are decided here, and nested
         calls of blind operations go only to the replica on the caller's server, if possible."""
@@ -127,7 +127,8 @@ class Execution:
 
     def _join(self, one: Instance, message: Message, label: Label) -> None:
         """Process a request for an instance that has already begun. If the instance began with the request of another
-        replica of its caller, this request only asks for the answer, and the instance does not receive it."""
+        replica of its caller, the instance does not receive this request: the sender of the request only gets the
+        answer."""
         if one.callers:
             self.ignore(message)
         else:
@@ -256,7 +257,7 @@ class Execution:
 
     def _settle(self, root: str) -> None:
         """Apply the effects of a root here, once it is known that each of its instances here commits. Before that, an
-        instance that was computed between two others may still be aborted."""
+        instance may still be aborted; the others must then be computed again without it."""
         begun = self.table.begun(root)
         if begun and all(one.decided for one in begun):
             self.intentions.apply(self._with_effects(begun))

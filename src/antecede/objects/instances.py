@@ -71,7 +71,7 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     number: Number
     arguments: tuple[Any, ...]
     shared: bool = False
-    """Whether these are the arguments of several calls, to be computed one after the other."""
+    """Whether the request has the arguments of several calls, which are computed one after the other."""
     final: bool = False
     """Whether the root has committed already: then the request is applied immediately, and not answered."""
 
@@ -114,7 +114,7 @@ class Instance(msgspec.Struct):
     calls: list[Made] = []
     answers: list[Answer] = []
     replies: dict[int, Answer] = {}
-    """The answers so far to the call that it waits for, by member."""
+    """The answers, so far, to the call for which the instance waits, by member."""
     answer: Answer | None = None
     decided: bool = False
     """Whether the commit of its root has reached this instance."""
@@ -144,7 +144,7 @@ class Root(msgspec.Struct):
     parts: list["Root"] = []
     """The roots that were united into this one, which makes the calls of all of them."""
     alone: bool = False
-    """Whether it must not be united with other roots, because a shared root with this part has failed."""
+    """Whether it must not be united with other roots, because it was part of a shared root that failed."""
 
     @property
     def attempt(self) -> str:

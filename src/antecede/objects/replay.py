@@ -156,9 +156,9 @@ def run_shared(
     """Compute an operation for several callers, one after the other: a computation that fails does not affect the
     others. The answer is the list of their answers. Their nested calls are made one after the other, and ``answers``
     has the answers in the same sequence. In three cases the result is a failure, nothing is kept, and each caller must
-    call separately: a computation fails after it has made nested calls; there are nested calls and more than
-    ``limits.shared_nested_max`` callers (after each nested call, all computations so far run again); or the answers
-    together are too long for one message."""
+    call separately: (1) a computation fails after it has made nested calls; (2) there are nested calls and more than
+    ``limits.shared_nested_max`` callers; (3) the answers together are too long for one message. The reason for (2):
+    after each nested call, all computations so far run again."""
     mark = len(live.journal)
     calls: list[Call] = []
     found: list[Answer] = []
@@ -257,8 +257,8 @@ def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
     outcomes: dict[str, Outcome] = {}
 
     def inside(prefix: str) -> list[Instance]:
-        """Return the instances that a call led to, directly or through other calls, except those that another instance
-        of the result led to. An empty ``prefix`` stands for all instances."""
+        """Return the instances that a call led to, directly or through other calls. Leave out each instance that
+        another one of them led to. With an empty ``prefix``, select from all instances."""
         own = [one for one in instances if one.id.startswith(prefix) or one.id == prefix.rstrip("/")]
         return [one for one in own if not any(one.id.startswith(other.id + "/") for other in own)]
 
@@ -330,8 +330,8 @@ class Intentions:
 
     def conclude(self, one: Instance) -> Answer:
         """Compute an instance that is already decided, and commit it. The bound on the size of the state was checked
-        where the call was decided. It is not checked here, where other compatible operations may have come before.
-        Return the answer."""
+        where the call was decided. It is not checked again here, because this replica may have computed other
+        compatible operations before. Return the answer."""
         self.live.lenient = True
         try:
             answer = self._performed(one.id, [one])[one.id].answer
@@ -350,8 +350,8 @@ class Intentions:
         self.live.commit()
 
     def _performed(self, key: Any, begun: Sequence[Instance]) -> dict[str, Outcome]:
-        """Make the changes of these instances. If ``key`` is that of the last computation, make its changes again;
-        otherwise compute the instances now."""
+        """Make the changes of these instances. If ``key`` is the key of the last computation, repeat the changes of
+        that computation; otherwise compute the instances now."""
         if self._last is not None and self._last[0] == key:
             _, outcomes, changes = self._last
             self.live.redo(changes)

@@ -55,8 +55,8 @@ Version 1: at most eight roots run at the same time, and clock times are sent im
 conflicts, number and bytes (:mod:`antecede.objects.roots`); the clock times of a step are sent at its end. Version 3:
 roots are admitted at the end of a step, and share requests; most clock times are sent only to members that ask for them
 (``Objects.sparing``). Version 4: unconfirmed calls are decided where they begin, nested calls of blind operations go to
-the replica on the same server, if possible (:mod:`antecede.objects.execution`), and calls that make calls share
-requests."""
+the replica on the same server, if possible (:mod:`antecede.objects.execution`), and calls of operations that make
+nested calls share requests, too."""
 RULES_OF_SHARING = 3
 RULES_FOR_ALL = 2
 """The version of the rules that all servers understand, even the oldest. A later version is used when all servers of
@@ -185,7 +185,7 @@ class Replicas(Site):
         self._calls: dict[str, Called] = {}
         """The calls that are not answered, by the root's name."""
         self._processes: dict[tuple[str, int], str] = {}
-        """For each known operation and member: its process in a trace."""
+        """For each known pair (operation, member): the name of the process in a trace."""
         operations = [
             (qualified(one.name, name), it) for one in objects for name, it in operations_of(one.kind).items()
         ]
@@ -301,8 +301,8 @@ class Replicas(Site):
         """Return whether a successful answer to a call of this operation is final as soon as all replicas have
         responded.
 
-        If a call conflicts with nothing and calls nothing, only its deadline can undo it. Its request has left, so it
-        is durable here, and each response is durable at its replica. If a crash loses the responses here, they come
+        If a call conflicts with nothing and calls nothing, only its deadline can undo it. Its request has left, so the
+        request is durable here. Each response is durable at its replica. If a crash loses the responses here, they come
         again, and ``resumed`` has removed the deadline. So the answer may leave before the log has the responses. An
         unconfirmed answer is given in the step in which the call begins, so it must wait for the log.
         """
@@ -323,7 +323,8 @@ class Replicas(Site):
                 self.roots.keep(root)
 
     def named(self, life: str) -> None:
-        """Set the part of all ids from here that identifies the incarnation of the server's data."""
+        """Set the text that identifies the incarnation of the server's data. All ids that are created here contain
+        it."""
         self.outbox.name = f"{self.servers[self.me]}.{life}"
         self._life = life
 

@@ -52,8 +52,9 @@ class Roots:
         unite: Callable[[list[Root]], Root] | None = None,
         shareable: Callable[[str], int] = lambda _: 0,
     ) -> None:
-        """``operation``: returns the operation by which conflicts of a root are decided. ``unite``: makes one root of
-        several, for shared requests. ``shareable``: returns how many roots of an operation may share a request."""
+        """``operation``: returns the operation that determines with which roots a root conflicts. ``unite``: makes one
+        root of several, for shared requests. ``shareable``: returns how many roots of an operation may share a
+        request."""
         self.version = 2
         """The version of the rules of admission."""
         self.running: dict[str, Root] = {}
@@ -133,7 +134,8 @@ class Roots:
         """Return the roots that may begin now; roots that share a request are united."""
         groups: list[list[Root]] = []
         joinable: dict[str, list[Root]] = {}
-        """For each operation, the last group, if further roots may join it: no conflicting root came after it."""
+        """For each operation: its last group of roots, if more roots may join. No conflicting root came after the
+        group."""
         sizes: dict[str, int] = {}
         """The bytes of the groups in ``joinable``."""
         blocked: list[str] = []
@@ -209,7 +211,8 @@ class Roots:
         return root
 
     def end(self, root: Root) -> None:
-        """Record that a root has ended. If it is shared, the deadlines of its parts are removed until ``put_back``."""
+        """Record that a root has ended. If it is shared, remove the deadlines of its parts; ``put_back`` adds them
+        again."""
         ran = [self.running.pop(root.attempt, None), self.resting.pop(root.attempt, None)]
         if any(ran):
             self._count(root, -1)
@@ -297,7 +300,7 @@ class Wounds:
         self._asked: set[str] = set()
         """Tries that were asked to make way and still have an instance here."""
         self._by: dict[str, list[tuple[int, str]]] = {}
-        """For each instance here the tries that were asked to make way for it: home and try."""
+        """For each instance here: (home, name) of each try that was asked to make way for it."""
 
     def __contains__(self, attempt: str) -> bool:
         return attempt in self._asked
@@ -308,8 +311,8 @@ class Wounds:
         self._by.setdefault(one.id, []).append((other.home, other.root))
 
     def healed(self, one: Instance, last: bool) -> list[tuple[int, str]]:
-        """Record that an instance has ended. Return the home and the name of each try that may continue. ``last``: no
-        other instance of its root is here."""
+        """Record that an instance has ended. Return (home, name) of the tries that were asked to make way for this
+        instance. They may now continue. ``last``: whether the root of the ended instance has no other instance here."""
         if last:
             self._asked.discard(one.root)
         return self._by.pop(one.id, [])

@@ -98,7 +98,7 @@ class Site(Order):
         return ()
 
     def _called(self, root: Root) -> str:
-        """Return the operation by which conflicts of a root are decided."""
+        """Return the operation that determines with which roots a root conflicts."""
         return root.operation
 
     def tick(self, now: float) -> Effects:
@@ -210,8 +210,8 @@ class Site(Order):
         self._end(root, TIMEOUT, late=True)
 
     def _follow(self) -> None:
-        """Process the reports on instances. When the instance of a root itself has finished, the root ends; it commits
-        if the instance succeeded."""
+        """Process the reports on instances. When the instance that is the present try of a root has finished, the root
+        ends. It commits if the instance succeeded."""
         reports = self.execution.reports
         while reports:
             report = reports.pop(0)

@@ -7,11 +7,11 @@ that cannot change, such as numbers and texts, are not copied. A list, a set or 
 read. A dictionary is an :class:`Entries`, which records the entries that are read out or written. So an operation never
 copies, encodes or checks a cell that it does not use.
 
-**Changes.** ``keep`` compares the bytes of each cell that a view has touched with its bytes before. If they differ, the
-cell is checked: it must be encodable, have its annotated type, and be within the bounds on size and depth. Then it is
-decoded again, so that no two cells share a value, and becomes a :class:`Change` in the journal. ``discard`` undoes
-changes that were not kept. ``rollback`` undoes changes; ``redo`` makes them again. An intention (§2, closed nesting) is
-the computation of an operation followed by ``rollback``.
+**Changes.** For each cell that a view has touched, ``keep`` compares the bytes before the operation and after it. If
+they differ, the cell is checked: it must be encodable, have its annotated type, and be within the bounds on size and
+depth. Then it is decoded again, so that no two cells share a value, and becomes a :class:`Change` in the journal.
+``discard`` undoes changes that were not kept. ``rollback`` undoes changes; ``redo`` makes them again. An intention (§2,
+closed nesting) is the computation of an operation followed by ``rollback``.
 
 **Order.** Entries are iterated in the order of their keys; entries that the operation itself added come after all
 others. So equal states behave alike, even if compatible operations reached two replicas in different orders.
@@ -381,7 +381,8 @@ class Live:
             change.do()
 
     def wrong(self) -> list[str]:
-        """Compute the sizes and digests again from all cells; return a text for each that differs."""
+        """Compute the size and digest of each state again from all cells. Return a text for each stored value that is
+        different."""
         found = []
         for state in self.states.values():
             content, digest = state.recomputed()

@@ -56,8 +56,8 @@ class Form:
     the types of MessagePack."""
 
     by_entries: bool | None = None
-    """Whether the attribute is a dictionary whose entries are cells. None: it is one whenever its value is a
-    dictionary."""
+    """Whether the attribute is a dictionary whose entries are cells. None: the entries are cells whenever the value is
+    a dictionary."""
 
     def encode(self, value: Any) -> Any:
         """Return a cell in its comparable form: equal cells have equal bytes."""
@@ -80,8 +80,8 @@ class Form:
         return bool(one == other)
 
     def weight(self, name: bytes, key: Any, value: Any) -> tuple[int, int]:
-        """Return the size of an encoded cell and its part of the digest. Name, key and value are MessagePack each, so
-        no two cells give the same bytes."""
+        """Return the size of an encoded cell and its part of the digest. Name, key and value are each encoded as
+        MessagePack, so no two cells give the same bytes."""
         content = b"".join((name, key, value))
         return len(content), int.from_bytes(blake2b(content, digest_size=16).digest(), "big")
 
@@ -113,7 +113,8 @@ class Typed(Form):
 
 
 class Copied(Form):
-    """A form for a search, which stores nothing: values of any Python type are copied instead of encoded."""
+    """A form for the search for conflicts. A search stores nothing, so values of any Python type are copied, not
+    encoded."""
 
     def encode(self, value: Any) -> Any:
         return copied(value)

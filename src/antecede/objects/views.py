@@ -26,11 +26,12 @@ class Work:
     def __init__(self, state: Source) -> None:
         self.state = state
         self.copied: dict[str, Any] = {}
-        """By name: the bytes of the attribute when it was copied."""
+        """For each copied attribute, by name: its bytes when it was copied."""
 
 
 class Lazy:
-    """An attribute of a view for which the class has a value, too. A value in the state takes precedence over it."""
+    """An attribute of a view for which the class has a value, too. If the state has a value, the view shows that
+    one."""
 
     def __init__(self, name: str, default: Any) -> None:
         self._name = name

@@ -3,8 +3,9 @@
 Every process has one FIFO output buffer and one FIFO input buffer. The output buffer posts one message and waits until
 the receiver's input buffer acknowledges it before it posts the next; the application continues meanwhile. So a message
 is safe at its receiver before any message that depends on it can leave. This protocol keeps order at the sender, by
-waiting; :mod:`antecede.orders.matrix` keeps it at the receiver, with stamps. The input buffer enqueues before it
-acknowledges (the paper prints the opposite sequence, in which a crash between the two loses the message).
+waiting; :mod:`antecede.orders.matrix` keeps it at the receiver, with stamps. The input buffer first enqueues a message,
+then acknowledges it. (The paper prints the opposite sequence: a crash after the acknowledgement could then lose the
+message.)
 
 ``pipelined`` (footnote 4): consecutive messages to one receiver need not wait for each other. The footnote requires a
 FIFO transport. On links that reorder, the messages are numbered, and the receiver puts them in sequence before it

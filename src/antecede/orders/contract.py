@@ -87,7 +87,8 @@ class Order(ABC):
     source: ClassVar[str]
     """The paper and section of the protocol."""
     guarantees: frozenset[str]
-    """Some of ``fifo``, ``causal``, ``total``, ``synchronous``, ``significant``; an option may change them."""
+    """The guarantees of the order: some of ``fifo``, ``causal``, ``total``, ``synchronous``, ``significant``. An option
+    may change them."""
     needs: ClassVar[frozenset[str]] = frozenset()
     """The needs of the order: some of ``broadcast`` (it supports only broadcasts), ``timers``, ``control packets``."""
     controls: ClassVar[tuple[str, ...]] = ()
@@ -99,8 +100,8 @@ class Order(ABC):
     """Whether the order accepts every packet from its member to itself immediately, even if the message must wait. Such
     a packet need not be encoded, since everything that must survive a crash is part of the order's state."""
     relays: ClassVar[bool] = False
-    """Whether copies may come from a member that did not send the message, and pass through members that are not
-    destinations."""
+    """Whether members forward copies for others. A copy may then come from a member that did not send the message, and
+    may pass through a member that is not a destination."""
     recognises_repeats: bool = True
     """Whether the order itself answers ``DUPLICATE`` to a packet that arrives again. If not, the order relies on the
     link below."""

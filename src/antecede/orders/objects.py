@@ -7,8 +7,8 @@ in instances of conflicting operations; or a chain of such pairs links them. At 
 1. If m1 → m2, and both go to one instance, or they go to conflicting instances and m2 is a request: m1 comes first.
 2. Requests of conflicting operations, both to several objects: in one order everywhere.
 
-The paper prints (1) for "m1 or m2 is a request". A response m2 could then wait for a request m1 that is not computed
-before the instance that needs m2 ends. So here a response never waits for a request to another instance.
+The paper prints (1) for "m1 or m2 is a request". A response m2 could then wait for a request m1, and m1 for the end of
+the instance that needs m2. So here a response never waits for a request to another instance.
 
 **Vectors (§4.1), as interpreted here.** An object keeps a vector for each running instance and for each operation: the
 maximum over everything that the instance, or any instance of the operation, has received and sent (for a received
@@ -183,7 +183,7 @@ class Objects(Order):
         return vector
 
     def _note(self, instance: str, operation: str, vector: Vector) -> None:
-        """Add this vector to those of an instance, which has received or sent a message, and of its operation."""
+        """Merge the vector of a received or sent message into the vectors of its instance and operation."""
         if instance:
             join(self.vectors.setdefault(instance, {}), vector.items())
         if self.relation.matters(operation):
@@ -198,8 +198,8 @@ class Objects(Order):
             effects.append(Send(self.control(CLOCK, target, "", (self.sent[target], self.clock, wanted))))
 
     def times(self) -> Effects:
-        """End a step: send our newest time to the members that need a time. If a message of this step has already
-        brought a member this time or a later one, it gets a packet only if it should send its own time to others."""
+        """End a step: send our newest time to the members that need a time. If a member got the needed time with a
+        message of this step, send it a packet only if it should send its own time to others."""
         later, self._later = self._later, {}
         # What a step sends must not depend on earlier ones except by the durable state.
         copied, self._copied = self._copied, [0] * self.members

@@ -38,7 +38,8 @@ class Arrivals:
         return number > self.whole[source] and (source, number) not in self._beyond
 
     def take(self, source: int, number: int, time: int) -> bool:
-        """Record a new message. Return whether :meth:`reached` may now return True for later times of the sender."""
+        """Record a new message. Return whether :meth:`reached` may now return True for a later time of the sender than
+        before."""
         if source == self.me:
             self._own.pop(number, None)
         self._beyond[source, number] = time
@@ -53,7 +54,7 @@ class Arrivals:
 
     def hear(self, source: int, count: int, time: int) -> tuple[bool, bool]:
         """Record a heartbeat. Return whether it contains anything new, and whether :meth:`reached` now returns True for
-        later times of the sender."""
+        a later time of the sender than before."""
         if count > self.whole[source]:
             if (source, count, time) in self._tidings:
                 return False, False

@@ -7,8 +7,9 @@ its sends before this one. Triples are compared number by number; the paper's co
 An **object vector** has for each object the event number of its last relevant send, or nothing. It is a dictionary
 object → (clock, no), because most entries are empty in a group whose operations rarely conflict.
 
-A message carries its number on the link, its event number, its vector V, and its label. The **receipt vector** RV is V,
-in which the sender's entry is replaced by the event number of the message if that is larger (Fig. 7).
+A message carries its number on the link, its event number, its vector V, and its label. The **receipt vector** RV is
+equal to V, except for the sender's entry: this is the larger one of its value in V and the event number of the message
+(Fig. 7).
 """
 
 from collections.abc import Iterable

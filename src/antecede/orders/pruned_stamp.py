@@ -191,9 +191,9 @@ def brief(control: Control) -> bytes | None:
 
 @lru_cache(maxsize=_tails_max)
 def _tail(distances: tuple[int | None, ...]) -> bytes | None:
-    """Return the bytes that follow the time in a quiet stamp. ``distances``: how far each sender's newest entry is from
-    this time (None: no entry). Return None if a distance does not fit into one byte. Results are cached, because the
-    same distances come again and again in a quiet domain."""
+    """Return the bytes that follow the time in a stamp of ``brief``. ``distances``: how far each sender's newest entry
+    is from this time (None: no entry). Return None if a distance does not fit into one byte. Results are cached,
+    because the same distances come again and again in a quiet domain."""
     present, folded = 0, bytearray()
     for k, distance in enumerate(distances):
         if distance is not None:

@@ -36,7 +36,7 @@ class SequencedOrder(PlainOrder):
         """Process a packet, which is the next one on its link."""
 
     def waits(self, packet: Packet) -> bool:
-        """Return whether the message of this copy, which was taken, is still in the protocol's own queue."""
+        """Return whether a copy that was taken still waits: its message is in the protocol's own queue."""
         return False
 
     @abstractmethod

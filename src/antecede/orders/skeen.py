@@ -27,7 +27,7 @@ its queue before. So m is delivered first: causal, hence FIFO.
 
 Links may reorder: nothing here needs FIFO. A ``final`` cannot overtake its copy, because it answers the vote on that
 copy. A copy that was voted on is in the durable state while it waits. If the initiator is a destination itself, it
-votes and learns the result in the same step; only its copy travels.
+sends itself only the copy. It needs no packets to vote and to learn the final timestamp.
 """
 
 from collections import deque

@@ -7,8 +7,9 @@ for j and that we did not learn from j.
 The printed appendix must be corrected or made precise in four places, each shown by a test:
 
 * the set of entries is computed against the *old* ``Node[j].state``, which is overwritten afterwards (in the printed
-  sequence no entry is ever newer, and every stamp is empty);
-* ``State`` starts at 1 and ``Node`` at 0 (if both start at 0, the first events are never newer);
+  sequence no entry is ever newer than this state, so every stamp is empty);
+* ``State`` starts at 1 and ``Node`` at 0 (if both start at 0, the entries of the first events are never newer than
+  ``Node[j].state``);
 * the stamp carries the sequence number, and a message is deliverable when it is the next on its link and v ≤
   delivered[k] for every other entry (k, me, v). A stamp contains only the changes since the previous stamp on the link.
   So a message must wait for an earlier one that is held, even on a FIFO link;
@@ -46,7 +47,8 @@ class Updates(StampedOrder):
         self.stamped = [0] * members
         """``Node[j].state``: our state when we last stamped for j."""
         self.entries: dict[int, tuple[int, int, int]] = {}
-        """line · n + column → (value, state, node), the latest change last."""
+        """The entries of the matrix: line · n + column → (value, state, node). The entry that changed last is at the
+        end."""
 
     def _set(self, key: int, value: int, node: int) -> None:
         # Re-inserting moves the key to the end: the dictionary stays sorted by state.

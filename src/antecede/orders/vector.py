@@ -22,7 +22,7 @@ Vector_ = tuple[int, ...]
 
 
 class Vector(StampedOrder):
-    """Deliver a broadcast when all broadcasts that its sender had delivered or sent before it have been delivered."""
+    """Deliver a broadcast after all broadcasts that its sender had delivered or sent earlier."""
 
     name: ClassVar[str] = "vector"
     source: ClassVar[str] = "Garg problem 12.4"

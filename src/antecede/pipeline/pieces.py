@@ -33,7 +33,7 @@ class Places(msgspec.Struct):
     index: Longs
 
     def narrowed(self) -> "Places":
-        """Return the same places with indices of half the width."""
+        """Return the same places with indices of 32 bits."""
         return Places(self.process, self.index.astype(np.int32))
 
 
@@ -48,7 +48,7 @@ class Deliveries(Places):
         return Deliveries(self.process[rows], self.index[rows], self.source[rows], self.sent[rows])
 
     def narrowed(self) -> "Deliveries":
-        """Return the same deliveries with indices of half the width."""
+        """Return the same deliveries with indices of 32 bits."""
         return Deliveries(self.process, self.index.astype(np.int32), self.source, self.sent.astype(np.int32))
 
 
@@ -139,7 +139,7 @@ class LatePlaces(msgspec.Struct):
     over_process: Longs
     over_index: Longs
     order: str = ""
-    """The order by which these deliveries are late, if a part has deliveries of several orders."""
+    """The order that these deliveries break. It is set if a part may have late deliveries for several orders."""
 
     def at(self, row: int) -> "LatePlaces":
         """Return one of the late deliveries."""
@@ -188,8 +188,9 @@ class Judged(msgspec.Struct):
     clocks: Clocked = msgspec.field(default_factory=Clocked)
     lamport: Lamported = msgspec.field(default_factory=Lamported)
     late_blobs: int = 0
-    """The number of the last output part with late deliveries; the first one is part 1. If it is larger than the number
-    of parts, every part may have late deliveries. It is 0 if nothing is late or late deliveries were not listed."""
+    """The last output part to read: late deliveries are in the parts from 1 to this number. If it is larger than the
+    number of parts, they may be in every part. It is 0 if no delivery is late, or if late deliveries were not
+    listed."""
 
 
 class Waits(msgspec.Struct, tag="waits"):

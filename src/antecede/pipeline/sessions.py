@@ -93,8 +93,8 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, le
 
 @contextmanager
 def _quiet_gateway() -> Iterator[None]:
-    """Suppress the tracebacks that py4j logs, and those of interrupts that Python dropped. Other code reports each of
-    these failures in one line.
+    """Suppress two kinds of tracebacks: those that py4j logs, and those that Python prints when it drops the exception
+    of an interrupt. Other code reports each of these failures in one line.
 
     py4j logs a traceback each time that it is interrupted or its JVM ends. It uses its own logger and the root logger.
     """

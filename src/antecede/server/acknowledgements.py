@@ -10,7 +10,7 @@ class Acknowledgements:
     A connection loses nothing, and an unacknowledged frame costs its sender only a little memory. If each frame were
     acknowledged at once, both servers would spend a large part of their work on acknowledgements. So acknowledgements
     wait for some milliseconds, or until many frames have come. The next step then sends them, in the same write as its
-    frames. If no step happens for the same number of milliseconds again, a step is taken only to send acknowledgements.
+    frames. If no step is taken within the same time again, a step is taken only to send acknowledgements.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Acknowledgements:
         self.frames += frames
 
     def are_due(self, now: float) -> bool:
-        """Return whether the next step acknowledges, if there is anything to acknowledge."""
+        """Return whether the next step must acknowledge, because enough time has passed or enough frames came."""
         return now >= self.due or self.frames >= _frames_together
 
     def stepped(self, waiting: bool, now: float) -> None:

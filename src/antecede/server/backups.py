@@ -16,9 +16,10 @@ but two rounds are enough (:mod:`antecede.server.cutting`):
   timers, clients and the log go on. The operator begins the second round only when *all* servers are held.
 - ``backup-cut`` takes the **cut**: the records that are durable now, with the newest snapshot. Then the server goes on.
 
-A frame accepted in a cut was taken before its receiver was held. So it was durable at its sender before the first cut
-(1). A frame forgotten in a snapshot was acknowledged before its sender was held. So it was durable at its receiver
-before the first cut (2). A server that was restarted, or waited too long, is not held any more, and refuses the cut.
+A frame that a cut contains as accepted was taken before its receiver was held. So it was durable at its sender before
+the first cut (1). A frame that the sender's snapshot no longer contains was acknowledged before its sender was held. So
+it was durable at its receiver before the first cut (2). A server that was restarted, or waited too long, is not held
+any more, and refuses the cut.
 
 Afterwards the operator reads the files of the cut, page by page (``backup-read``), and ends the backup
 (``backup-end``). The adapter keeps these files as they were at the cut, although the log goes on.

@@ -86,7 +86,7 @@ class Committed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     change: int
     clock_ms: int
     attempt: str = ""
-    """The attempt that is meant; empty: any."""
+    """The name of the attempt that made the change; empty: the attempt that is staged here."""
 
 
 class Abandoned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=45):
@@ -94,7 +94,7 @@ class Abandoned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
 
     change: int
     attempt: str = ""
-    """The attempt that is meant; empty: any."""
+    """The name of the attempt that is abandoned; empty: the attempt in progress here."""
 
 
 class Paused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=46):

@@ -51,7 +51,7 @@ class Stage(msgspec.Struct, frozen=True):
     clock_ms: ClockMs
     attempt: Mark = ""
     pausing: Names = []
-    """The servers that must have carried out ``change-pause``, which makes letters wait there."""
+    """The servers that must already have carried out ``change-pause``, so that letters wait on them."""
     drop: bool = False
     """Whether letters of removed agents and clients may be lost."""
     absent: Names = []
@@ -80,7 +80,8 @@ class View(msgspec.Struct, frozen=True):
     attempt: Mark = ""
     """The attempt that the server takes part in; empty: none."""
     idle: float | None = None
-    """The seconds since the last command of ``attempt``; None: there is no attempt, or they are not counted."""
+    """The seconds since the last command of ``attempt``; None: there is no attempt, or the server does not count the
+    seconds."""
     since: Since = {}
     obstacles: list[str] = []
     leaving: dict[str, int] = {}

@@ -92,7 +92,7 @@ class ClientLine:
         self._random = random
         self._temporary = wire.is_temporary(owner.name)
         self._lost_at: float | None = None
-        """The time at which a connection with a welcome ended; None: none has ended since the last welcome."""
+        """The time since which this client has had no connection with a welcome; None: it has one, or never had one."""
         self._connection: Connection | None = None
         self._parts: list[wire.Part] = []
         self._backoff = Backoff()

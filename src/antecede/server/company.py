@@ -23,7 +23,7 @@ class Company:
         self._frames: list[Outgoing] = []
         self._replies: _Replies = []
         self.recorded = 0
-        """The number of the record that was the newest one when the last of the waiting replies came."""
+        """The number of the newest record at the moment when the last of the waiting replies came."""
         self.leave_at: float | None = None
         """The time at which the waiting output must leave; None: nothing waits."""
 
@@ -52,9 +52,9 @@ class Company:
     ) -> tuple[list[Outgoing], _Replies]:
         """Take the output of a step; return the frames and replies that leave now, in their sequence. ``letters``:
         whether letters for clients follow; then the replies leave now. ``recorded``: the number of the newest record.
-        ``sure``: whether the step has letters that do not wait for this record. Then its acknowledgements are not
-        urgent, since they could be the only output that waits for the record. A caller may omit this call if nothing
-        waits and the first frame and the first reply are urgent."""
+        ``sure``: whether the step has letters that leave before this record is durable. Then the step's
+        acknowledgements are not urgent: otherwise the record might be synced at once only because of them. A caller may
+        omit this call if nothing waits and the first frame and the first reply are urgent."""
         due = self.leave_at is not None and now >= self.leave_at - _early_seconds
         if frames or self._frames:
             self._frames += frames
@@ -82,4 +82,4 @@ class Company:
 
 _company_seconds: Final = 0.004
 _early_seconds: Final = 0.001
-"""An alarm that is early by no more than this counts as on time."""
+"""An alarm that comes too early, by at most this time, counts as on time."""

@@ -17,9 +17,9 @@ NO_HELLO: Final = "no-hello"
 CLOSED_AT_ONCE: Final = (
     "the server closed the connection without an answer; does it use TLS? (--credentials DIR, or --authority FILE)"
 )
-"""The reason for a missing answer, if the other end closed the connection without a reason."""
+"""The error text if the other end closed the connection, and sent neither an answer nor a reason."""
 NO_WELCOME: Final = "it accepts the connection and does not answer; is this the port of a server?"
-"""The reason for a missing answer while the connection is open."""
+"""The error text while the connection is open and no answer has come."""
 
 serials = count(1)
 """Numbers for the connections of this process."""

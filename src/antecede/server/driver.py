@@ -96,13 +96,13 @@ class Driver:
         self._when_sealed: list[Callable[[], None]] = []
         """Calls that wait for the record of the open step."""
         self._careful: list[React] = []
-        """Batches that had to wait until their letters were durable, and may run now."""
+        """Batches of letters that had to wait until their letters were durable, and may be handled now."""
         self._deferred: list[Callable[[], None]] = []
         """Functions to call at the beginning of the next turn."""
         self.awake = False
         """Whether a turn was requested, will be requested at once, or is in progress."""
         self._steps, self._until = 0, 0.0
-        """The number of steps since the last rest, and the time after which another step must wait for a rest."""
+        """The number of steps in this run of turns, and its time limit: a reaction that ends later ends the run."""
         self._slow = self.hurries = False
         """Whether reactions are slow in this run of turns, and whether they were slow in the last run. If they were,
         records should be committed before a turn's reactions run, so that output that waits for them leaves earlier."""
@@ -172,7 +172,7 @@ class Driver:
             self.poke()
 
     def hand_out(self, letters: list[Letter], deliver: Callable[[list[Letter]], None]) -> None:
-        """Hand letters to a client when durable; at once if ``Calls.sure`` has them and no call waits in the gate."""
+        """Hand letters to a client when all records so far are durable; exception: see :mod:`antecede.server.gate`."""
         gate = self.gate
         if gate.calls or not self.machine.calls.are_sure(letters):
             self.when_durable(partial(deliver, letters))
@@ -319,7 +319,7 @@ class Driver:
         self.poke()
 
     def _admitted(self, now: float) -> list[React]:
-        """Return the batches with durable letters that may run now. A suspect letter with no try left becomes dead."""
+        """Return the batches that may run: their letters are durable. Letters without a try left become dead."""
         careful, self._careful = self._careful, []
         admitted, dead = self.retries.admitted([due for due in careful if self._lives(due.agent)], now)
         for agent, reaction in dead:
@@ -346,8 +346,8 @@ class Driver:
             self._outputs.hold(False)
 
     def goes_on(self) -> bool:
-        """Return whether to take another turn at once: the results of reactions then share one group in the log, and
-        one write, with the step that started them. After a turn that only appended records, a step must follow."""
+        """Return whether to take another turn at once. Then the log gets the results of reactions in the same group and
+        write as the step that started them. After a turn that only appended records, a step must follow."""
         if self._open:
             return True
         if self._records or self._halted:
@@ -368,8 +368,8 @@ class Driver:
         return commit
 
     def _commit(self, now: float) -> Commit:
-        """Return when to commit. A record for which no output waits need not be durable at once: it is synced when
-        output waits for a later record, when its frames are acknowledged, or after a short time."""
+        """Return when to commit. A record for which no output waits is not synced at once. It is synced as soon as
+        later output waits, for example an acknowledgement of its frames, or after a short time."""
         gate = self.gate
         if not gate.waiting:
             if gate.last == gate.durable:
@@ -383,9 +383,9 @@ class Driver:
         return HERE if self.calm and not self.inputs else SOON
 
     def committed(self, now: float) -> None:
-        """Record that the commit which ``rest`` requested has ended, and its output has left. Inputs that came during
-        the commit are one group. An adapter may omit this call if nothing had to be synced and the driver was ``calm``.
-        Then the time of ``rest`` counts, because an answer to the last output may have come before this call."""
+        """Record the end of the commit that ``rest`` requested; its output has left. Inputs that came during the commit
+        are one group. An adapter may omit this call if nothing had to be synced and the driver was ``calm``. The time
+        of ``rest`` then counts as the end: an answer to the last output may come before this call."""
         if self._let_leave == self._rested:
             self._let_leave = now
         self._rested = now
@@ -445,6 +445,6 @@ _calm_seconds: Final = 0.00005
 _steps_together: Final = 4
 """The largest number of steps in one run of turns. After them, other work of the process can go on."""
 _early_seconds: Final = 0.001
-"""An alarm that is early by no more than this counts as on time: timers of event loops are not more precise."""
+"""An alarm that comes early, by at most this time, is on time: timers of event loops are not more precise."""
 _unhurried_seconds: Final = 0.01
 """The time that records may stay in memory if no output waits for them. A crash loses them; their inputs come again."""

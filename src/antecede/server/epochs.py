@@ -47,8 +47,8 @@ def learned_epochs(
     epochs: list[Epoch], file: TopologyFile, change: int, history: list[Known], indices: dict[str, int]
 ) -> list[Epoch]:
     """Return the epochs after changes that this server has learned late. For the processes of this server, all of these
-    epochs begin now. If it has missed several changes, it knows the domains and agents of the newest topology only, and
-    the guarantees of the others; other servers list the rest."""
+    epochs begin now. If it has missed several changes, it knows the domains and agents of the newest topology only. Of
+    each earlier topology that it missed, it knows the guarantee; other servers list the rest."""
     before = epochs[-1].change if epochs else 0
     clock_ms = next((one.clock_ms for one in history if one.change == change), 0)
     for one in history:

@@ -55,7 +55,7 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     source: str = ""
     """The original sender, if it is not the client itself. So a replayed dead letter keeps its sender."""
     asked: str = ""
-    """The id by which an answer names its question, if this is not the id of the publish itself."""
+    """The id that an answer must quote, if this publish sends a dead question again; otherwise empty."""
     deadline_ms: int = 0
     """For a call: the server time by which it must have ended."""
     begun: tuple[Begun, ...] = ()
@@ -132,9 +132,9 @@ class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_
 
 
 class Met(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=8):
-    """A peer's incarnation and life, which this server has learned. From now on, another incarnation means that the
-    peer lost data. Another life means that the peer was restored from an old backup, if this life began after fewer
-    frames than this server has received."""
+    """A peer's incarnation and life, which this server has learned. If the peer has another incarnation later, it has
+    lost data. If the peer has another life later, and had sent fewer frames before that life than this server has
+    received, the peer was restored from an old backup."""
 
     domain: str
     peer: str
@@ -226,8 +226,8 @@ class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="it
 
 
 class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=20):
-    """The agents for which letters are held from now on if they follow from dead letters; for other agents none are
-    held."""
+    """The agents for which letters are held: from now on, a letter to one of them is held if it depends on a dead
+    letter. Letters to other agents are not held."""
 
     agents: list[str]
 
@@ -330,7 +330,7 @@ listed here."""
 LOG_FORMAT: Final = 3
 """The format whose rules are in force in a new log."""
 FORMAT_OLDEST: Final = 2
-"""The oldest format whose rules are known; those of the log format 1 are the same."""
+"""The oldest log format whose rules are known. Log format 1 has the same rules."""
 FORMAT_WITH_LISTS: Final = 3
 """The first format in which a train or a record contains each list of destinations only once. In this format, a batch
 of reactions that requested nothing is one short item (:class:`Handled`)."""
@@ -436,7 +436,8 @@ def joined(stored: Iterable[bytes]) -> Iterator[bytes]:
 
 
 LIFE_NUMBERS: Final = 10**9
-"""The size of a life's range of letter numbers: at each start, they continue after the next multiple of this size."""
+"""The size of the range of letter numbers that each life has. At each start, the numbers continue after the next
+multiple of this size."""
 _nul: Final = "\0"
 _piece: Final = b"\xc1"
 """The only byte with which no MessagePack value begins."""

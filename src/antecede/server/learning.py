@@ -112,7 +112,7 @@ def learns(machine: AgentServer, hello: wire.ServerHello) -> bool:
 
 
 def believes(machine: AgentServer, server: str) -> bool:
-    """Return whether this server learns changes from another one."""
+    """Return whether this server may learn changes of the topology from ``server``."""
     organisation, file, staged = machine.organisation, machine.plan.file, machine.organisation.staged
     if file is None or server == machine.name:
         return False
@@ -175,8 +175,8 @@ def preparation(machine: AgentServer, lesson: Lesson) -> Callable[[], None] | No
 
 
 def _is_made(staged: Staged, made: Epoch) -> bool:
-    """Return whether a change was made by the attempt that is staged. If an older server does not name the attempt, an
-    equal epoch is enough: in those versions every change needed all servers."""
+    """Return whether the staged attempt has made this change. Older servers do not name the attempt. Then it is enough
+    that the epochs are equal, because in those versions every change needed all servers."""
     return made.attempt in ("", staged.attempt) and made.epoch == topology_in(staged.topology).epoch
 
 

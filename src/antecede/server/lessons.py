@@ -69,9 +69,9 @@ class Lessons:
             self._peering.say_hello(to, connection, lambda: connection.send([lesson]), hello.attempt[:64], True)
 
     def expect(self, hello: wire.ServerHello, connection: Connection, dialed: bool) -> bool:
-        """Prepare to receive a lesson (the changes that this server has missed). If the other end has dialed, send our
-        hello, because it waits for it. Return False if this server does not believe the other one; the connection is
-        then closed."""
+        """Prepare to receive a lesson (the changes that this server has missed). If the other server has dialed, it
+        waits for our hello: send the hello. Return False if this server does not believe the other one; the connection
+        is then closed."""
         if not believes(self._machine, hello.server):
             self._send_away(hello, connection)
             return False

@@ -77,7 +77,7 @@ class SavedOrganisation(msgspec.Struct):
     whole: bool = False
     """Whether all agents of this server are paused, because the change removes this server."""
     attempt: str = ""
-    """The attempt to make a change in which this server takes part: letters wait for it, or it is staged; empty:
+    """The attempt in which this server takes part: letters wait for its change, or its change is staged; empty:
     none."""
 
 

@@ -307,9 +307,9 @@ class Peering:
         return None
 
     def is_outdated(self, name: str, connection: Connection) -> bool:
-        """Return whether the peer has made a newer connection than this one. A hello may come late, after the peer has
-        given up that connection and has made another one. The numbers in the hello are then out of date, and would look
-        like lost data."""
+        """Return whether the peer has made a newer connection than this one. A hello may come late on this connection,
+        after the peer has made the newer one. The numbers in this hello are out of date, and would look like lost
+        data."""
         return connection.serial < self.peers[name].serial
 
     def met(self, peer: Peer, connection: Connection, hello: wire.ServerHello) -> None:

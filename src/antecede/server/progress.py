@@ -1,9 +1,9 @@
 """The handler calls in progress, by agent and letter, as bytes in shared memory that the next life of the server reads.
 
 The memory is a file that is mapped and never synced. When a process ends, even if it is killed, the operating system
-keeps the content of the file. The next life counts calls that were in progress as tries of their letters (which calls,
-see below). A power cut may leave any old content in the file, so **no call is counted after a power cut**: the file has
-the identity of the computer's boot (``boot``), and after another boot its calls are ignored.
+keeps the content of the file. The next life counts some or all of the calls that were in progress (see below) as tries
+of their letters. A power cut may leave any old content in the file, so **no call is counted after a power cut**: the
+file has the identity of the computer's boot (``boot``), and after another boot its calls are ignored.
 
 The file also has the number of the life that writes it. The first record of the next life contains that number with the
 calls. So no call is counted twice, even if the next life crashes after this record and before it writes to the file.
@@ -154,7 +154,7 @@ class Progress:
         self._memory[start + 4 : start + 4 + len(name)] = name
 
     def _write_letter(self, slot: int, name: bytes) -> tuple[int, int]:
-        """Write a letter's name, unless it is too long; return its place."""
+        """Write a letter's id into a slot, or an empty id if it is too long. Return its start and end in the memory."""
         if len(name) > _letter_bytes:
             name = b""
         start = _head_bytes + slot * _slot_bytes + 2

@@ -108,7 +108,7 @@ class Projection:
         self._moved: dict[str, str] = {}
         self._onward: dict[tuple[str, str, tuple[str, ...]], tuple[int, tuple[str, ...]]] = {}
         self._here: dict[tuple[str, ...], int] = {}
-        """For some lists of destinations, how many of them are on this server."""
+        """For some lists of destinations: the number of destinations in the list that are on this server."""
         self._organise(topology, homes or {})
         self._read: dict[str, list[str]] = {}
         """For each client, the letters whose rows exist already, although it has not reported them as handled."""
@@ -199,7 +199,8 @@ class Projection:
 
     @property
     def epochs(self) -> list[Epoch]:
-        """The topologies so far, for the metadata. A server without rows lists none: it may be about to be added."""
+        """The topologies so far, for the metadata. A server without rows lists none, because the change that adds it
+        may not be made yet."""
         return self._organisation.epochs if self.indices else []
 
     def save(self) -> bytes:
@@ -412,5 +413,5 @@ _Saved = tuple[
     dict[str, list[str]] | None,
 ]
 _no_messages = {"t": "timer", "c": "call"}
-"""Letters that are not messages: the first character of the last part of their ids → their origin."""
+"""The origin of letters that are not messages, by the first character after the last dot in the letter's id."""
 _ways_max = 65_536

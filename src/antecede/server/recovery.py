@@ -1,13 +1,13 @@
 """From a log to the state of the machine: the newest snapshot, then every record after it.
 
 The first record of a log names its server, and the topology in force is in the log
-(:mod:`antecede.server.organisation`). The machine is brought to the end of its log under the topologies that were in
-force meanwhile. A topology file is only a proposal: a server uses the topology in force, and never changes it by
+(:mod:`antecede.server.organisation`). The machine replays each record under the topology that was in force when the
+record was written. A topology file is only a proposal: a server uses the topology in force, and never changes it by
 itself. But a server refuses to start unless its topology file contains one of these:
 
 * the topology in force, or one that was in force before;
 * the topology of a change that is staged;
-* a topology to which the other servers may have changed without this server, because the change does not need it.
+* a topology to which the other servers may have changed alone, because the change does not need this server.
 
 A log of an older format is replayed by the rules of that format. Then a record says that the newest rules are in force
 and that a new life begins. The driver takes no step before this record is durable (:mod:`antecede.server.driver`).

@@ -57,8 +57,8 @@ def _misfits(where: str, peer: str, link: SavedLink, other: SavedLink) -> Iterat
 
 def renewed(snapshot: bytes, server: str, incarnations: Mapping[str, int], epoch: str, topology: str = "") -> bytes:
     """Return the snapshot of a server, changed for a new system. ``incarnations``: those of all servers of the new
-    system. ``epoch``, ``topology``: the new system's topology; its text replaces the text in the snapshot, if there is
-    one."""
+    system. ``epoch``, ``topology``: the epoch and the text of the new system's topology. This text replaces the text in
+    the snapshot, unless one of the two texts is empty."""
     state = decode_state(snapshot)
     mine = incarnations[server]
     consumers = {}

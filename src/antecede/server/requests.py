@@ -80,8 +80,8 @@ def _send_for(machine: "AgentServer", given: OnBehalf, clock_ms: int) -> Iterato
 
 
 def _commit(machine: "AgentServer", given: Committed | Learned, clock_ms: int) -> Iterator[Item]:
-    """Let a change come into force. From now on, the new topology decides for which agents letters that depend on a
-    dead letter are held."""
+    """Let a change come into force. From now on, letters that depend on a dead letter are held for those agents that
+    the new topology names for this."""
     yield given
     holding = machine.plan.holding(machine.name)
     if holding != sorted(machine.engine.following.agents) and not machine.organisation.removed:

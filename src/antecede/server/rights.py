@@ -49,7 +49,7 @@ class Rights:
         self._granted: set[tuple[str, ...]] = set()
         """Destinations to which the session may send."""
         self._decided: dict[tuple[tuple[str, ...], str], Refusal | None] = {}
-        """Other decisions about publishes: refused ones, calls and subscriptions."""
+        """All other decisions about publishes: those that refuse a publish, and those about calls and subscriptions."""
         self._remembered = 0
         """The number of addresses in all these decisions."""
         self._senders: dict[str, bool] = {}
@@ -114,9 +114,9 @@ class Rights:
 
 
 def with_barred(handed: list[str], barred: Collection[str], letters: list[str]) -> list[str]:
-    """Return the first letters in ``handed``, up to the last one of ``letters``. These include ``barred`` letters,
-    which the session is not allowed to receive. Return an empty list if ``handed`` without the barred letters does not
-    begin with ``letters``."""
+    """Return the beginning of ``handed``, up to the last one of ``letters``. It may include ``barred`` letters, which
+    the session is not allowed to receive. Return an empty list unless ``letters`` are the first letters in ``handed``
+    that are not barred."""
     place = 0
     for id_ in letters:
         while place < len(handed) and handed[place] in barred:

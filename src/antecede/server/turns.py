@@ -35,5 +35,5 @@ class Commit(Enum):
 HERE: Final = Commit.HERE
 SOON: Final = Commit.SOON
 LATER: Final = Commit.LATER
-"""Separate names for the members, which every turn uses: finding a member of an enumeration takes as long as ten other
-instructions."""
+"""Separate names for the members of :class:`Commit`. Every turn uses them, and finding a member of an enumeration takes
+as long as ten other instructions."""

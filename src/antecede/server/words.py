@@ -22,8 +22,8 @@ class Plan(msgspec.Struct, frozen=True):
     orders: dict[str, OrderSpec]
     homes: dict[str, str]
     resend_after: float = limits.link_resend_first_seconds
-    """The seconds without an acknowledgement after which a frame is resent. A longer time is enough if frames are lost
-    only when a connection breaks, because they are resent after the next hello."""
+    """The seconds without an acknowledgement after which a frame is resent. The time may be longer if frames are lost
+    only when a connection breaks, because lost frames are resent after the next hello."""
     mailboxes: Mailboxes = Mailboxes()
     """How much may wait in mailboxes."""
     file: TopologyFile | None = None
@@ -54,7 +54,7 @@ class Replay(msgspec.Struct, frozen=True, gc=False):
     key: str
     to: tuple[str, ...]
     client: str
-    """The client name under which the letter is sent. Its number is chosen when this request is processed."""
+    """The client name under which the letter is sent. The publish gets its number when this request is processed."""
 
 
 class ReplayMany(msgspec.Struct, frozen=True, gc=False):

@@ -2,18 +2,18 @@
 
 With delays from a distribution alone, most packets overtake only a few others, and only by a little time. A faulty
 order shows its error when one packet is very late and long chains of messages overtake it. So each schedule uses one of
-several networks, each with another kind of unfavourable arrivals:
+the following networks. Each network has a different kind of unfavourable arrivals:
 
 =============  =====================================================================================
 ``any``        any packet in flight may be next, with equal probability
-``last``       mostly the newest comes first
-``first``      mostly the oldest comes first, and only rarely a newer one
+``last``       mostly the newest packet in flight arrives next
+``first``      mostly the oldest packet in flight arrives next, and only rarely a newer one
 ``starved``    each packet has a fixed rank, and the packet in flight with the best rank arrives next
 ``timed``      exponential delays, as by default in ``antecede simulate``
 ``heavy``      delays with a heavy tail
-``slow link``  timed, and the link from one process to another is very slow (no link, if one process is drawn twice)
+``slow link``  timed, and one random link is very slow (no link, if the same process is drawn as source and target)
 ``slow peer``  timed, and everything to one process is very slow
-``slow kind``  timed, and one kind of packet is very slow: copies of messages, or all others (drawn at random)
+``slow kind``  timed, and one kind of packet is very slow: copies of messages, or all other packets
 =============  =====================================================================================
 """
 

@@ -147,8 +147,9 @@ def fifo_delays(trace: Matched) -> list[Delay]:
     """Return the messages that were held although all earlier messages on their link had been delivered.
 
     To find them, the sends of each process are moved to a separate process, which delivers nothing. In this changed
-    trace no send follows from a delivery, so that causal order is the same as FIFO order. The result is the needless
-    delays of causal order in the changed trace. Undelivered messages are left out: they are a separate finding.
+    trace no send follows from a delivery, so that causal order is the same as FIFO order. The function returns the
+    messages of the changed trace that were held longer than causal order needs. Undelivered messages are left out: a
+    separate check reports them.
     """
     apart = []
     for line in trace.lines:

@@ -10,9 +10,9 @@ A crash happens at one of three moments:
 * within a step, before it is durable: the crash undoes the step, with its send events and deliveries;
 * within a step, after it is durable: the step is on disk, but its packets have not left.
 
-Effects before ``Persist`` are an exception, because they come too early: these packets leave, and these events are not
-undone. If a crash undoes an application's send, the application sends again when its machine is back. A second delivery
-of one message at one process is counted separately, in ``twice``.
+A crash does not undo effects that an order returns before ``Persist``: their packets have left, and their events stay
+recorded. If a crash undoes an application's send, the application sends again when its machine is back. A second
+delivery of one message at one process is counted separately, in ``twice``.
 
 The topology need not be a forest: if it has a cycle, this world shows why servers need a forest.
 """

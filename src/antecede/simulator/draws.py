@@ -1,4 +1,4 @@
-"""Random draws that are the same on every Python: all of them come from ``random.Random.random`` alone.
+"""Random draws that are the same in every version of Python: all of them use only the method ``random.Random.random``.
 
 The standard library guarantees that ``random()`` gives the same sequence for the same seed for ever; it does not
 guarantee this for any other method.

@@ -5,7 +5,8 @@ deliveries are not counted.
 
 The stamp size is the mean over a message's copies, and then over the messages, so that every message counts once (as in
 the figures of Jang et al.). A mean over all copies would give more weight to multicasts with many destinations, whose
-stamps are pruned most. For that mean, the report has the totals over all copies.
+stamps are pruned most. Readers who want that mean can compute it from the totals over all copies, which are also in the
+report.
 """
 
 from math import ceil, exp, log

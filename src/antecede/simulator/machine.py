@@ -1,4 +1,4 @@
-"""One simulated machine: the shipped channel with a disk. In a crash, the disk may not have the newest state.
+"""One simulated machine: the shipped channel with a disk. The state on the disk may be older than the state in memory.
 
 As on a live server, :class:`antecede.channel.Channel` and its :class:`~antecede.channel.MessageConsumer` connect links
 with an order, and forward messages between domains. A machine gives one input to its channel, lets the channel finish
@@ -74,8 +74,8 @@ class Step(msgspec.Struct):
     leaked_frames: int = 0
 
     def sizes(self, letter: str, domain: str | None = None) -> list[int]:
-        """Return the sizes of the stamps of those copies of a letter that leave in this step, in the given domain or in
-        any."""
+        """Return the stamp sizes of all copies of a letter that leave in this step. ``domain``: only copies in this
+        domain."""
         return [
             event.order.size(event.what.packet)
             for event in self.events
@@ -292,7 +292,7 @@ class Machine:
         return step
 
     def receive(self, peer: str, sent: InTransit, now: float) -> Step:
-        """Take the step of a frame that arrives from a peer."""
+        """Take the step in which a frame arrives from a peer."""
         return self.step(lambda channel: channel.consumers[sent.domain].receive(peer, sent.content, now), now)
 
     def acknowledged(self, peer: str, sent: InTransit, now: float) -> None:
@@ -300,7 +300,7 @@ class Machine:
         self._link(sent.domain, peer).on_ack(sent.content, now)
 
     def tick(self, now: float) -> Step:
-        """Take the step of a timer: orders act, and links resend what is overdue."""
+        """Take the step in which a timer expires: orders act, and links resend overdue frames."""
 
         def let_orders_act(channel: Channel) -> None:
             for consumer in channel.consumers.values():

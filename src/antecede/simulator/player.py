@@ -1,4 +1,4 @@
-"""Playing a scenario: statements are carried out one after the other, and expectations are checked where they stand.
+"""Playing a scenario, line by line: actions are carried out, and expectations are checked.
 
 ``play`` returns the expectations that failed (line, expected, actual), and the world of the play. If a file cannot be
 played under this order, ``play`` raises :class:`antecede.errors.ScenarioError`.

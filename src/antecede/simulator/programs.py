@@ -1,16 +1,18 @@
-"""The statements that each process of a scenario still has to carry out, and the messages that wait until it receives
-them.
+"""For each process of a scenario: the statements that it still has to carry out, and the messages that have arrived but
+that it has not received yet.
 
 A process is sequential. If a send comes after an ``arrive`` of the same process in the file, and the arriving copy has
-not been posted yet, the send waits for the arrival, because the send may be an answer. (For this reason, the lines of
-Mattern and Fünfrocken's Fig. 4 lead to their Fig. 6: the buffer protocol delays y, and therefore also z.)
+not been posted yet, the send waits for the arrival, because the send may be an answer. (For this reason, a scenario
+file of Mattern and Fünfrocken's Fig. 4 leads to their Fig. 6 under the buffer protocol: this protocol delays y, and
+therefore also z.)
 
 A process with ``receive`` statements takes messages only through these statements (ibid. §4.1–4.2); each may be limited
 to one sender. Where its messages wait depends on the order:
 
 * **In front of** an order that can judge a packet without accepting it (``selective``): the program gets the first
-  packet that the order would deliver *now*, given what the program has received. So the matrix protocol lets a program
-  take x although y came first, and refuses z while an x on which z depends has not been received.
+  packet that the order would deliver *now*, after the messages that the program has already received. So the matrix
+  protocol lets a program take x although y came first, and refuses z while an x on which z depends has not been
+  received.
 * **Behind** any other order, in a queue, in the sequence in which the order delivers them. The buffer protocol, for
   example, has no information about dependencies, so the program can take only the first message of the queue. The same
   is true with domains: a router cannot choose, because processes in the next domain wait for the messages that it

@@ -1,4 +1,4 @@
-"""The one recorder: turns the events of a simulated world into the rows of a trace.
+"""The recorder, which turns the events of a simulated world into the rows of a trace.
 
 It numbers the events of each process 0, 1, 2 … without gaps. The ``hop`` rows of routers are numbered separately,
 because they are events of the server and not of its application. Virtual seconds become nanoseconds. A send row has the

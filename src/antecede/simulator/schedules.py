@@ -27,8 +27,8 @@ from antecede.simulator.watcher import NAMES, Finding, Watcher
 
 _faulty_share = 0.1
 _travels_max = 20_000
-"""The most frames and acknowledgements of one faulty schedule. A schedule that needs more is regarded as stuck: its
-links resend for ever."""
+"""The largest number of frames and acknowledgements in one schedule with faults. A schedule that needs more is regarded
+as stuck: its links resend for ever."""
 
 
 class Plan:

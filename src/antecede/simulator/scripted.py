@@ -1,8 +1,8 @@
 """The world of a scenario: machines between which nothing moves unless the script says so.
 
-Each process is a :class:`~antecede.simulator.machine.Machine` with the shipped channel: a file with ``domain`` lines
-plays on the shipped hop between domains. A file without them is one domain of all processes, in which the order decides
-everything, including copies from a process to itself. ``--raw`` leaves the links out.
+Each process is a :class:`~antecede.simulator.machine.Machine` with the shipped channel: if the file has ``domain``
+lines, this channel forwards messages between domains. Otherwise all processes form one domain, and its order handles
+all copies, including those from a process to itself. ``--raw`` leaves the links out.
 
 Three kinds of packets arrive without a statement, oldest first: control packets (unless the file says ``control
 manual``), copies at a process that is not their destination (unless a later line names them there), and packets that an
@@ -66,7 +66,7 @@ class ScriptedWorld:
         """With domains: (message, server) of each copy from a server to itself. Such a copy does not travel."""
         self._steps = 0
         self._subjects: dict[tuple[str, str], str] = {}
-        """For each message of a domain's order, (domain, id of the message): its name in the script."""
+        """The name in the script of each message of a domain's order, by domain and id of the message."""
         domains = [Domain(domain.name, domain.servers) for domain in scenario.domains]
         self.routed = bool(domains)
         self.topology = Topology(domains or [Domain(FLAT, scenario.processes)], scenario.processes)
@@ -96,7 +96,7 @@ class ScriptedWorld:
         return kept & {"fifo", "causal"} if len(self.specs) > 1 else kept
 
     def spend(self, steps: int = 1) -> None:
-        """Count work, so that no file can make a play endless."""
+        """Count steps, and raise an error if a play takes too many: every play must end."""
         self._steps += steps
         if self._steps > limits.scenario_steps_max:
             raise self.scenario.error(

@@ -1,6 +1,7 @@
 """The statements of a scenario file, typed, each with its line number.
 
-Nothing here reads text (:mod:`antecede.simulator.scenario`) or plays anything (:mod:`antecede.simulator.player`).
+Other modules read the text (:mod:`antecede.simulator.scenario`) and play the statements
+(:mod:`antecede.simulator.player`).
 """
 
 from collections.abc import Collection

@@ -13,7 +13,7 @@ from antecede.simulator.recorder import Recorder, process_names
 from antecede.trace import Event
 
 NAMES = process_names(8)
-"""The names of the processes; a schedule has at most this many processes."""
+"""The names of the processes; a schedule has at most 8 processes."""
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -122,8 +122,8 @@ def closed_segments(directory: str, files: Files | None = None) -> list[int]:
 
 
 def _from_record(files: Files, directory: str, seal: int, numbers: list[int], record: int) -> list[int]:
-    """Return the last segment that does not begin after this record, and all later segments. Return all segments if
-    each begins after it."""
+    """Return the last segment whose first record is this record or an earlier one, and all later segments. If there is
+    no such segment, return all segments."""
     begin = 0
     for at, number in enumerate(numbers[1:], 1):
         first = first_record(files, directory, seal, number)

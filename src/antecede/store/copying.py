@@ -1,10 +1,10 @@
-"""Write the data directory of a restored server: any sequence of records under their old numbers, and a snapshot.
+"""Write the data directory of a restored server: records with their old numbers, and a snapshot.
 
-The directory gets a new identity, as its last file. So an unfinished directory is not a data directory. The log may
-begin with any record, if the snapshot covers the records before it. Records are put into new groups, because each group
-contains the seal of its directory. The new groups fill the segments differently, so the new log may be larger than the
-old one. Therefore the size limit of a log is not applied here. The server that opens the directory applies it to later
-records.
+The directory gets a new identity, in the file that is written last. So an unfinished directory is not a data directory.
+The log may begin with any record, if the snapshot covers the records before it. Records are put into new groups,
+because each group contains the seal of its directory. The new groups fill the segments differently, so the new log may
+be larger than the old one. Therefore the size limit of a log is not applied here. The server that opens the directory
+applies it to later records.
 """
 
 import sys

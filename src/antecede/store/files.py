@@ -1,6 +1,6 @@
 """The few file operations that a log needs, in one small class, so that tests can simulate a worse disk.
 
-Every method is one guarantee of the operating system. The rules of durability:
+Every method offers one guarantee of the operating system. The rules of durability:
 
 - bytes written are durable after ``fdatasync`` of their file, and not before;
 - a name (created, renamed, unlinked) is durable after ``sync_directory``, and not before;

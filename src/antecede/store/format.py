@@ -32,9 +32,10 @@ import msgspec
 from antecede.errors import CorruptLogError, StoreFormatError
 
 FORMAT: Final = 3
-"""The format that is written. 1: the first. 2: the same bytes; records may hold a letter's trace context and a replayed
-letter's own sender. A version that only knows 1 would lose these, so it must not continue such a log. 3: the same bytes
-again; records and trains contain each list of destinations only once, and snapshots contain each letter only once."""
+"""The format that is written. 1: the first. 2: the same bytes; records may contain the trace context of a letter, and
+the original sender of a replayed letter. A version that only knows format 1 would lose these, so it must not continue
+such a log. 3: the same bytes again; records and trains contain each list of destinations only once, and snapshots
+contain each letter only once."""
 FORMATS: Final = (1, 2, FORMAT)
 """The formats that are read. A log that was begun in one format may continue in the next."""
 

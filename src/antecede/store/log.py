@@ -1,11 +1,11 @@
 """The write-ahead log of a server: it numbers records, and a thread makes them durable.
 
 The commit thread (or the owner's thread, in ``commit_here``) takes all records appended so far as the next group,
-writes it with one call, syncs, and only then notifies the owner. Meanwhile new records collect. So **group k+1 is
-written only after group k is synced**, and a group that is followed by another was complete. Recovery relies on this.
+writes it with one call, syncs, and only then notifies the owner. Meanwhile new records wait. So **group k+1 is written
+only after group k is synced**, and a group that is followed by another was complete. Recovery relies on this.
 
-A failed write or sync is final. The kernel may have dropped the bytes and marked them as written, so neither another
-try nor continuing can be right: every later call raises, and opening the directory again shows what is durable.
+A failed write or sync is final. The kernel may have dropped the bytes and marked them as written, so the log can
+neither try again nor continue. Every later call raises an error. Opening the directory again shows what is durable.
 
 Durability by name: ``disk`` syncs every group. ``os`` hands groups to the kernel; they survive a kill of the process,
 but not a power cut (full segments, snapshots and a clean close are still synced). ``memory`` is

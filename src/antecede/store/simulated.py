@@ -4,9 +4,9 @@ A file has the bytes that its readers see and, underneath, the bytes that are on
 that were not synced, page by page. The names of files are kept in the same two ways. Then
 
 - :meth:`kill` ends the process: unsynced data is still visible, and still not on the disk;
-- :meth:`power_cut` forgets unsynced data: of each unsynced page, any state since the last sync may be on the disk,
-  perhaps torn at any byte (pages in any combination, since writes are reordered); any unsynced change of a name may be
-  lost;
+- :meth:`power_cut` forgets unsynced data. For each unsynced page, the disk may have any state of the page since the
+  last sync, perhaps torn at any byte. The pages are independent, since a disk reorders writes. Any unsynced change of a
+  name may be lost;
 - a sync that **fails** leaves bytes that are visible, are not on the disk, and count as written, until they are written
   again;
 - ``room`` is the size of the disk in bytes; ``script`` may raise an error or cut the power at any operation.
@@ -25,7 +25,7 @@ page_bytes = 64
 
 
 class PowerCut(BaseException):
-    """The process ends between two operations; none of its handlers runs."""
+    """The end of the simulated process, between two operations. ``except Exception`` does not catch it."""
 
 
 class Inode:

@@ -58,8 +58,8 @@ def write_snapshot(files: Files, directory: str, seal: int, upto: int, state: by
 
 
 def draft_snapshot(files: Files, directory: str, seal: int, upto: int, state: bytes, mark: str) -> str:
-    """Make a snapshot durable under a temporary name that contains ``mark``; return its path. Another process names
-    it."""
+    """Make a snapshot durable under a temporary name that contains ``mark``; return its path. Another process gives it
+    its final name."""
     path = draft_path(directory, upto, mark)
     _carefully(files, path, path, lambda: _write_file(files, path, seal, upto, state))
     return path

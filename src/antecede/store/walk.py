@@ -201,7 +201,8 @@ class Walk:
 
     def _behind(self, file: int, begin: int, segment: int) -> tuple[int, tuple[int, Group] | None]:
         """Search the bytes from ``begin`` on. Return the offset after the last byte that is not zero (0 if there is
-        none), and a good group that vouches for the missing group, the one after the end of the chain."""
+        none), and a good group that vouches for the missing group (None: there is no such group). The missing group is
+        the next one after the end of the chain."""
         pattern = group_pattern(self.seal)
         last, offset = 0, begin
         while window := self.files.read(file, _window_bytes, offset):
@@ -231,7 +232,7 @@ class Walk:
 
 
 def read_group(files: Files, file: int, offset: int, seal: int) -> tuple[Group, bytes] | str:
-    """Return the group at that place with its body if it matches its checksum, else the reason."""
+    """Return the group at this offset, with its body. If there is no intact group, return the reason."""
     header = files.read(file, HEADER_BYTES, offset)
     group = decode_header(header, seal)
     if isinstance(group, str):

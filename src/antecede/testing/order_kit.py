@@ -72,7 +72,8 @@ def check_order(
     """Run the kit on an order: a class, or the name of an installed one. Return what was checked, or raise an
     AssertionError with the first broken requirement.
 
-    ``options`` are the order's own. ``schedules`` is the number of random schedules; ``seed`` is the seed of the first.
+    ``options`` are passed to the order. ``schedules`` is the number of random schedules; ``seed`` is the seed of the
+    first.
     """
     __tracebackhide__ = True
     try:
@@ -88,7 +89,8 @@ class _BrokenError(Exception):
 
 
 def _without_kit(error: BaseException | None) -> BaseException | None:
-    """Return the exception that the order's code raised, without the calls of this module; None if it raised none."""
+    """Return the exception that the order's code raised, without this module's frames in its traceback; None if there
+    is none."""
     trace = None if error is None else error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
@@ -381,7 +383,7 @@ def _check_damaged(run: _Run, order: Order, data: bytes) -> None:
 
 
 def _broken(kind: str) -> str:
-    """Describe a violation of this kind in words that follow "a shortest run": ``breaks causal order``."""
+    """Return the predicate for a sentence that begins with "a shortest run", for example ``breaks causal order``."""
     if kind == "undelivered":
         return "leaves a message undelivered"
     return "breaks the contract" if kind == "contract" else f"breaks {kind} order"

@@ -96,7 +96,7 @@ class World:
 
     def run(self, seconds: float | None = None) -> None:
         """Run the rest of the fault period, and then until nothing is pending. With ``seconds`` run only for that time,
-        with the faults that fall into it."""
+        with the faults planned for it."""
         try:
             with noted():
                 self._world.run(seconds)

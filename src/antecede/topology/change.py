@@ -15,12 +15,13 @@ router is the same before and after the change, because otherwise its domains wo
 Adding an agent, or a server with a separate new domain, changes no route: the region is empty and nothing pauses.
 
 **Servers that must take part** (``needed``) are those for which something changes: members of domains that pause or
-begin, servers that are added or removed, that get or lose agents or clients, or that could not be found any more
-because an address changes. The first server of the old topology always takes part. So if two changes of the same
-topology are tried, at most one can be made, even if servers cannot reach each other. The others learn changes from this
-first server, so all servers take part if it is removed or gets another address. For a server that need not take part,
-all routes to the servers that it knows stay the same (otherwise it would be in the region), and so do its domains and
-its agents. Such a server may be down, and learn the change later (:mod:`antecede.server.learning`).
+begin; servers that are added or removed; servers that get or lose agents or clients; servers whose address changes, and
+those that connect to them and so need the new address. The first server of the old topology always takes part. So if
+two changes of the same topology are tried, at most one can be made, even if servers cannot reach each other. The others
+learn changes from this first server, so all servers take part if it is removed or gets another address. For a server
+that need not take part, all routes to the servers that it knows stay the same (otherwise it would be in the region),
+and so do its domains and its agents. Such a server may be down, and learn the change later
+(:mod:`antecede.server.learning`).
 
 This module knows names and routes. It does not know what the servers contain.
 """

@@ -115,7 +115,7 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
     reactions: ReactionSettings = ReactionSettings()
     """The limits of reactions, and isolated agents; not part of the epoch."""
     moved: dict[str, str] = {}
-    """Servers that were removed, each with the server at which its clients and their addresses are now."""
+    """Servers that were removed, each with the server that has its clients now. The clients keep their addresses."""
 
     @cached_property
     def organisation(self) -> Topology:

@@ -1,11 +1,12 @@
 """A topology as a picture. A domain is a box. A server is a *pill*, a small rounded box, in each of its domains.
 
-The central domain is on top. The pills of routers are dark. A router has one pill in the lowest row of its upper box,
-the one nearest to the centre. It has another pill on the upper edge of each of its other boxes, which are below. Lines
-connect the pills of one router. A box is as wide as everything below it, so nothing can overlap: the layout is a tidy
-tree, computed in one pass upwards (widths) and one downwards (positions). If one router has many boxes that have
-nothing below them, these boxes are in several rows. The lines to the lower rows pass to the left of the upper boxes.
-The document needs nothing from outside, adapts to dark and light pages, and describes in words what it shows.
+The central domain is on top. The pills of routers are dark. Of the boxes of a router, the box nearest to the centre is
+the upper one, and the others are below it. The router has one pill in the lowest row of its upper box, and one pill on
+the upper edge of each of the others. Lines connect the pills of one router. A box is as wide as everything below it, so
+nothing can overlap: the layout is a tidy tree, computed in one pass upwards (widths) and one downwards (positions). If
+one router has many boxes that have nothing below them, these boxes are in several rows. The lines to the lower rows
+pass to the left of the upper boxes. The document needs nothing from outside, adapts to dark and light pages, and
+describes in words what it shows.
 """
 
 from collections.abc import Iterator

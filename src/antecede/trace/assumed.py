@@ -10,12 +10,12 @@ trace, but not in the certain one, is *undecided*. Edges are only removed, so ev
 trace is also late in the imported one. Total and synchronous order are about sequences of rows, and are judged without
 the assumed rows.
 
-Outside its process, an assumed row often cannot be late or make a delivery late. Then it is left out:
+Some assumed rows are left out of the certain trace, because there they cannot be late or make a delivery late:
 
 * an assumed delivery has no effect on later rows of its process, and no other delivery certainly came before it;
 * the message of an assumed send depends on no other message, so only another copy of the same message can make its
-  delivery late. A send with two or more certain deliveries becomes the only row of a separate process. With fewer, its
-  message is left out.
+  delivery late. If a message has two or more deliveries that are not assumed, its send becomes the only row of a
+  separate process. Otherwise the send and the deliveries of the message are left out.
 """
 
 from collections import Counter

@@ -64,7 +64,7 @@ class Chains:
         self._trace = trace
         self._numbers = {name: number for number, name in enumerate(trace.names)}
         self._moments = [array("q", bytes(8 * len(line))) for line in trace.lines]
-        """For each event its place in one sequence of all events that agrees with happened-before."""
+        """The position of each event in one sequence of all events. The sequence agrees with happened-before."""
         self._copies: dict[tuple[int, int], list[tuple[int, int]]] = {}
         """For each send, where its message is delivered."""
         for moment, (process, position, event) in enumerate(trace.in_causal_order()):

@@ -11,7 +11,7 @@ event f at a time, among the events that have a clock:
   f's past (f included).
 
 If every event passes, the rule holds for every pair. First, let e → f. Then V(e) ≤ V(f) by the first test. V(e) and
-V(f) are different: by the second test, the entry for f's process includes f in V(f), but not in V(e). Second, let V(e)
+V(f) are different: by the second test, V(f) counts f in the entry for f's process, but V(e) does not. Second, let V(e)
 < V(f) and let p be e's process. Then V(e)[p] ≤ V(f)[p], so e is one of the events that the second test counts for p.
 The counted events are the first events of p, and f's past contains the same number of first events of p. So e is in f's
 past. An event *disagrees* if it fails one of the tests.
@@ -138,7 +138,7 @@ def _walk(trace: Matched, rule: _Exact | _Order) -> int:
 
 
 def raise_to(clock: dict[str, int], other: dict[str, int]) -> None:
-    """Raise each entry of a clock to the same entry of another clock, if that is larger."""
+    """Change a clock: set each entry to the larger of its two values in this clock and in another clock."""
     for name, entry in other.items():
         if entry > clock.get(name, 0):
             clock[name] = entry

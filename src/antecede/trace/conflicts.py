@@ -36,7 +36,7 @@ class Conflicts(msgspec.Struct, frozen=True):
 
     tables: dict[str, dict[str, frozenset[str]]]
     everything: frozenset[str] = frozenset()
-    """Objects, or ``*``, in which any two operations conflict."""
+    """The objects at which any two operations conflict. ``*`` stands for every object without its own entry."""
 
     def over(self, operations: Iterable[str]) -> "Conflicts":
         """Return the same relation with pairs instead of ``all``: at an object that has ``all``, any two of the given

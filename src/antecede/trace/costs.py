@@ -80,10 +80,11 @@ def stamps(trace: Matched, hops: Iterable[Event], unsaid: dict[str, tuple[str, .
     send row records. A message that routers forwarded has one packet to each destination and to each router on the way.
     The sizes of all its packets are added and divided by the number of its destinations.
 
-    If the send row has a size, each router's row has the size of the packet that left the router. The size of a packet
-    to a router h hops away is then estimated: it is the mean size of the packets that left the servers h − 1 hops away.
-    For a message with one destination this is exact. Otherwise, in the traces of servers, a router's row has the size
-    of the packet that it received. A message with a packet of unknown size is left out.
+    There are two cases. If the send row has a size, each router's row has the size of the packet that left the router.
+    The size of a packet to a router h hops away is then estimated: it is the mean size of the packets that left the
+    servers h − 1 hops away. For a message with one destination this is exact. If the send row has no size, as in the
+    traces of servers, a router's row has the size of the packet that the router received. A message with a packet of
+    unknown size is left out.
     """
     arrived: dict[tuple[str, str], int] = {}
     for event in _events(trace, ARRIVE, DELIVER):
@@ -197,7 +198,7 @@ def hop_figures(
     ``hop`` row.
 
     A message takes one packet to each of its destinations and to each router that forwarded it. If the message reached
-    a router after h hops, this router forwarded it on hop h + 1.
+    a router after h hops, it reaches the next server after h + 1 hops.
     """
     passed = {message: rows for message, rows in _by_message(hops).items() if message in trace.sends}
     if not passed:

@@ -2,12 +2,13 @@
 
 A recorded trace can claim that an event happened before itself: for example, p delivers message b before it sends a,
 and q delivers a before it sends b. A delivery is *on a cycle with its send* iff the send can be reached from the
-delivery, along processes and from sends to deliveries, that is, iff both are in one strongly connected component. All
-such deliveries lose the edge from their send in one step. The rest is a partial order: every cycle lies inside a
-component, none of the component's message edges are left, and the edges along processes alone form no cycle.
+delivery, along processes and from sends to deliveries, that is, iff both are in one strongly connected component. For
+each such delivery, the edge from its send is removed; this is done for all of them at once. The rest is a partial
+order: every cycle lies inside a component, none of the component's message edges are left, and the edges along
+processes alone form no cycle.
 
-A message that a process sent to itself between two events of a larger cycle is affected too: by the claim of the trace,
-its delivery also comes before its send.
+A message that a process sent to itself between two events of a larger cycle also loses its edge: according to the
+trace, its delivery also happened before its send.
 
 The components are found by Tarjan's algorithm, written as a loop, because a long path in a trace would need too deep a
 recursion.

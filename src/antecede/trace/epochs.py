@@ -6,12 +6,12 @@ event in the previous epoch. Then its index in the ``since`` of the previous epo
 A process is identified by its address, so its index continues if a change moves it to another server. Each server lists
 its own processes; the lists of all files are united.
 
-**The rule.** FIFO and causal order are judged where they were guaranteed. A late delivery of m is a violation if the
-order was guaranteed, on the route of m, in the epoch in which m was sent, in the epoch in which the message that
-overtook m was sent, and in all epochs between. Otherwise it is counted as ``not_guaranteed``. So for two messages, one
-sent before a change and one after it, the weaker of the two guarantees holds, as ``docs/guide/change.md`` states. If
-the topology is a forest, only the route of m matters: a chain that leaves the route at some server returns to it at the
-same server.
+**The rule.** FIFO and causal order are judged where they were guaranteed. Let m be a message that was delivered late,
+and m′ the message that overtook it. The late delivery is a violation if the order was guaranteed on the route of m in
+the epoch in which m was sent, in the epoch in which m′ was sent, and in all epochs between them. Otherwise it is
+counted as ``not_guaranteed``. So for two messages, one sent before a change and one after it, the weaker of the two
+guarantees holds, as ``docs/guide/change.md`` states. If the topology is a forest, only the route of m matters: a chain
+that leaves the route at some server returns to it at the same server.
 
 *Soundness*: every reported violation breaks a guarantee. *Completeness*: a delivery that several messages overtook is
 judged by the first of them only, so ``holds`` may be optimistic if the others were sent in other epochs.

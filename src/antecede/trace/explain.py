@@ -66,7 +66,7 @@ class Asked(msgspec.Struct, frozen=True):
             raise UsageError(f"--first {self.first}: expected a number from 0")
 
     def by_delivery(self) -> bool:
-        """Return whether single deliveries break the order."""
+        """Return whether late deliveries break the order. (The other orders are broken by cycles of messages.)"""
         return self.order in ("fifo", "causal", "significant")
 
 

@@ -1,11 +1,11 @@
 """Total and synchronous order as one question: can these sequences of messages be merged into one?
 
 Each process contributes a sequence of messages: its deliveries for total order, all its sends and deliveries for
-synchronous order (Garg §12.1, §12.3). Message a *comes before* b ≠ a if it does so in some sequence; the question is
-whether this relation has a cycle. Merging answers it: release a message as soon as it is at the head of every sequence
-in which it still occurs. Whatever the sequence of releases is, the same messages are released in the end. So the
-messages that remain, if any, are the same in every engine. A message that occurs again in one sequence after another
-message can never be released: it comes before that other message and after it.
+synchronous order (Garg §12.1, §12.3). Message a *comes before* another message b if some sequence has a before b; the
+question is whether this relation has a cycle. Merging answers it: release a message as soon as it is at the head of
+every sequence in which it still occurs. Whatever the sequence of releases is, the same messages are released in the
+end. So the messages that remain, if any, are the same in every engine. A message that occurs again in one sequence
+after another message can never be released: it comes before that other message and after it.
 
 **The witness.** When no message can be released, every remaining message is blocked: in some sequence another remaining
 message comes before it. The first such message of the sequence is its *blocker* there. Start with the head of the first
@@ -77,7 +77,8 @@ def _witness(stuck: list[list[str]]) -> list[str]:
 
 
 def agree_pairwise(sequences: Sequence[Sequence[str]]) -> bool:
-    """Return whether no two sequences have two messages in opposite orders. A sequence must not repeat a message."""
+    """Return whether every two sequences have their common messages in the same order. A sequence must not repeat a
+    message."""
     homes: dict[str, list[tuple[int, int]]] = {}
     for process, line in enumerate(sequences):
         for position, message in enumerate(line):

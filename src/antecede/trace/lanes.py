@@ -32,7 +32,7 @@ class Lanes:
         return (vector >> (lane * _width)) & _value
 
     def raised(self, vector: int, lane: int, by: int) -> int:
-        """The vector with one entry larger by ``by``."""
+        """Return the vector with ``by`` added to one entry."""
         return vector + (by << (lane * _width))
 
     def replaced(self, vector: int, lane: int, value: int) -> int:

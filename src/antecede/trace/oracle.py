@@ -12,12 +12,13 @@ to q in the set of an earlier delivery. (For a message that q sent to itself the
 from deliveries are kept separate from q's own sends.) Under FIFO order the delivery is late iff q earlier delivered a
 later message of the same sender. *Needless delay* is defined at :func:`needless_delays`.
 
-Rows whose position an import assumed prove nothing: all orders are judged on what is certain without them
-(:mod:`antecede.trace.assumed`), and deliveries that are late only if the assumed positions are right are counted as
+An import may have assumed the positions of some rows. Such positions prove nothing, so all orders are judged without
+them (:mod:`antecede.trace.assumed`). Deliveries that are late only if the assumed positions are right are counted as
 *undecided*.
 
-The cost is quadratic in the number of messages, in bits: fast enough for traces of about ten thousand messages. This is
-the reference for all other engines; :mod:`antecede.trace.streaming` gives the same verdicts on large traces.
+Each set has one bit per message, so the cost is quadratic in the number of messages. This is fast enough for traces of
+about ten thousand messages. The oracle is the reference for all other engines; :mod:`antecede.trace.streaming` gives
+the same verdicts on large traces.
 
 The given events must be well formed (:mod:`antecede.trace.quarantine` ensures this for traces from outside).
 """
@@ -125,10 +126,11 @@ class Delay(msgspec.Struct, frozen=True, order=True):
 def needless_delays(events: Iterable[Event] | Matched) -> list[Delay]:
     """Return the messages that a causal order held without need, for traces with ``arrive`` rows.
 
-    A message m is *deliverable* at q from the moment when it has arrived there and every message addressed to q whose
-    send happened before send(m) has been delivered at q. It is needlessly delayed iff an event other than a delivery
-    occurs at q after that moment and before m's delivery, or if it is deliverable when the trace ends and was never
-    delivered. (Deliveries may come in between: one arrival can release several messages at one instant.)
+    The *predecessors* of a message m at q are the messages addressed to q whose send happened before send(m). m is
+    *deliverable* at q as soon as it has arrived there and q has delivered all its predecessors. It is needlessly
+    delayed iff an event other than a delivery occurs at q after that moment and before m's delivery, or if it is
+    deliverable when the trace ends and was never delivered. (Deliveries may come in between: one arrival can release
+    several messages at one instant.)
 
     It is enough to examine the last event at q that is not a delivery and comes before m's delivery: m is needlessly
     delayed iff m had arrived, and all its predecessors had been delivered, before that event. A message without an

@@ -104,7 +104,8 @@ class _Bits:
         self._width = 0
         self._free: list[int] = []
         self._done: list[int] = []
-        """The bits of messages that were delivered everywhere; other sets may still have these bits."""
+        """The bits of messages that were delivered everywhere. Until the next sweep, sets may still contain these
+        bits."""
         self._sweep_at = max(_sweep_min, processes // _sets_per_bit_swept)
 
     def send(self, process: int, message: int) -> None:

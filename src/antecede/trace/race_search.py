@@ -8,8 +8,8 @@ one delivered is reported, unless all pairs are requested.
 **Counting without examining each pair.** A process that never sends, such as an archive, is not in the past of other
 processes. So every message that it delivered before m′ may be in a race with m′. At such a process q, the races are
 counted by comparing two whole vectors: V, and a vector that has, for each sender, the earliest send whose message q
-delivered. Single races are examined only as long as one of them can still be among the races that are shown, the newest
-first.
+delivered. Only some races are then examined one by one, the newest first. The search stops when no further race can be
+among those that are shown.
 
 :mod:`antecede.trace.races` defines a race and its slack.
 """
@@ -82,13 +82,13 @@ class _Clock:
         self.arrived, self.delivered, self.released = arrived, delivered, released
         known = [moment for moment in (arrived, delivered) if moment is not None]
         self.latest = max(known, default=_never)
-        """The latest time of the copy. If this is the first message of a race, the slack is counted from this time or
-        an earlier one."""
+        """The later of the times of arrival and delivery. The slack of a race is counted from one of these two times of
+        its first message, so never from a later time than this."""
         self.earliest = min([*known, released or _always], default=_always)
 
     def slack_of(self, earlier: "_Clock") -> int | None:
-        """Return how much later, in nanoseconds, the earlier message would have had to arrive to come after this one;
-        None: not known."""
+        """Return the slack of a race in which this message is the second and ``earlier`` is the first, in nanoseconds;
+        None if it is not known."""
         if self.released is not None and earlier.arrived is not None:
             return self.released - earlier.arrived
         if self.delivered is not None and earlier.delivered is not None:

@@ -57,10 +57,11 @@ def verify(
 ) -> dict[str, Any]:
     """Judge the given traces, as one trace; return the report.
 
-    In the directory ``quarantine``, every row set aside is written to ``quarantine.jsonl``; in the directory ``late``,
-    every late delivery to ``late.jsonl``. Events that ``keep`` rejects are left out. ``conflicts`` is the table for
-    significant order; by default that of the trace's metadata is used. If the metadata list epochs, each is judged by
-    its guarantee (:mod:`antecede.trace.epochs`), unless the orders are to be judged ``everywhere``.
+    ``quarantine`` and ``late`` are directories. If they are given, all rows that were set aside are written to
+    ``quarantine.jsonl`` in the first, and all late deliveries to ``late.jsonl`` in the second. Events that ``keep``
+    rejects are left out. ``conflicts`` is the table for significant order; by default that of the trace's metadata is
+    used. If the metadata list epochs, FIFO and causal order are judged only where they were guaranteed
+    (:mod:`antecede.trace.epochs`). With ``everywhere``, epochs are ignored.
     """
     asked = known_orders(orders)
     started = time.perf_counter()

@@ -45,7 +45,7 @@ class _Running(msgspec.Struct):
     base: int
     known: int = 0
     received: int = 0
-    """Only the knowledge from requests and responses to this instance."""
+    """The part of the knowledge that came with requests and responses to this instance."""
 
 
 class Brought(msgspec.Struct):

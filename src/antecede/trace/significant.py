@@ -101,8 +101,8 @@ def _late_places(cells: Cells) -> set[Place]:
 
 
 def broken_rule(cells: Cells, process: int, late: int, earlier: int) -> str | None:
-    """Return which part of (1) forbids that the delivery at ``earlier`` (of m′) comes before the one at ``late`` (of
-    m), given that m → m′; ``None`` if no part does."""
+    """Return the part of (1) that a late delivery breaks; ``None`` if it breaks none. The process delivered m′ at
+    position ``earlier`` and m at position ``late``. The caller must know that m → m′."""
     line, instances = cells.trace.lines[process], cells.instances
     one, other = instances.of(process, line[late]), instances.of(process, line[earlier])
     late_as = instances.received_as(process, late, line[late])
@@ -158,10 +158,11 @@ def _crossed(cells: Cells, late: set[Place]) -> dict[Place, str]:
     """Return the deliveries that break rule (2), each with the first message that it should have come before.
 
     Each object (*here*) is compared with each object whose name comes later (*there*). The walk goes backwards over the
-    deliveries here. For each pair of cells (one here, one there), it keeps the earliest delivery there of the requests
-    m′ that it has seen. The next request m was delivered before them here. If m was delivered after one of them there,
-    and conflicts with it, m is late there. But if m′ → m, it was right to deliver m′ first there, and m′ is late *here*
-    by (1). So the walk leaves out the requests m′ that are late here; they are examined one by one.
+    deliveries here. For each pair of cells (one here, one there), it keeps one of the requests m′ that it has seen: the
+    one that was delivered first there. Let m be the next request of the walk. Here, m was delivered before every m′. If
+    m was delivered after an m′ there, and m and m′ conflict at both objects, m is late there. But if m′ → m, it was
+    right to deliver m′ first there, and m′ is late *here* by (1). So the walk leaves out the requests m′ that are late
+    here; they are examined one by one.
     """
     trace = cells.trace
     copies: dict[str, list[_Request]] = {}

@@ -39,7 +39,7 @@ class Acts(msgspec.Struct):
     instance: Numbers
     """The instance of each event, or -1."""
     moment: Numbers
-    """The place of each event in one sequence of all events that agrees with happened-before."""
+    """The position of each event in one sequence of all events. The sequence agrees with happened-before."""
     first: Numbers
     last: Numbers
     aborted: Numbers
@@ -59,7 +59,8 @@ class Acts(msgspec.Struct):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A message of a chain: its send, and the send or delivery of the previous message that it comes ``after``."""
+    """A message of a chain. ``send`` is its send; ``after`` is the event by which its sender sent or received the
+    previous message of the chain."""
 
     send: int
     after: int

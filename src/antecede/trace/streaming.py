@@ -1,9 +1,10 @@
 """The oracle's verdicts on large traces: one pass over all events, with a vector for each process.
 
-Let V_q be process q's vector: for each sender p, how many of p's events q has learned of through deliveries; q itself
-also has an entry. A message carries the vector of its sender, in which the sender's own entry counts its events up to
-the send. A delivery sets V_q to the maximum of V_q and the carried vector. **A delivery of m, sent by p, at q is late
-iff V_q already covers send(m)** just before the delivery: this is the definition in :mod:`antecede.trace.oracle`.
+Let V_q be process q's vector. For each sender p, V_q[p] is the number of p's events in the past of the sends whose
+messages q has delivered (these sends included). The sender p may be q itself. A message carries the vector of its
+sender, in which the sender's own entry counts its events up to the send. A delivery sets V_q to the maximum of V_q and
+the carried vector. **A delivery of m, sent by p, at q is late iff V_q already covers send(m)** just before the
+delivery: this is the definition in :mod:`antecede.trace.oracle`.
 
 A send changes no vector, so a message shares the vector of its sender. A late delivery adds nothing new, so no maximum
 is computed for it. The vector of a message is dropped after its last delivery, the vector of a process after its last
@@ -12,9 +13,9 @@ event. The walk (:mod:`antecede.trace.matched`) determines how many vectors exis
 With many processes there are faster ways to the same answer: sets of pending messages, if these are few
 (:mod:`antecede.trace.pending`), and vectors as arrays, if numpy is installed (:mod:`antecede.trace.lanes`).
 
-**Overtakers** are searched afterwards, only for the messages that were late: a second pass carries sets of those
-messages only, as the oracle does with all. The overtaker of a late message is the message of the first delivery that
-brings the late message's bit to q.
+**Overtakers** are searched afterwards, only for the messages that were late: in a second pass, messages carry sets of
+late messages. (In the oracle they carry sets of all messages.) The overtaker of a late message is the message of the
+first delivery that brings the late message's bit to q.
 """
 
 from bisect import bisect_right

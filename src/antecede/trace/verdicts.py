@@ -70,11 +70,12 @@ class Verdict(msgspec.Struct):
     causal_undecided: int = 0
     """The number of deliveries that are late by causal order only if the positions of assumed rows are right."""
     pairwise: bool = True
-    """Whether no two processes deliver two messages in opposite orders."""
+    """Whether every two processes deliver their common messages in the same order."""
     cycle: list[str] | None = None
     """A cycle of messages, each delivered before the next in some process."""
     crown: list[str] | None = None
-    """A cycle of messages, each with an event before an event of the next, so that they cannot all be instantaneous."""
+    """A cycle of messages that breaks synchronous order: each message has an event that comes before an event of the
+    next message in the same process."""
 
     significant: list[Late] = []
     """Late deliveries by significant order, ascending."""

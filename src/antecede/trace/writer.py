@@ -1,8 +1,8 @@
 """Writing a trace: the ending of the file name decides the format, and the file appears as a whole or not at all.
 
 ``.jsonl`` and ``.jsonl.gz`` (also ``.json``, ``.ndjson``) are JSON Lines, ``.parquet`` is Parquet. Events are written
-as they come, to a temporary file beside the target. This is renamed when the writer is closed without an error.
-Metadata go into the Parquet file itself, or beside a JSON Lines file as ``FILE.meta.json``.
+as they come, to a temporary file beside the target. When the writer is closed without an error, the temporary file gets
+the name of the target. Metadata go into the Parquet file itself, or beside a JSON Lines file as ``FILE.meta.json``.
 """
 
 import gzip
@@ -55,7 +55,7 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
             self._discard()
             raise
         self.beside = None if is_parquet else metadata
-        """The metadata to be written beside a file of lines when it is closed."""
+        """The metadata that are written beside a JSON Lines file when the writer is closed."""
         self.events = 0
         """The number of events written."""
 

@@ -80,8 +80,8 @@ class Ear(logging.Handler):
         self.exceptions: list[str] = []
 
     def heard(self, reason: str) -> bool:
-        """Return whether a log message had this reason. The log cuts long texts, and has the name of a stopped link in
-        another field; this is taken into account."""
+        """Return whether a log message had this reason. A long reason is cut in the log. For a stopped link, the log
+        has only the part of the reason after "is stopped:"."""
         shown = reason[: limits.log_text_chars_max] + "…"
         stopped = reason.partition(" is stopped: ")[2] or reason
         return not self.reasons.isdisjoint({reason, shown, stopped})

@@ -12,9 +12,9 @@ is delivered exactly once or becomes a dead letter. Without awaiting, sends are 
 waits for all, and raises the error of a send whose ticket was not awaited. Successive sends of one type to the same
 destination, within one iteration of the event loop, share one batch. ``send_many`` sends many notifications in one
 call, with one ticket for all. Publishes are numbered without gaps and kept until they are accepted. After a broken
-connection only those that the server does not have are sent again, so none is accepted twice. The server skips the
-publishes after a refused one. The bus gives them new numbers and sends them again; but if the refusal is temporary (an
-overload), they fail, too.
+connection the bus sends again only the publishes that the server does not have, so no publish is accepted twice. The
+server skips the publishes after a refused one. The bus gives the skipped publishes new numbers and sends them again.
+But if the refusal is temporary (an overload), the skipped publishes fail, too.
 
 **Listening.** Letters are handled one after the other. Each is acknowledged after its handler has returned. If the
 client ends before that, the handler is called again for this letter when the client connects again. A handler that

@@ -42,7 +42,7 @@ class Bus:
         self._changed = asyncio.Event()
         """Set when publishes were accepted or refused."""
         self._names: dict[type, str] = {}
-        """The names of classes without labels."""
+        """For each class of notifications without a label: its name on the wire."""
         self._questions: Questions[Ticket] = Questions(self._numbering, self._ended)
         self._timer: asyncio.TimerHandle | None = None
         """The timer for the question whose time limit ends first. One timer is enough for all questions, because most
@@ -252,7 +252,7 @@ class Bus:
         self._loop.call_soon(self._publishing.flush)
 
     async def _change(self) -> None:
-        """Wait until something more is accepted or refused."""
+        """Wait until further publishes are accepted or refused."""
         self._changed.clear()
         await self._changed.wait()
 

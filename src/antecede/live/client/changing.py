@@ -148,5 +148,6 @@ _slow_seconds = 4.0
 _again_seconds_max = 5.0
 """The longest time for which a command is tried again while a server restarts; then the change is abandoned."""
 _busy_seconds_max = 30.0
-"""The longest time for which a command is tried again while a server is busy. A backup keeps it busy for less time."""
+"""The longest time for which a command is tried again while a server is busy. A backup keeps a server busy for a
+shorter time than this."""
 assert limits.change_idle_seconds_max > _again_seconds_max, "the others must still wait when a server is back"

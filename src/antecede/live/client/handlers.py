@@ -60,7 +60,8 @@ class Handlers:
         self._kinds[name_of(kind)] = (_with_letter(handler), kind)
 
     def on_topic(self, topic: str, handler: Call) -> None:
-        """Set the handler for everything from a topic, or only for the class in the handler's annotation."""
+        """Set the handler for the letters from a topic. If its first parameter is annotated with a notification's
+        class, it gets only notifications of this class."""
         self._topics[topic] = (_with_letter(handler), _annotated(handler))
 
     def otherwise(self, handler: Call) -> None:

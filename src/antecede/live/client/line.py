@@ -171,8 +171,8 @@ class TcpLine:
 
 
 def _clock() -> float:
-    """Return the seconds of a clock that continues while the machine sleeps. This is the time since the boot, which is
-    never set back. If the system does not offer it, this is the wall clock."""
+    """Return the time, in seconds, of a clock that continues while the machine sleeps. This is the time since the boot,
+    which is never set back. On a system without this clock, return the time of the wall clock."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.time()
 
 
@@ -201,9 +201,9 @@ def connect(
     ``name`` is durable: a client that reconnects with it finds its mailbox. Without a name the client is temporary: it
     gets a unique name, and its mailbox is removed when it closes. ``patience``: how many seconds to try to connect for
     the first time. ``waits`` is called when the server cannot be reached, at the start or later, with its address and
-    the reason; ``resumes`` is called with the address when it answers again. ``credentials``: the folder with the
-    client's credentials, for servers with an access file (``antecede credentials``). If the folder is replaced, the bus
-    uses it when it connects again.
+    the reason; ``resumes`` is called with the address when the server answers again. ``credentials``: the folder with
+    the client's credentials, for servers with an access file (``antecede credentials``). If the folder is replaced, the
+    bus uses it when it connects again.
     """
     where = _address_in(address)
     if where is None:

@@ -1,10 +1,10 @@
 """A study of the delays that are saved if only conflicting messages are ordered, as ``objects`` does.
 
-Every process sends requests at its own intervals, as in Jang et al. §6.2. A share of them, the *density*, are of the
-operation ``set``, which conflicts with itself; the others are of ``add``, which conflicts with nothing. The instance
-that sends a request has the same operation as the request. A request is computed as soon as it is delivered. So at
-density 1 every message must be delivered after all messages on which it depends, as in causal order; at 0 no message
-must wait for another.
+Every process sends requests at its own intervals, as in Jang et al. §6.2. A request calls either ``set``, which
+conflicts with itself, or ``add``, which conflicts with nothing. The share of requests that call ``set`` is the
+*density*. The instance that sends a request has the same operation as the request. A request is computed as soon as it
+is delivered. So at density 1 every message must be delivered after all messages on which it depends, as in causal
+order; at 0 no message must wait for another.
 
 All orders get the same sends, to the same destinations, and each copy has the same delay. Control packets have separate
 delays from the same distribution. The report gives, for each of the two operations, the share of copies that were held,

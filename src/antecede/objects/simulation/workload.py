@@ -1,11 +1,11 @@
 """Random groups of objects and their operations, with an adjustable density of conflicts and depth of nesting.
 
-The objects have a class made for this purpose. Each conflicting pair of operations has a cell of the state on which the
-two do not commute, while each commutes with itself: one adds, the other multiplies. An operation that conflicts with
-itself also has a cell on which two executions of it do not commute. So two objects that computed conflicting operations
-in different orders end in different states, whatever compatible operations came between. The argument of an operation
-is a plan of its calls. Every number is kept in several forms: in an entry of a dictionary, in a list in such an entry,
-and in a list that is an attribute. In the end all forms must agree.
+The objects have a class made for this purpose. Each conflicting pair of operations has its own cell of the state: one
+operation adds to the cell, the other multiplies it. So the two do not commute, but each commutes with itself. An
+operation that conflicts with itself has another cell, on which two executions of it do not commute. So two objects that
+computed conflicting operations in different orders end in different states, whatever compatible operations came
+between. The argument of an operation is a plan of its calls. Every number is kept in several forms: in an entry of a
+dictionary, in a list in such an entry, and in a list that is an attribute. In the end all forms must agree.
 """
 
 from collections import Counter

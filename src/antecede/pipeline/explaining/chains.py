@@ -1,8 +1,8 @@
 """Chains of overtaking messages, and circles of messages: the search of :mod:`antecede.trace.chain`, on arrays.
 
-That module defines T_h[r]. As there, T_h[r] is computed from T_(h−1)[r], each send is examined once, and nothing after
-the late delivery is examined. Here all sends of a round are examined in one step. The task returns the places (process
-and index) of only those events that are part of an explanation.
+That module defines T_h[r]. Both modules compute T_h[r] from T_(h−1)[r], examine each send once, and examine nothing
+after the late delivery. This module examines all sends of a round in one step. The task returns the places (process and
+index) of only those events that are part of an explanation.
 """
 
 from typing import Any
@@ -138,9 +138,9 @@ class Chains:
     def _round(
         self, fresh: list[tuple[int, int]], late: int, target: int, reach: dict[int, int]
     ) -> dict[int, tuple[int, int]]:
-        """Examine the messages that were sent in the stretches ``fresh`` of the lines, and find the first delivery of
-        such a message in each process. Return it, with its send, unless ``reach`` has an earlier delivery in this
-        process. In the process ``target`` it must be earlier than ``late`` instead."""
+        """Examine the messages that were sent in the stretches ``fresh`` of the lines. For each process, find the first
+        delivery of such a message. Return this delivery with its send if it is early enough: in the process ``target``,
+        before ``late``; in another process, before the delivery in ``reach``, if there is one."""
         lines = self._lines
         horizon = self._moments[late]
         pieces = []

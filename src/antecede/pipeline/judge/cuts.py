@@ -54,8 +54,8 @@ class Cuts(msgspec.Struct, frozen=True):
         return len(self.bounds) // 8 // max(1, self.processes) + 1
 
     def edge(self, unit: int) -> Longs:
-        """Return, for each process, the index at which a unit begins. For the number after the last unit, return the
-        index at which the line of each process ends."""
+        """Return, for each process, the index at which a unit begins. If ``unit`` is the number of all units, return
+        the index at which the line of each process ends."""
         if unit == 0:
             return np.zeros(self.processes, np.int64)
         if unit == self.units:

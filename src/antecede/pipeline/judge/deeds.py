@@ -64,8 +64,9 @@ class Deeds:
 
     ``instance`` has the instance of each event, -1 if there is none. A message that no instance sends gets an
     additional instance, numbered after all others. Each instance has its process (``place``), its ``first`` and
-    ``last`` events, its ``cell`` or -1, and its ``name``. Each name has the name of its ``parent``. Each cell has its
-    ``operation``, its rivals (the cells that conflict with it), and the rivals of its requests.
+    ``last`` events, its ``cell`` or -1, and its ``name``. ``parent`` has, for each name of an instance, the name of the
+    parent instance. Each cell has its ``operation``, its rivals (the cells that conflict with it), and the rivals of
+    its requests.
     """
 
     def __init__(self, packed: Iterable[bytes], bench: Bench) -> None:
@@ -223,8 +224,8 @@ class Deeds:
 
 
 def _renumbered(piece: Piece, texts: dict[str, dict[str, int]]) -> Piece:
-    """Replace the numbers of one bucket by numbers that are the same for all buckets. Parents get the numbers of
-    instances, because they are instances too. Return the piece of the bucket."""
+    """Replace the numbers of texts in one bucket by numbers that are the same for all buckets. A parent is an instance
+    too, so it gets the number of this instance. Return the piece of the bucket."""
     rows = piece.instances
     assert rows is not None
     rows.instance = _shared(rows.instance, rows.instances, texts["instance"])

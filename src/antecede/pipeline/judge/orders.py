@@ -62,8 +62,9 @@ def certain(lines: Lines, sequences: bool = False) -> Lines:
 
     If no position is assumed, the result is ``lines`` itself. All events keep their positions, with one exception: a
     send with an assumed position is removed from its line, and becomes a separate line after all others if it is still
-    needed. With ``sequences`` every delivery with a certain position stays, even if it cannot make another delivery
-    late.
+    needed. With ``sequences``, every delivery with a certain position stays. Without it, a delivery is removed if the
+    position of its send is assumed and its message has no other delivery with a certain position: it cannot make
+    another delivery late.
     """
     if not len(lines.assumed):
         return lines

@@ -12,8 +12,9 @@ from antecede.pipeline.match.lines import Walk, lend_slots
 
 
 def precedences_among(deeds: Deeds, picked: Any) -> tuple[list[int], list[int]]:
-    """Compare the messages sent at ``picked``. Return two lists of bit masks. For each message, they contain the
-    messages that were sent in its past, and the messages that significantly precede it."""
+    """Compare the messages sent at ``picked``. Return two lists of bit masks, with one mask per message. A mask of the
+    first list contains the messages that were sent in the past of its message; a mask of the second list, those that
+    significantly precede it."""
     lines = deeds.lines
     lend_slots(lines)
     words = max(1, -(-len(picked) // 64))

@@ -41,10 +41,10 @@ def assemble_report(
 ) -> dict[str, Any]:
     """Return the report without version, engine and timings.
 
-    ``unread`` counts the rows that are not events, ``nulled`` the values of a wrong type per column, ``aside`` the rows
-    set aside because of their places, and ``rows`` all events except those ``outside`` the judged part. ``lost`` counts
-    the deliveries that lie on a cycle, if the send of their message names its destinations. The copies of these
-    deliveries count as undelivered.
+    ``unread`` counts the rows that are not events. ``nulled`` counts, per column, the values of a wrong type. ``aside``
+    counts the rows set aside because of their places. ``outside`` counts the events outside the judged part, and
+    ``rows`` all other events. ``lost`` counts the deliveries on a cycle whose sends name their destinations. The copies
+    of these deliveries count as undelivered.
     """
     cycle = len(judged.circular.process)
     reasons = Counter(counted.reasons) + Counter(aside)

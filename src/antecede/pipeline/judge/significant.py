@@ -209,8 +209,8 @@ def judged_deeds(deeds: Deeds, every_late: bool, lanes_max: int | None = None, s
 
 
 def _crossed(deeds: Deeds, late: Longs) -> Longs:
-    """Return, for each delivery that breaks rule (2), the earlier delivery at the same object before which it should
-    have come; -1 for other events."""
+    """Return an array with one entry per event. For a delivery that breaks rule (2), the entry is the flat position of
+    a delivery at the same object that came earlier but should have come later. For other events it is -1."""
     lines = deeds.lines
     mark = lines.scratch.array(len(lines.source), np.uint8)
     mark[late] = 1

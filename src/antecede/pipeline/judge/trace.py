@@ -264,8 +264,8 @@ class Trace:
     def _sought(
         self, stage: Any, kind: int, process: Any, index: Any, buckets: Sequence[int]
     ) -> Iterator[tuple[Any, Longs, dict[str, Any]]]:
-        """Search for rows at the given places. Yield, for each bucket: the given places without repeats; for each given
-        place, its position among these; and the rows that the bucket found."""
+        """Search for rows at the given places. Yield three values for each bucket: the given places, sorted and without
+        repeats; for each given place, its position in this sorted list; and the rows that were found in the bucket."""
         keys = place_keys(np.asarray(process, np.int64), np.asarray(index, np.int64))
         unique, back = np.unique(keys, return_inverse=True)
         if not len(unique):

@@ -18,8 +18,8 @@ outside the block.
 **Overtaking messages.** V_q[p] only grows. So the delivery that first raises it above s is the first delivery at q of a
 message that was sent causally after m. A *question* asks for this delivery. The questions of one (q, p) are sorted by
 s, and one more walk answers all of them. A single question needs no vectors: ``reached[x]`` is the first position of
-process x that follows send(m). A message that x sends there or later carries that knowledge, and the walk can stop at
-the answer.
+process x that follows send(m). A message that x sends at this position or later is causally after send(m). The walk can
+stop at the answer.
 
 **Chunks.** A part of a trace can be judged alone, with zero vectors at its beginning. A delivery of m is late because
 of a chain of messages from send(m) to an earlier delivery at the process of deliver(m). In happened-before, the whole
@@ -29,10 +29,11 @@ before the first cut carries nothing about sends after the cut, so the task igno
 
 A task judges the messages sent in its *core*, which ends at ``core[p]`` in the line of process p. The *halo* follows
 the core; the task reads it to find the deliveries of these messages. A message sent in the halo is judged by another
-task. But it carries what its sender knows about the core, including the sender's own sends; without it, most violations
-that reach into the halo would be missed. Counters hold positions in the core plus one, and a send in the halo counts as
-the end of the core. So a counter is never larger than the longest core of a line. If a narrow integer type can hold
-this length, ``known`` and the slots use it. If a whole trace is judged in one task, its core is the whole trace.
+task. But this message carries its sender's knowledge about the core, including the sender's own sends. If the task
+ignored the message, it would miss most violations that reach into the halo. A counter is a position in the core plus
+one, and a send in the halo counts as the end of the core. So a counter is never larger than the longest core of a line.
+If a narrow integer type can hold this length, ``known`` and the slots use it. If a whole trace is judged in one task,
+its core is the whole trace.
 """
 
 from typing import NamedTuple

@@ -46,8 +46,8 @@ def following(
 def merge(
     offsets: Longs, source: Ints, argument: Ints, with_sends: bool, occurs: Ints, at_head: Ints, cursors: Longs
 ) -> bool:
-    """Release all messages that can be released. Return whether no message is left. ``cursors`` gets the position at
-    which each sequence is stuck, or its length.
+    """Release all messages that can be released. Return whether no message is left. ``cursors`` gets, for each
+    sequence, the position at which it is stuck, or its length if all its messages are released.
 
     ``occurs`` must be zero everywhere, and ``at_head`` must be -1 everywhere.
     """

@@ -196,8 +196,8 @@ def _less(a: Longs, b: Longs) -> bool:
 
 @compiled
 def release(lines: Flat, times: Times, fifo: bool) -> None:
-    """Compute when each message could be delivered: when it arrived or, under FIFO order, when it and the messages from
-    the same sender that were delivered before it had all arrived."""
+    """Compute when each message could be delivered. Without ``fifo``, this is the time of its arrival. With ``fifo``,
+    the messages from the same sender that were delivered before it must have arrived too."""
     offsets, source, arrived, released = lines.offsets, lines.source, times.arrived, times.released
     last, seen = np.zeros(len(offsets), np.int64), np.full(len(offsets), -1, np.int32)
     for process in range(len(offsets) - 1):

@@ -46,8 +46,8 @@ class Instances(NamedTuple):
     """Operation instances: their events, where they begin and end, and what they conflict with."""
 
     of: Ints
-    """The instance of each event, or -1. A message that no instance sends has its own instance, without first and
-    last."""
+    """The instance of each event, or -1. A message that no instance sends gets an additional instance, whose ``first``
+    and ``last`` are -1."""
     received_as: Bytes
     first: Longs
     last: Longs
@@ -307,14 +307,15 @@ class Copies(NamedTuple):
 
 @compiled
 def crossed(lines: Flat, instances: Instances, copies: Copies, both: Longs, before: Longs) -> None:
-    """Find the pairs of conflicting requests that two objects deliver in opposite orders. Consider the object with the
-    later name: for the request that came second there, find the request that came first; if there are several, the
-    earliest.
+    """Find the pairs of conflicting requests that two objects deliver in opposite orders. Only the object with the
+    later name is considered. For the request that came second there, find the request of the pair that came first. If
+    there are several, find the earliest.
 
     ``before`` gets, for each delivery, the flat position of the delivery that came first, -1 if there is none. ``both``
     has the pairs of cells, at two objects, that receive the same request (see :func:`pair_of`), ascending. Each object
-    is walked backwards. For each of these pairs, the walk keeps the earliest delivery, at the other object, of the
-    requests found so far. Requests that are late at the object by precedence are left to :func:`unsettled`.
+    is walked backwards. For each pair of cells in ``both``, the walk keeps one delivery at the other object: the
+    earliest delivery of a request that was found so far. Requests that are late at the object by precedence are left to
+    :func:`unsettled`.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     instance, cell, rival_from, rivals = instances.of, instances.cell, instances.rival_from, instances.rivals
@@ -365,12 +366,13 @@ def is_request(at: int, source: Ints, instances: Instances) -> bool:
 
 @compiled
 def unsettled(others: Longs, other: int, lines: Flat, instances: Instances, copies: Copies, out: Longs) -> int:
-    """Find the requests that two objects received in opposite orders. The first object received the requests at
-    ``others`` before the request at ``other``. Search for those of ``others`` that conflict with ``other`` and that a
-    second object, with a later name, received after its copy of ``other``. Write the positions of both requests at the
-    second object to ``out``. Return the number of these pairs.
+    """Find conflicting requests that two objects received in opposite orders. The first object received the requests at
+    ``others`` before the request at ``other``. The second object has a later name, and received its copy of ``other``
+    before a request from ``others``. Write the positions of both requests at the second object to ``out``. Return the
+    number of these pairs.
 
-    ``out`` must have a row for each of ``others``, for each copy of the request at ``other``.
+    The number of rows of ``out`` must be the length of ``others`` times the number of copies of the request at
+    ``other``.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     instance, cell, rival_from, rivals = instances.of, instances.cell, instances.rival_from, instances.rivals

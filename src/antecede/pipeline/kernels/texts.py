@@ -202,7 +202,7 @@ def _same(data: Bytes, a: int, a_end: int, b: int, b_end: int) -> bool:
 @compiled
 def hides(offsets: Ints, valid: Bytes, first: int) -> bool:
     """Return whether a list column stores values for a list that is null. ``valid`` has one bit per row; ``first`` is
-    the bit of the first row."""
+    the position of the first row's bit."""
     for i in range(len(offsets) - 1):
         bit = first + i
         if offsets[i + 1] != offsets[i] and not valid[bit >> 3] >> (bit & 7) & 1:

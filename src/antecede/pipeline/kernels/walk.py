@@ -2,8 +2,8 @@
 process.
 
 After matching, a delivery may come as soon as the sender's cursor is after the send. The processes with most deliveries
-are walked first, and any other process is advanced only as far as a delivery needs it. Then few messages are in transit
-at any moment, and the memory of all code that follows the walk depends on their number.
+are walked first, and any other process is advanced only to the send that a delivery waits for. Then few messages are in
+transit at any moment, and the memory of all code that follows the walk depends on their number.
 
 The walk is written as *segments* (process, from, to) into arrays of bounded length, and continues where it stopped:
 between two calls, the cursors are a consistent cut of the trace.
@@ -128,7 +128,7 @@ def place(
 
 @compiled
 def weigh(offsets: Longs, source: Ints, first: int, last: int, weights: Longs) -> None:
-    """Add to ``weights`` the number of deliveries of each process from ``first`` to before ``last``."""
+    """Count the deliveries of each of the processes ``first`` to ``last`` − 1, and add the counts to ``weights``."""
     for process in range(first, last):
         for k in range(offsets[process], offsets[process + 1]):
             weights[process] += source[k] >= 0

@@ -265,8 +265,8 @@ def matched(
     packed: Iterable[bytes], numbering: Numbering, narrow_index: bool, regions: Regions | None = None
 ) -> Iterator[tuple[int, bytes]]:
     """Match one bucket. Yield its counts, and its piece, from which the lines are assembled. With ``regions``, yield
-    its sends and deliveries by region instead, for the output part with the number of the region; then a piece is
-    yielded only for clocks and assumed rows, if there are any."""
+    its sends and deliveries by region instead. The number of the region is the number of the output part. Then a piece
+    is yielded only if there are columns for clocks or assumed rows."""
     bucket = bucket_of(packed, numbering)
     yield 0, pack_struct(bucket.counted())
     if regions is None:
@@ -294,9 +294,9 @@ class Sought(msgspec.Struct, frozen=True):
 
 
 def look_up(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> bytes:
-    """Return the valid rows of this bucket at the places searched for: the number of the place (``found``), the message
-    id, whether the send's destinations are known, and the row's split and number (-1 if rows do not carry their
-    number)."""
+    """Return the valid rows of this bucket at the places searched for: the position of the place in ``sought``
+    (``found``), the message id, whether the send's destinations are known, and the row's split and number (-1 if rows
+    do not carry their number)."""
     key = place_keys(np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64))
     bucket = bucket_of(packed, numbering)
     rows = bucket.valid(sought.kind)

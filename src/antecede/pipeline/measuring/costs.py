@@ -168,9 +168,9 @@ def measured(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) 
 
 
 def _arrivals(rows: Rows, names: int) -> tuple[Longs, Longs, Waits]:
-    """Return, per process, the number of arrivals and the number of direct ones (the delivery followed immediately).
-    Return also the arrivals for which only the lines can show whether they are direct, with the places of their
-    deliveries."""
+    """Return, for each process, the number of arrivals, and how many of them are known to be direct (:class:`Waits`
+    defines this). Return also the arrivals that may be direct, with the places of their deliveries. Only the lines can
+    show whether they are direct."""
     order = rows.delivers[np.argsort(rows.copy_keys(rows.delivers))]
     at, there = lookup(rows.copy_keys(order), rows.copy_keys(rows.arrives))
     delivery = order[at] if len(order) else at
@@ -290,7 +290,8 @@ def _hops(rows: Rows) -> dict[str, Any]:
 
 
 def _hop_table(rows: Rows) -> list[list[Any]]:
-    """Return rows of: router, domain, hops before it, messages, known stamps, and the sum of their bytes."""
+    """Return a table. Each row has a router, a domain, the number of hops before the router, the number of messages,
+    the number of known stamps, and the bytes of these stamps."""
     table: dict[tuple[int, str | None, int | None], list[int]] = {}
     hops = rows.all_hops
     for router, domain, hop, hop_known, stamp, stamped in zip(

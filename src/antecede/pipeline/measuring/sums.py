@@ -177,7 +177,7 @@ def on_lines(packed: Iterable[bytes], docket: Docket) -> bytes:
 
 
 def _direct(lines: Lines, process: NDArray[np.int32], arrived: Longs, delivered: Longs) -> Longs:
-    """Return for each process the number of these waits during which it only delivered messages."""
+    """Return, for each process, the number of given waits during which the process only delivered messages."""
     if not len(process):
         return np.zeros(lines.processes, np.int64)
     before = lines.scratch.array(len(lines.source) + 1, np.int64)

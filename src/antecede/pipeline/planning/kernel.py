@@ -6,11 +6,11 @@ Every tree of domains has exactly one such form for a given root, and every such
 servers-domains graph stays a forest in every step of the search.
 
 **Cost.** Let cut(v) be the traffic between the subtree of v and the rest, and inner(b) the traffic between the subtrees
-of different children in block b. A domain b carries Σ cut(c) − inner(b) messages, over its children c: if b is removed
-from the forest, one part remains at each member, and a message between two parts passes through b. The cuts are
-computed as sums over the tree; for each pair of servers only the lowest common ancestor has to be found. A router
-forwards the messages between the parts that remain when it is removed. Multicasts pay for each domain of their Steiner
-tree once; they are examined one by one.
+of different children in block b. A domain b carries Σ cut(c) − inner(b) messages; the sum is over its children c. The
+reason: if b is removed, the tree is divided into parts, one for each member of b, and a message between two parts
+passes through b. The cuts are computed as sums over the tree; for each pair of servers only the lowest common ancestor
+has to be found. A router forwards the messages between the parts that remain when it is removed. Multicasts pay for
+each domain of their Steiner tree once; they are examined one by one.
 
 **Excess.** One figure measures by how much a plan breaks its bounds. It is the sum of the relative amounts by which the
 bounds are exceeded, plus 1 for each broken pin. It is 0 if all bounds and pins hold.

@@ -165,7 +165,7 @@ def move(
 
 @inner
 def _relocate(parent: Ints, block: Ints, v: int, t: int, state: State, used: Bytes) -> bool:
-    """Move the subtree of v to t: into t's domain, into one below t, or into a new one."""
+    """Move v with its subtree: into the domain above t, into a domain below t, or into a new domain below t."""
     if parent[v] < 0 or v == t or _is_below(parent, t, v):
         return False
     way = random(state)
@@ -205,7 +205,7 @@ def _free_with(parent: Ints, block: Ints, v: int, used: Bytes) -> int:
 
 @inner
 def _merge_down(parent: Ints, block: Ints, v: int, t: int) -> bool:
-    """Make the children of v in one of its blocks members of the domain above v."""
+    """Merge one domain below v into the domain above v. The children of v in it become children of v's parent."""
     n = len(parent)
     chosen = -1
     if parent[t] == v:
@@ -226,7 +226,7 @@ def _merge_down(parent: Ints, block: Ints, v: int, t: int) -> bool:
 
 @inner
 def _split_off(parent: Ints, block: Ints, v: int, state: State, used: Bytes) -> bool:
-    """Move some of the servers beside v out of their domain, into a new one below v."""
+    """Move some siblings of v (children of the same parent, in the same block) to a new domain below v."""
     n = len(parent)
     p, b = parent[v], block[v]
     share = random(state)

@@ -1,9 +1,9 @@
 """Plans as lists of domains, and the start plans of a search.
 
 * **flat**: one domain; **star**: for each server except the hub, a domain of this server and the hub; **bus**: leaves
-  of about 0.84·√n and a backbone (:mod:`antecede.topology.shapes`).
-* **blocks**: the biconnected blocks of the traffic graph, which its articulation points join. No message is forwarded,
-  because every two servers that exchange messages share a domain.
+  of about 0.84·√n servers and a backbone (:mod:`antecede.topology.shapes`).
+* **blocks**: the biconnected blocks of the traffic graph. Two blocks share at most one server (an articulation point).
+  No message is forwarded, because every two servers that exchange messages share a domain.
 * **buses and groups of stars** of several sizes, made from a sequence of the servers in which servers that exchange
   many messages are close to each other.
 * **communities**: found by Leiden's algorithm, with the constant Potts model at several resolutions. Each is a domain,

@@ -177,8 +177,8 @@ def _limits(bounds: Bounds) -> Floats:
 
 
 def _joining(prices: Floats, most: int) -> Floats:
-    """Return, for each k, the smallest cost of joining k servers by domains. A domain of s servers joins s − 1 more
-    servers."""
+    """Return, for each k, the smallest cost of domains that connect k servers. Each further domain, of s servers,
+    connects s − 1 more servers."""
     # A domain larger than necessary may be cheaper, so the smallest price from there on counts.
     cheapest = np.minimum.accumulate(prices[::-1])[::-1]
     least = np.zeros(most + 1)

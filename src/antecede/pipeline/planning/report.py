@@ -1,7 +1,7 @@
 """``plan``: from traffic to the whole report, and to a usable topology file.
 
-If servers may be left without a route to each other, every part of the traffic is planned separately; otherwise all
-servers form one tree. The report uses the server names of the traffic.
+With the setting ``disconnected``, every group of servers that messages or pins connect is planned separately. There is
+then no route between two groups. Otherwise all servers form one tree. The report uses the server names of the traffic.
 """
 
 import time

@@ -103,8 +103,8 @@ read_places = decoder(Runs | Summary)
 
 
 class _Runs:
-    """Runs of indices, by lane. A lane is a process or the hops of a server; rows that are not events have separate
-    lanes, also one for each process or server."""
+    """Runs of indices, by lane. A lane is a process, or the hops of a server. Rows that are not events are in other
+    objects of this class."""
 
     def __init__(self, names: Names) -> None:
         self._names = names

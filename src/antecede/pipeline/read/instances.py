@@ -1,7 +1,7 @@
 """The first stage for significant order: rows with their operation instances.
 
-Encoded rows carry ``instance``, ``operation``, ``parent`` and ``type`` as text to the bucket of their message.
-``local`` rows of an instance do so too.
+Encoded rows carry ``instance``, ``operation``, ``parent`` and ``type`` as text to the bucket of their message. This
+includes the ``local`` rows of an instance.
 """
 
 from collections.abc import Iterator, Sequence

@@ -73,7 +73,7 @@ def by_bucket(batch: Any, buckets: int, mask: int, names: int, split: int, numbe
 
 
 def _given(batch: Any) -> Given | None:
-    """Return the columns of rows that may have a narrow form."""
+    """Return the columns that the narrow form needs; ``None`` if message ids do not have 16 bytes each."""
     if not is_narrow(batch.column("message")):
         return None
     known, ends, to = np.zeros(batch.num_rows, bool), np.zeros(batch.num_rows + 1, np.int32), np.zeros(0, np.int32)

@@ -1,10 +1,11 @@
 """The smaller part of the second stage: does every index of a process occur, and only once?
 
-A place is a process and an index; a server and an index of its hops is a separate place. Every split produces runs of
-indices. Sorted and combined, the runs show which indices are missing and which are claimed more than once. For the
-contested indices the rows themselves are compared, in a second reading of the trace. If they are copies of one row, the
-first copy stays, and the others are set aside as ``duplicate_row``. If they differ, none stays, and they are set aside
-as ``duplicate_index``. Most traces have no contested indices.
+A place is a process and an index. For the hops of a server, a place is the server and an index; it differs from the
+place of a process with this name. Every split produces runs of indices. Sorted and combined, the runs show which
+indices are missing and which are claimed more than once. For the contested indices the rows themselves are compared, in
+a second reading of the trace. If they are copies of one row, the first copy stays, and the others are set aside as
+``duplicate_row``. If they differ, none stays, and they are set aside as ``duplicate_index``. Most traces have no
+contested indices.
 """
 
 from collections.abc import Iterable, Iterator

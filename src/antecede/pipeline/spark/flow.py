@@ -233,7 +233,7 @@ Run = Callable[[Iterator[Any]], Emit]
 """A function that processes the Arrow batches of one partition."""
 
 Found = list[tuple[int, bytes]]
-"""Parts, each with a result of a stage."""
+"""Pairs: the number of a part, and a result of a stage on this part."""
 
 _rows_schema = "part int, blob binary"
 _blob_rows_max, _blob_batch_bytes = 1024, 64 * 1024 * 1024

@@ -22,8 +22,8 @@ class Sets(NamedTuple):
 
 @inner
 def send_sets(sets: Sets, slot: int, source: int, to: int) -> None:
-    """Stamp a message. Then record in the sender's sets that, for the sender's next messages to these destinations, it
-    is the only direct predecessor."""
+    """Stamp a message. Then record it in the sender's sets: it is now the only direct predecessor of the sender's next
+    message to each of these destinations."""
     sets.clock[source] += 1
     sets.stamp_recent[slot] = sets.recent[source]
     sets.stamp_before[slot] = sets.before[source]

@@ -2,8 +2,8 @@
 
 This is a second implementation of ``matrix``, ``pruned``, ``direct`` and ``updates``, and of what
 :mod:`antecede.simulator.bare` and :mod:`antecede.simulator.figures` do with them. It exists only for speed, and no
-verdict depends on it. It may be used only because ``tests/pipeline/test_sweep_kernel.py`` compares it with the orders
-themselves: it must give the same deliveries in the same sequence, and exactly the same figures.
+verdict depends on it. ``tests/pipeline/test_sweep_kernel.py`` compares it with the orders themselves: it must give the
+same deliveries in the same sequence, and exactly the same figures. Without this test it must not be used.
 
 This module has the code that the four orders share: the walk through the schedule, copies that wait, and figures. Each
 order has a separate module with its steps.

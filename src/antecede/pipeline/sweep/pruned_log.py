@@ -224,7 +224,7 @@ def send_log(logs: Logs, slot: int, source: int, to: int, copy_slots: Ints) -> i
 
 @inner
 def missing_log(logs: Logs, delivered: Ints, place: int, target: int) -> tuple[int, int]:
-    """Return the first constraint of a copy that the delivered messages do not meet yet, as sender and number (rule
+    """Return the sender and number of the first message that a copy must still wait for, by its constraints (rule
     R1)."""
     for at in range(logs.constraints[place]):
         k = logs.constraint_sender[place, at]

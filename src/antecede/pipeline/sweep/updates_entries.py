@@ -1,6 +1,7 @@
 """The steps of ``updates`` over arrays (see :mod:`antecede.pipeline.sweep.kernel` and :mod:`antecede.orders.updates`).
 
-Entry (line, column) of the matrix is number line · n + column. A stamp is the list of entries that its target lacks.
+Entry (line, column) of the matrix has the number line · n + column. A stamp is the list of entries that its target
+lacks.
 """
 
 from typing import NamedTuple

@@ -8,7 +8,7 @@ requested). In every quiet state, in which nothing is in flight, it also checks 
 nothing is held.
 
 * :mod:`~antecede.simulator.explorer.machine`: orders as tables, so that each step of a member is computed once.
-* :mod:`~antecede.simulator.explorer.blocks`: the partial-order reduction, with the argument why it misses nothing.
+* :mod:`~antecede.simulator.explorer.blocks`: the partial-order reduction, and why it misses no violation.
 * :mod:`~antecede.simulator.explorer.search`: shorter runs first, so that the violation that is found is a shortest one.
 * :mod:`~antecede.simulator.explorer.witness`: the violation as a scenario file.
 """

@@ -76,7 +76,7 @@ class Fault(NamedTuple):
 
 
 class Growth:
-    """All possible actions of one process in one situation, up to the first that other processes can notice."""
+    """All possible actions of one process in one situation, up to the first action that other processes can notice."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -141,7 +141,7 @@ class Blocks:
         return after
 
     def growth(self, process: int, cell: int, incoming: Incoming) -> Growth:
-        """Return the possible actions of the process, up to the first that other processes can notice."""
+        """Return the possible actions of the process, up to the first action that other processes can notice."""
         growth = self._growths.get((cell, incoming))
         if growth is None:
             growth = self._growths[cell, incoming] = self._grow(process, cell, dict(incoming))

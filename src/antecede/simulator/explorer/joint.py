@@ -25,7 +25,7 @@ def unfinished(process: int, local: Local, wanted: int, idle: bool, scope: Scope
 
 
 def crossed(histories: tuple[tuple[int, ...], ...], guarantees: frozenset[str]) -> Finding | None:
-    """Return how the histories of all processes contradict each other; None if they do not."""
+    """Return a finding if the histories of the processes contradict each other; otherwise None."""
     if "total" in guarantees:
         circle = _circle([[bit for bit in history if bit >= 0] for history in histories])
         if circle:

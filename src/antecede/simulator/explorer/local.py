@@ -63,7 +63,8 @@ class Judgement:
         return Local(self._machine.initial[process], (), (), 0, 0, 0, ())
 
     def send(self, process: int, local: Local, to: int) -> tuple[Local | Finding, Step]:
-        """Let the application of a process send its next message. Return its new state, or a finding; and the step."""
+        """Let the application of a process send its next message. Return the new state of the process, or a finding;
+        and the step."""
         step = self._machine.send(local.state, len(local.accepted), to)
         grown = local._replace(accepted=(*local.accepted, to), befores=(*local.befores, UNSENT))
         return self._experience(process, grown, step, {}), step
@@ -71,8 +72,8 @@ class Judgement:
     def receive(
         self, process: int, local: Local, packet: int, incoming: Mapping[int, int]
     ) -> tuple[Local | Finding, Step]:
-        """Let a packet arrive; return what ``send`` returns. ``incoming``: by bit, the set that each message for this
-        process carries."""
+        """Let a packet arrive. Return the new state of the process, or a finding; and the step. ``incoming``: for each
+        message to this process, by bit, the set that the message carries."""
         step = self._machine.receive(local.state, packet)
         return self._experience(process, local, step, incoming), step
 

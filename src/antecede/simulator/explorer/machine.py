@@ -1,8 +1,8 @@
 """An order as a table: (state, input) → (state, events, packets), each computed once.
 
-Orders are deterministic and do no I/O, so a member's state and its input determine its step. States and packets are
-numbered when they first occur; a known step is one look-up, however many runs of the whole system contain it. Only for
-a new step an order is cloned and run.
+Orders are deterministic and do no I/O, so a member's state and its input determine its step. States and packets get
+numbers when they first occur. The first time that a step is needed, the order is cloned and run. Later the step is only
+looked up in the table, in all runs that contain it.
 
 A state consists of ``snapshot()`` and ``held_packets()``, because each step is run on a clone. So data that is in
 neither of them (a field that ``dump`` forgets) is lost after every step.
@@ -26,8 +26,8 @@ Flights = tuple[int, ...]
 
 
 _clones_checked_max: Final = 1_000
-"""The number of steps that are checked: the step of a clone must not change the original. Only the first steps are
-checked, because such a mistake is found early."""
+"""The number of steps that are checked: a step is run on a clone, and must not change the original. Only the first
+steps are checked, because they are enough to find an order whose clones share state."""
 
 
 class Step(NamedTuple):
@@ -95,7 +95,8 @@ class Machine:
         return self._summary(order, after, effects)
 
     def _check_clone(self, original: Order, before: bytes) -> None:
-        """Refuse an order whose clones share their state: otherwise runs that can never happen would be explored."""
+        """Refuse an order if the step of a clone changed the original: otherwise the explorer would play impossible
+        runs."""
         self._clones_checked += 1
         if original.snapshot() != before:
             raise OrderError(f"order {original.name!r}: {SHARED}")

@@ -1,8 +1,8 @@
 """The search itself: cheapest first, over the blocks of :mod:`antecede.simulator.explorer.blocks`.
 
-A state of the system is one number per process (its local state and the packets in flight to it). The cost of a block
-is the number of its inputs. The cost of a state is the length of the shortest run to it. The search takes states by
-increasing cost, so the violation that it returns is a shortest one.
+A state of the system has one number per process: the number of its cell, which is its local state and the packets in
+flight to it. The cost of a block is the number of its inputs. The cost of a state is the length of the shortest run to
+it. The search takes states by increasing cost, so the violation that it returns is a shortest one.
 """
 
 from collections.abc import Callable

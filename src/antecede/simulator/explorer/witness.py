@@ -158,8 +158,8 @@ class Witness:
         return self._patient(lines) or lines
 
     def _patient(self, lines: list[str]) -> list[str]:
-        """Return the lines of the file if a correct order makes the same deliveries, but sends a message later. At one
-        line, the file expects that this message is not sent yet. Return an empty list if there is no such line."""
+        """Return the lines of the file with the expectation that a message is not sent yet: a correct order sends it
+        later than the broken order does. Return an empty list if no such expectation shows the violation."""
         correct = self._correct()
         if correct is None or correct is not self._house:
             return []

@@ -1,8 +1,8 @@
 """A simulated client: the shipped code for connection, publishes, inbox and questions; its process can be killed.
 
 Publishes that were not accepted are sent again after a reconnection. A letter may be handed out again, because a
-client's handlers run at least once; ``inbox`` has each letter once, from the moment at which its handler has returned.
-A client that is killed forgets everything, including which of its publishes were accepted, and starts again under the
+client's handlers run at least once; a letter is added to ``inbox`` when its handler has returned for the first time. A
+client that is killed forgets everything, including which of its publishes were accepted, and starts again under the
 same name. If another process connects under the same name, it takes over, and the first one is informed.
 """
 
@@ -256,7 +256,7 @@ class SimulatedClient:
         self._dial_at()
 
     def reset(self) -> None:
-        """Break the connection; the line dials again."""
+        """Break the connection; the client connects again later."""
         if self.end is not None:
             self.end.snap()
 
@@ -420,7 +420,8 @@ class SimulatedClient:
             self.world.unless(lambda: life != self._life or self._none_expires(), due, self._expire)
 
     def _none_expires(self) -> bool:
-        """Return whether no question is open; if so, also forget when the next question was to expire."""
+        """Return whether no question is open. If none is open, also clear the time at which the next question
+        expires."""
         if len(self._questions):
             return False
         self._expires_at = None

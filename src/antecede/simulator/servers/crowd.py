@@ -1,7 +1,7 @@
 """Mailboxes with special settings in a random world.
 
-Small quotas: the mailbox of a client that never returns may have one, and so may mailboxes of agents and clients that
-get many letters at the same time.
+Small quotas: two kinds of mailboxes may have a small quota. One is the mailbox of a client that never returns. The
+others are mailboxes of agents and clients that get many letters at the same time.
 
 The client that never returns subscribes to a topic, and its process ends soon; agents and clients continue to send to
 this client. A server must let the oldest letters above a quota expire, but never a letter that a client or an agent is

@@ -1,8 +1,8 @@
 """The faults in a world of servers, and their frequency.
 
 Counts are for all servers together. Until the world is calm, each fault comes at a moment that the seed chooses. A
-crash comes **between two effects**: each step, append, write or sync, and each frame that leaves, is one effect, also
-while a server is recovering. The seed chooses the effect after which the server is gone.
+crash comes **between two effects**: an effect is one step, one append, write or sync, or one frame that leaves. A crash
+may also come while a server is recovering. The seed chooses the effect after which the server crashes.
 """
 
 import msgspec
@@ -12,7 +12,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """The faults of a world; ``NONE`` has none and ``ROUGH`` has many."""
 
     crashes: int = 0
-    """The number of crashes: a server is gone between two effects."""
+    """The number of crashes of servers, each between two effects."""
     stops: int = 0
     """The number of times that a server is stopped gracefully and starts again."""
     powercuts: float = 0.5

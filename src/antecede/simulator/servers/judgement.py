@@ -5,10 +5,10 @@
 2. The trace from the logs is well formed, every letter is delivered once at each destination, and the guarantees of the
    topology hold. The ids in the trace are those that the servers really used.
 3. Every publish that a client knows as accepted is in the log once, in the client's sequence; and clients received
-   exactly the letters in the log. Only an answer to a call may come twice, and only if it is *sure*, which means that
-   it may leave before its record is durable: it may come before a crash that loses the record, and again after the
-   crash. A letter that a client had begun to handle is in the trace before everything that the client published
-   afterwards.
+   exactly the letters in the log. There is one exception: a client may get the same answer to a call twice if the
+   answer is *sure*. A sure answer may leave before its record is durable. If a crash then loses the record, the server
+   answers again after the crash. A letter that a client had begun to handle is in the trace before everything that the
+   client published afterwards.
 4. Every letter is delivered once, or is dead with a reason. A letter that expired was not handed to anyone, and the
    mailbox of a client that never returns holds no more than its quota.
 5. A replay of the log alone gives the same state: agents, questions, timers, orders, counters.
@@ -164,9 +164,9 @@ def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...], gone:
 
 
 def _given_again(client: SimulatedClient, logged: list[str | None]) -> dict[str, str]:
-    """Return the answers that were given twice: for each, the id that a client got before a crash lost its record, and
-    the id that was recorded later. Only answers that must be the same after a crash may leave before their record is
-    durable."""
+    """Return the answers that were given twice because a crash lost the record of the first. For each: the id of the
+    first answer, and the id of the answer that was recorded after the crash. Only answers that must be the same after a
+    crash may leave before their record is durable."""
     site = client.home.machine.calls.site
     later = {_life.sub("", one): one for one in logged if one is not None}
     again = {}

@@ -71,8 +71,8 @@ class End:
 
     @property
     def heard(self) -> float:
-        """The time of the last input; while reading is paused, the current time. Pings are sent only while there is
-        regular work. So on a working connection, the time before regular work began does not count as silence."""
+        """The time of the last input; while reading is paused, the current time. Without regular work there are no
+        pings. So if the connection works, the result is at least the time at which regular work was last resumed."""
         if self._paused:
             return self._world.now
         silent = self._mute or self.other._abandoned

@@ -1,4 +1,4 @@
-"""Checks of a simulated server for which a trace is not enough: of its server time, log, snapshots and truncations.
+"""Checks of data that the trace of a simulated server does not show: server time, log, snapshots and truncations.
 
 - Server time passes as virtual time does, even if the wall clock is set. A restart does not move it back, and the time
   for which the server was down counts, too.

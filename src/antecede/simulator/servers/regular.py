@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 4.0
 """The interval of the regular work in a calm world; it is shorter than the interval of heartbeats."""
 _rounds_max = 200
-"""After this number of rounds everything must be settled; it takes longest to forget a temporary client."""
+"""After this number of rounds everything must be settled. Forgetting a temporary client takes the most rounds."""
 
 
 def unsettled_work(server: SimulatedServer) -> str:

@@ -3,8 +3,8 @@ agents.
 
 This is the second adapter around :class:`antecede.server.core.ServerCore`; the first is :mod:`antecede.live`. It calls
 the driver (each call is a *turn*), appends records, commits after a while, and runs reactions, all in virtual time.
-``effect`` is called between any two of these actions, and by the disk before each operation; the server crashes at the
-call that the faults chose.
+``effect`` is called between any two of these actions, and by the disk before each operation; if a crash is planned, the
+server crashes at one of these calls.
 """
 
 import errno
@@ -100,7 +100,7 @@ class SimulatedServer:
     # Crashes.
 
     def effect(self) -> None:
-        """Raise PowerCut, or let the next sync of the disk fail, if the faults chose this effect for a crash."""
+        """Raise PowerCut, or let the next sync of the disk fail, if a crash is planned at this effect."""
         if self.effects_left:
             self.effects_left -= 1
             if not self.effects_left:

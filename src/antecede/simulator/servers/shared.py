@@ -1,8 +1,9 @@
 """The shared memory of a simulated server, which names the handler calls in progress.
 
-After a kill this memory is still there. It is there even after a power cut, as may happen on a real disk, but then the
-machine has another boot id. The shipped :class:`antecede.server.progress.Progress` writes the memory. This module also
-records which calls were in progress at each end of a life, so that the logs can be judged.
+This memory survives a kill. In the simulation it also survives a power cut, because its file may survive on a real
+disk; but after a power cut the machine has another boot id. The shipped :class:`antecede.server.progress.Progress`
+writes the memory. This module also records which calls were in progress at each end of a life, so that the logs can be
+judged.
 """
 
 from typing import TYPE_CHECKING
@@ -32,7 +33,7 @@ class End(msgspec.Struct):
     calls: frozenset[Call]
     """(agent, letter) of each call for which a try is counted."""
     lost: bool = False
-    """Whether a power cut came before the next life had counted this end; then it may be missing in the log."""
+    """Whether a power cut came before the next life had counted this end. If so, this end may be missing in the log."""
 
 
 class SharedMemory:

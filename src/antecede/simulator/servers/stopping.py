@@ -5,8 +5,8 @@ from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.snapshots import keep
 
 _drain_seconds = 0.2
-"""The time for which a stopping server waits for work in progress. It is short, so that in some stops it is over before
-the work has ended."""
+"""The time for which a stopping server waits for work in progress. This time is short, so that some stops do not wait
+until all work has ended."""
 _look_seconds = 0.01
 
 

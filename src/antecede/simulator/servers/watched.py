@@ -32,8 +32,8 @@ class WorldLog:
 
 
 class WatchedLog:
-    """A server's log, as the check of high-water marks reads it. While the world wants the server to be above its
-    marks, this log reports too many pending bytes."""
+    """A wrapper around a server's log, used by the server's core. While the world wants the server to be above its
+    high-water marks, the wrapper reports too many pending bytes."""
 
     def __init__(self, server: "SimulatedServer") -> None:
         self._server = server

@@ -116,13 +116,13 @@ class ServerWorld:
         self._kernel.at(time, _carry_out, (call, given))
 
     def unless(self, stale: Callable[[], bool], time: float, call: Callable[[], None]) -> None:
-        """Call ``call`` at this time, unless ``stale`` returns true when this is the next event. A stale call is
-        skipped, and virtual time does not move to its time."""
+        """Call ``call`` at this time, unless ``stale`` returns true just before the call. A stale call is skipped, and
+        virtual time does not move to its time."""
         self._kernel.at(time, _carry_out_unless, (stale, call))
 
     def run(self, seconds: float | None = None) -> None:
         """Run the rest of the fault period, and then until nothing is pending. With ``seconds`` run only for that time,
-        with the faults that fall into it, so that several calls can share one fault period."""
+        with the faults planned for it, so that several calls can share one fault period."""
         if self.calm:
             self._plan_faults()
         self._until(None if seconds is None else self.now + seconds)
@@ -194,7 +194,7 @@ class ServerWorld:
         return names[int(self.random.random() * len(names))]
 
     def _doom(self, name: str) -> None:
-        """Plan the crash of a server after a number of effects that is drawn."""
+        """Plan the crash of a server after a random number of effects."""
         server, draw = self.servers[name], self.random.random
         if self.calm or server.effects_left:
             return
@@ -286,7 +286,7 @@ class ServerWorld:
         self.later(self.random.random() * 0.3, end.stall, False)
 
     def version(self) -> int:
-        """Draw the newest wire version of one life of a process."""
+        """Draw the newest wire version that a process knows in one life."""
         old = self.faults.old_versions
         return wire.VERSION_OLDEST if old and self.random.random() < old else wire.VERSION
 

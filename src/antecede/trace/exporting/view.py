@@ -1,11 +1,11 @@
 """A trace as a viewer shows it: all events in one possible sequence, their times, and the late deliveries.
 
-The sequence agrees with every process and puts each delivery after its send. Among the events that may come next, the
-one with the earliest recorded time comes first; without times, deliveries come before others, and then the event with
-the smallest index. Times of different clocks may contradict this sequence; then an arrow points back in time.
-``logical`` times are one millisecond apart along the sequence, and never contradict it. They are also used for all
-events if any row has no recorded time. Within a process, times rise: an event whose clock was set back comes a
-nanosecond after the previous one.
+The sequence keeps the order of events in every process and puts each delivery after its send. Among the events that may
+come next, the one with the earliest recorded time comes first; without times, deliveries come first, then the other
+events in the order of their indices. Times of different clocks may contradict this sequence; then an arrow points back
+in time. ``logical`` times are one millisecond apart along the sequence, and never contradict it. They are also used for
+all events if any row has no recorded time. Within a process, times rise. If the recorded time of an event is not later
+than the time of the previous event, the event is shown one nanosecond after the previous one.
 """
 
 from collections.abc import Mapping, Sequence

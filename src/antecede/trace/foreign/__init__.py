@@ -1,8 +1,8 @@
 """Traces from other systems: logs with vector clocks, spans of distributed tracing, editing sessions.
 
 This package converts such records into our own schema: every host, service or agent becomes a process with indices from
-0, and every recorded transfer of knowledge from one to another becomes a message. It reads files; it must not judge
-their content.
+0, and if the records show that one process learned of an event of another process, this becomes a message. It reads
+files; it must not judge their content.
 
 * :func:`convert` converts files of a known format into a trace and a report.
 * :func:`convert_mapped` does the same for any other log, by a :class:`Mapping` that gives the places of its fields.

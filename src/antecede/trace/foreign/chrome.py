@@ -3,10 +3,10 @@
 A document ``{"traceEvents": […]}``, or the list alone, has events with a phase ``ph``, a process ``pid``, a thread
 ``tid`` and a time ``ts`` in microseconds. A flow begins with ``s``, may step with ``t`` and ends with ``f``; the events
 of a flow have the same category, name and id. Each arrow of a flow is a message: from the beginning to the first step,
-from that step to the next, and so on. A thread is a process of the trace, and its events are only its flow events. They
-are recorded where they happen, so their order in a thread is that of their times. At equal times the order is assumed
-to be that of the file. Names of threads and processes come from the metadata events (``M``); if several threads have
-the same name, their numbers are part of the name.
+from that step to the next, and so on. A thread is a process of the trace, and its events are only its flow events. Each
+flow event has the time at which it happened, so the events of a thread are sorted by time. At equal times the order is
+assumed to be that of the file. Names of threads and processes come from the metadata events (``M``); if several threads
+have the same name, their numbers are part of the name.
 """
 
 from collections import Counter

@@ -56,7 +56,8 @@ def convert(
     say: Callable[[str], None] = lambda text: None,
     skip_unknown: bool = False,
 ) -> dict[str, Any]:
-    """Read foreign files and write them as one trace, if ``to`` names it; return the report.
+    """Convert foreign files to one trace, write it to the file ``to``, and return the report. Without ``to``, nothing
+    is written.
 
     ``form`` is one of :data:`FORMATS` or ``auto``; ``pattern`` is a regular expression for logs, or a preset's name;
     with ``instances`` every instance of a service becomes a process. A log with several executions, separated by lines

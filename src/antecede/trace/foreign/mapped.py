@@ -10,9 +10,9 @@ Such a log has the id of a message both where it is sent and where it is deliver
   Such records are counted by reason, and the file and line of the first few are kept.
 
 **Index.** The events of a process are in the order of the files and their lines (``file``), of their times (``time``),
-or of a number that they carry. Among equal times or numbers the order of the files decides; such events are counted.
-The order of such events is *assumed*, unless all of them are in one file and its lines are in the requested order.
-(Otherwise the file may have been exported with the newest line first.)
+or of a number that they carry. Events with equal times or numbers are in the order of the files and their lines, and
+are counted. This order is *assumed*, unless all of these events are in one file whose lines are sorted by the requested
+time or number. (If the lines are not sorted in this way, the file may have been exported with the newest line first.)
 
 This module reads and reports. It does not judge: ``verify`` does.
 """
@@ -223,7 +223,8 @@ def convert_mapped(
     preview: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Read logs by a mapping and write them as one trace, if ``to`` names it; return the report.
+    """Convert logs to one trace by a mapping, write it to the file ``to``, and return the report. Without ``to``,
+    nothing is written.
 
     ``preview`` examines only the first records and writes nothing. ``say`` is called with the progress.
     """

@@ -60,7 +60,7 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     """The text between the names in ``to``."""
     others: str = "local"
     index: str = "file"
-    """``file``, ``time``, or the path of a number: the order of the events of one process."""
+    """The sort key of the events of one process: ``file``, ``time``, or the path of a number in the record."""
     time: str = "auto"
     """The format of times: ``auto``, one of ``ns us ms s``, or a format of ``strptime``."""
     map: dict[str, str] = {}

@@ -1,10 +1,11 @@
 """Find the positions of the sends between spans.
 
-A span records its start. A message leads from one span, its cause, to another, and is delivered where the latter
-begins. The time of its *send* is not recorded: it lies between the starts of the two spans. There are two cases:
+A span records its start. A message leads from one span, the cause, to another span, the effect. It is delivered where
+the effect begins. The time of its *send* is not recorded: it lies between the starts of the two spans. There are two
+cases:
 
 **A client's or producer's span** is the record of one send, which took place between the span's start and its end. If
-no other event that sends or receives lies in that interval, all positions in it are equivalent: the send is placed at
+the service sent and received nothing else in that interval, all positions in it are equivalent: the send is placed at
 the start of the span, and this position is certain. (Starts and durations are both rounded, so a span may end two ticks
 later than recorded. A tick is the largest power of ten that divides all times of the service.)
 

@@ -2,10 +2,11 @@
 
 An entry V(e)[q] means that e knows all of q's events up to the one whose own entry is V(e)[q]. If an event of h is the
 first of h to know an event of q, a message carried that knowledge: from q's event, or from another event that already
-knew it. We add a message for each *cross edge*, as ShiViz draws them: from the last newly known event of q, unless
-another newly known event, of a third host, knows it too. Together, these edges and the hosts' own order have exactly
-the same information as the vectors; no edge follows from the other edges and the hosts' order. Clocks recomputed from
-the edges must equal the recorded ones; ``verify`` checks this.
+knew it. We add a message for each *cross edge*, as ShiViz draws them: from the last of q's newly known events to the
+event of h. There is no such edge if the event of h also newly knows an event of a third host that knows this event of
+q. Together, these edges and the hosts' own order have exactly the same information as the vectors; no edge follows from
+the other edges and the hosts' order. Clocks recomputed from the edges must equal the recorded ones; ``verify`` checks
+this.
 
 An entry may name an event that was not logged, since some loggers skip events. It then stands for the last logged event
 before it, and is counted.
@@ -83,8 +84,8 @@ class ClockedLog:
 
 
 def _mark_contradictions(woven: Woven) -> None:
-    """Mark the events with a smaller clock entry than the same entry of an event in their past. Also mark the events on
-    a cycle, and those after a cycle.
+    """Mark each event whose clock has a smaller value in some entry than the clock of an event in its past. Also mark
+    the events on a cycle, and those after a cycle.
 
     If a delivery of m at h is late, an earlier delivery brought send(m) into h's past; and h's clock at that delivery
     did not include send(m), since otherwise m would not have been new. So the event of that delivery is marked, and m
