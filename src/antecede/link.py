@@ -388,7 +388,7 @@ class Link:
         try:
             incarnation, peer, sent, kept, upto, bits = msgspec.msgpack.decode(snapshot, type=_Saved)
         except msgspec.MsgspecError as error:
-            raise SnapshotError(f"saved link: {error}") from None
+            raise SnapshotError(f"unreadable saved link: {error}") from None
         numbers = [0, *(number for number, _ in kept)]
         rising = all(earlier < later for earlier, later in pairwise(numbers))
         if min(peer, sent, upto) < 0 or not rising or numbers[-1] > sent or len(bits) > _bit_map_bytes_max:

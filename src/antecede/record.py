@@ -291,7 +291,7 @@ def _add(row: dict[str, Any], more: dict[str, Any]) -> None:
     """Add the named values to a row. Refuse a row that a reader would set aside or change."""
     for name in more:
         if name in _given:
-            raise UsageError(f"{name}: the recorder writes this column itself")
+            raise UsageError(f"{name}=…: the recorder writes this column itself; leave it out")
     row.update(more)
     said = event_of(row)
     if not isinstance(said, Event):
@@ -301,7 +301,7 @@ def _add(row: dict[str, Any], more: dict[str, Any]) -> None:
     size = row.get("bytes")
     if size is not None and not is_count(size):
         # The schema does not name this column, but ``measure`` would ignore such a size.
-        raise UsageError(f"bytes must be an int64 from 0, not {brief(size)}")
+        raise UsageError(f"bytes={brief(size)}: expected an int64, 0 or more")
 
 
 def _line(row: dict[str, Any]) -> bytes:

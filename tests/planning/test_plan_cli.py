@@ -178,8 +178,8 @@ def test_the_simulated_topology_is_the_plan_of_today(run: Callable[..., Said]) -
     ("line", "said"),
     [
         ("nowhere.csv", "nowhere.csv: cannot be read"),
-        ("empty.csv", "empty.csv:1: no column from"),
-        ("bad.csv", "bad.csv:3: messages 'many': expected a number from 0"),
+        ("empty.csv", "empty.csv:1: no column 'from'"),
+        ("bad.csv", "bad.csv:3: column messages: 'many': expected a number, 0 or more"),
         ("alone.csv", "no message goes from one server to another"),
         ("six.csv --max-domain 1", "--max-domain 1: expected 2 servers or more"),
         ("six.csv --max-share 2", "--max-share 2.0: expected a share from 0 to 1"),

@@ -61,7 +61,7 @@ def test_a_total_order_is_changed_only_while_servers_are_stopped() -> None:
     flat = topology({"A": "123"}, {"a": 1, "b": 2, "c": 3}, {"A": "skeen:causal=true"})
     world = ChangingWorld(0, [flat, topology({"A": "12", "B": "23"}, {"a": 1, "b": 2, "c": 3})], NONE, kill=0)
     assert world.play(20) == [
-        "operator: the change failed: domain A has a total order: stop the servers, and change it with --data DIR"
+        "operator: the change failed: domain A has total order: to change it, stop the servers and use --data DIR"
     ]
 
 

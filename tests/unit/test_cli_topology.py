@@ -173,7 +173,7 @@ def test_orders_of_the_file_or_of_the_command(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["--processes", "3"], "8 servers"),
+        (["--processes", "3"], "expected 8, one for each server"),
         (["--loss", "0.1"], "cannot be combined with loss"),
         (["--order", "vector"], "--broadcast"),
     ],

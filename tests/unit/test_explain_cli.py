@@ -121,7 +121,7 @@ def test_what_was_set_aside_is_said(run: Callable[..., Said]) -> None:
         ("late.jsonl --order best", "'best' is not one of"),
         ("late.jsonl --engine abacus", "--engine must be one of"),
         ("late.jsonl --order total --message x", "--message is for"),
-        ("late.jsonl --first -1", "expected a number from 0"),
+        ("late.jsonl --first -1", "expected 0 or more"),
         ("late.jsonl --svg nowhere/out.svg", "cannot be written"),
     ],
 )

@@ -295,8 +295,8 @@ def test_a_kept_mapping_is_the_same_mapping(tmp_path_factory: pytest.TempPathFac
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--send", "x", "--deliver", "y"], "the mapping lacks process"),
-        (["--map", "process=nid,message=m", "--send", "x", "--deliver", "y"], "the mapping lacks kind"),
+        (["--send", "x", "--deliver", "y"], "the mapping lacks column process"),
+        (["--map", "process=nid,message=m", "--send", "x", "--deliver", "y"], "the mapping lacks column kind"),
         (["--map", "process=nid,message=m,kind=k", "--send", "x"], "the mapping lacks --deliver"),
         (["--map", "process", "--send", "x"], "--map: expected NAME=PATH"),
         (["--map", "index=n", *_options], "--map: index cannot be mapped"),

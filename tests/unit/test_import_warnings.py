@@ -87,7 +87,7 @@ def test_a_misspelled_column_is_named(capsys: pytest.CaptureFixture[str]) -> Non
     given = ["--map", "process=p,kind=k,mesage=m", "--send", "s", "--deliver", "d"]
     assert cli.run(["import", "log.jsonl", *given]) == 2
     assert capsys.readouterr().err == (
-        "antecede: the mapping lacks message: mesage would be an extra column, did you mean message? "
+        "antecede: the mapping lacks column message: mesage would be an extra column, did you mean message? "
         "If not, give --map message=PATH, such as message=id\n"
     )
 

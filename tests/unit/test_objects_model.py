@@ -407,7 +407,7 @@ HEAD = "from antecede.objects import Object, operation\nimport random\nclass Thi
         (HEAD + "    @operation\n    def do(self, *, what: int): ...", "parameter what is keyword-only"),
         (HEAD + "    @operation\n    def do(self): self.n = random.random()", "operations must be deterministic"),
         (HEAD + "    @operation\n    def do(self): ...\nraise SystemExit(0)", "cannot be imported: SystemExit: 0"),
-        (HEAD + "    arguments = 7\n    @operation\n    def do(self, n): ...", "Thing.arguments: expected strategies"),
+        (HEAD + "    arguments = 7\n    @operation\n    def do(self, n): ...", "Thing.arguments: expected a dict"),
         (HEAD + "    arguments = {'do': 5}\n    @operation\n    def do(self, n): ...", "expected a strategy of tuples"),
         (
             HEAD + "    from hypothesis.strategies import just\n    arguments = {'do': just(5)}\n"

@@ -101,7 +101,7 @@ def test_without_times_the_slack_is_unknown(run: Callable[..., Said]) -> None:
     ("line", "said"),
     [
         ("kept.jsonl --assume total", "--assume 'total': expected one of none, fifo, causal"),
-        ("kept.jsonl --first -1", "--first -1: expected a number from 0"),
+        ("kept.jsonl --first -1", "--first -1: expected 0 or more"),
         ("kept.jsonl --within -1", "--within -1.0: expected seconds from 0"),
         ("nowhere.jsonl", "nowhere.jsonl: no such file"),
         ("empty.jsonl", "nothing could be searched: no valid delivery among 0 events"),

@@ -365,7 +365,7 @@ def test_stores_by_name(place: str) -> None:
         open_store(place, durability="tape")
     with pytest.raises(UsageError, match="needs a data directory"):
         open_store()
-    with pytest.raises(UsageError, match="expected disk or os for a log"):
+    with pytest.raises(UsageError, match="expected 'disk' or 'os' for a log"):
         open_log(place, durability="memory")
     store = open_store(durability="memory")
     assert isinstance(store, MemoryStore)

@@ -218,5 +218,5 @@ class Needy(Agent):
 
 
 def test_an_agent_whose_field_has_no_default_is_refused_at_start() -> None:
-    with pytest.raises(AgentError, match=r"agent adder: Needy\.total has no default"):
+    with pytest.raises(AgentError, match=r"agent adder: field Needy\.total has no default"):
         World(_topology, agents={"adder": Needy, "thinker": Thinker})

@@ -213,7 +213,7 @@ def test_the_epoch_of_a_file_without_objects_is_what_it_was_before_there_were_an
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
-        ('{ servers = ["a"], server = "a", class = "x:Y" }', "both server and servers"),
+        ('{ servers = ["a"], server = "a", class = "x:Y" }', "has keys server and servers"),
         ('{ servers = [], class = "x:Y" }', "object till: expected servers"),
         ('{ servers = "a", class = "x:Y" }', "object till: expected servers"),
         ('{ servers = ["a", "a"], class = "x:Y" }', "object till names server a twice"),

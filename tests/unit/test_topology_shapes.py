@@ -64,7 +64,7 @@ def test_tree_has_as_many_below_as_told() -> None:
         (("ring", 4), "unknown shape"),
         (("bus", 0), "0 servers"),
         (("bus", limits.topology_servers_max + 1), "4097 servers"),
-        (("bus", 9, 1), "domains of 1"),
+        (("bus", 9, 1), "domain size 1"),
         (("bus", 9, 3, "pruned", "a b"), "HOST:PORT"),
         (("bus", 9, 3, "pruned", "h", 65_528), "port 65528: expected 1 to 65527"),
         (("bus", 9, 3, "pruned", "h", 1, 1), "only a tree has branches"),

@@ -147,9 +147,9 @@ def test_metadata_round_trip() -> None:
     ("text", "said"),
     [
         (b'{"schema": 2}', "here: trace schema 2 is newer than 1"),
-        (b'{"schema": "1"}', "here: metadata: schema must be a number"),
-        (b'{"schema": true}', "here: metadata: schema must be a number"),
-        (b'{"schema": 0}', "here: metadata: schema must be a number"),
+        (b'{"schema": "1"}', "here: metadata: schema must be a whole number"),
+        (b'{"schema": true}', "here: metadata: schema must be a whole number"),
+        (b'{"schema": 0}', "here: metadata: schema must be a whole number"),
         (b"[]", "here: metadata must be a JSON object"),
         (b"{", "here: metadata is not JSON"),
         (b"\xff", "here: metadata is not JSON"),

@@ -197,7 +197,7 @@ def _unlisted(train: bytes) -> list[Letter]:
         to = one.to
         if isinstance(to, int):
             if not 0 <= to < len(lists):
-                raise WireError(f"unreadable train of letters: a letter names list {to}, the train has {len(lists)}")
+                raise WireError(f"unreadable train of letters: no list {to} of destinations, only {len(lists)} lists")
             to = lists[to]
         copies += len(to)
         if copies > limits.train_copies_max:

@@ -67,7 +67,7 @@ def _message(order: Order, peer: int, body: _Body) -> Message:
             raise StampError(f"message from member {source}: expected 0 to {order.members - 1}")
         if not order.relays:
             raise StampError(
-                f"{peer} sent a message of member {source}, or one that is not for this member: expected neither"
+                f"member {peer} sent a message of member {source}: expected its own message for this member"
             )
     return Message(body.subject, source, to, body.payload)
 

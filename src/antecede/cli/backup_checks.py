@@ -40,7 +40,7 @@ def topology_of(source: "Backup", given: str | None) -> "tuple[TopologyFile, str
         return own, path
     file = usable_topology(given)
     if set(own.servers) != set(file.servers) or replace(file, servers=own.servers).epoch != own.epoch:
-        raise TopologyError(f"{given}: differs from {path} in more than addresses")
+        raise TopologyError(f"{given}: differs from {path}, but only addresses may differ")
     return file, given
 
 

@@ -79,7 +79,7 @@ def register(app: typer.Typer) -> None:
         from antecede.bench.restart import restart
 
         if min(records, messages, subscribers) < 1 or body < 0:
-            raise UsageError("expected at least one record, one message and one subscriber, and no negative body")
+            raise UsageError("expected 1 or more for --records, --messages and --subscribers, 0 or more for --body")
         with bar("writing: records") as (_, tell):
             found = restart(records, messages, subscribers, body, tell)
         if as_json:

@@ -113,7 +113,7 @@ def _many(group: typer.Typer, name: str, does: str, again: str) -> None:
         keys: Keys = KEYS,
     ) -> None:
         if (letter is not None) == (every or filters.any):
-            raise UsageError("expected either the ID of one dead letter, or --all or filters")
+            raise UsageError("expected either the ID of one dead letter, or --all, or filters such as --agent NAME")
         if letter is not None:
             document = one_letter(where, keys, f"dead-{name}", letter)
         else:

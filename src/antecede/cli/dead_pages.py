@@ -151,7 +151,7 @@ def _place(after: str, servers: dict[str, Address]) -> tuple[str, int] | None:
     server, _, number = after.rpartition(":")
     alone = next(iter(servers))
     if not number.isdecimal() or (server not in servers and not alone.startswith("tcp://")):
-        raise UsageError(f"--after {after}: expected a place as listed, SERVER:NUMBER")
+        raise UsageError(f"--after {after}: expected SERVER:NUMBER, as dead list prints it")
     return (server if server in servers else alone), int(number)
 
 

@@ -97,7 +97,7 @@ def register(app: typer.Typer) -> None:
         unreadable input.
         """
         if find_spec("numba") is None:
-            raise UsageError("plan needs numba and numpy: install antecede with its extra plan")
+            raise UsageError("plan needs numba and numpy: install antecede[plan]")
         from antecede.pipeline.planning.problem import Bounds, Pins
         from antecede.pipeline.planning.report import Settings, make_plan
 
@@ -249,7 +249,7 @@ def _pins(path: str, traffic: "Traffic") -> "Pins":
         found = msgspec.convert(tomllib.loads(_text(path)), Pins)
     except (ValueError, RecursionError) as error:
         raise UsageError(
-            f"{path}: {error}: expected the keys together and apart (lists of lists) and never_router (a list)"
+            f"{path}: {error}: expected the keys 'together', 'apart' (lists of lists) and 'never_router' (a list)"
         ) from None
     known = set(traffic.servers)
     for name in [*found.never_router, *(name for group in (*found.together, *found.apart) for name in group)]:
@@ -257,7 +257,7 @@ def _pins(path: str, traffic: "Traffic") -> "Pins":
             raise UsageError(f"{path}: no server {name} in the traffic")
     for group in (*found.together, *found.apart):
         if len(set(group)) < 2:
-            raise UsageError(f"{path}: a group of {len(set(group))}: expected two servers or more")
+            raise UsageError(f"{path}: group of {len(set(group))} in 'together' or 'apart': expected 2 servers or more")
     return found
 
 

@@ -183,7 +183,7 @@ class Host:
                     try:
                         notification = decode(letter.body)
                     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                        dead = Unfit(f"{letter.type} does not fit its fields: {error}")
+                        dead = Unfit(f"the content of {letter.type} does not fit its fields: {error}")
                     else:
                         dead = handle(notification, context)
                 if dead is not None and type(dead) is not Unfit:
@@ -312,7 +312,7 @@ class Host:
         try:
             notification = ready[0](letter.body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            return Unfit(f"{letter.type} does not fit its fields: {error}")
+            return Unfit(f"the content of {letter.type} does not fit its fields: {error}")
         return getattr(agent, ready[1])(notification, context)
 
     def _decoder(self, handler: Handler) -> "msgspec.msgpack.Decoder[object]":

@@ -62,7 +62,7 @@ async def build_apart(directory: str, server: str, topology: TopologyFile, task:
     except TimeoutError:
         await _give_up(process, draft)
         raise StoreError(
-            f"the process that builds the snapshot has taken {limits.snapshot_build_seconds_max:g} s"
+            f"the process that builds the snapshot was ended after {limits.snapshot_build_seconds_max:g} s: too slow"
         ) from None
     except BaseException:
         await _give_up(process, draft)

@@ -83,7 +83,7 @@ def check_beginnings(agents: Mapping[str, type[Agent]]) -> None:
         wanting = [field.name for field in fields(kind) if field.required]
         if wanting:
             which = f"{kind.__qualname__}.{wanting[0]}"
-            raise AgentError(f"agent {name}: {which} has no default; agents of the topology need one")
+            raise AgentError(f"agent {name}: field {which} has no default; agents of the topology need one")
 
 
 def agents_of(topology: TopologyFile, server: str, given: Classes | None = None) -> dict[str, type[Agent]]:

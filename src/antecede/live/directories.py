@@ -276,7 +276,7 @@ def _known(directory: str, epoch: str, files: Sequence[TopologyFile]) -> Topolog
         if not epoch or file.epoch == epoch:
             return file
     raise TopologyError(
-        f"{directory}: an older version made it, under topology epoch {epoch}, and it does not contain that topology: "
+        f"{directory}: made by an older version, and does not contain its topology (epoch {epoch}): "
         "give the topology file as --from FILE"
     )
 

@@ -85,7 +85,7 @@ class RemoteObject:
         if self._kind is None:
             if named:
                 raise UsageError(
-                    f"{self._name}.{operation}: without the object's class, expected positional arguments only"
+                    f"{self._name}.{operation}: expected positional arguments only, if the object's class is not given"
                 )
             return arguments
         try:

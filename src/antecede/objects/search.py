@@ -227,7 +227,7 @@ def _arguments(kind: type[Object], name: str) -> Any:
 
     strategies = getattr(kind, "arguments", {})
     if not isinstance(strategies, Mapping):
-        raise ObjectError(f"{kind.__name__}.arguments: expected strategies by operation, not {strategies!r}")
+        raise ObjectError(f"{kind.__name__}.arguments: expected a dict of operation: strategy, not {strategies!r}")
     given = strategies.get(name)
     if given is not None:
         if not isinstance(given, st.SearchStrategy):

@@ -102,7 +102,7 @@ def read_stamp(data: Reader, source: int, expected: int, clock: int) -> Stamp:
         if entry[0] >= own_clock:
             raise StampError(f"time {entry[0]} in the vector of a message: expected less than its own time {own_clock}")
         if member == source and entry[1] >= no:
-            raise StampError(f"the vector of send {no} of member {member} contains its send {entry[1]}: expected less")
+            raise StampError(f"vector of send {no} of member {member} has its send {entry[1]}: expected an earlier one")
         entries.append((member, *entry))
     return Stamp(number, own_clock, no, tuple(entries), _label(data))
 
@@ -121,7 +121,7 @@ def read_time(data: Reader, expected: int, clock: int) -> tuple[int, int, int]:
     sent, time = data.counter(expected), data.counter(clock)
     wanted = int.from_bytes(data.raw((data.members + 7) // 8), "little")
     if wanted >> data.members:
-        raise StampError("a packet with a time lists unknown members")
+        raise StampError("stamp of a clock packet lists unknown members")
     return (sent, time, wanted)
 
 

@@ -264,7 +264,7 @@ def _newest(k: int, source: int, me: int, time: int, known: int, folded: int) ->
     writes it."""
     newest = time - ((folded + 1) >> 1) if folded & 1 else time + (folded >> 1)
     if newest < 1 or newest > known + limits.counter_jump_max:
-        raise StampError(f"timestamp {newest} of member {k} in a stamp: expected about {known}")
+        raise StampError(f"stamp: timestamp {newest} of member {k}: expected 1 to {known} + {limits.counter_jump_max}")
     if k == me and newest > known:
         raise StampError("stamp counts messages that we never sent")
     if k == source and newest >= time:

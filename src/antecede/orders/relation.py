@@ -56,7 +56,7 @@ def parse_relation(text: str) -> Relation:
     for part in text.split("+"):
         one, tilde, other = part.partition("~")
         if not (one and tilde and other) or "~" in other:
-            raise OrderError(f"conflicts {part[:40]!r}: expected all, none, or pairs such as set~set+set~get")
+            raise OrderError(f"conflicts {part[:40]!r}: expected 'all', 'none', or pairs such as set~set+set~get")
         pairs.append((one, other))
     if len(pairs) > limits.conflict_pairs_max:
         raise OrderError(f"{len(pairs)} conflicting pairs: expected at most {limits.conflict_pairs_max}")

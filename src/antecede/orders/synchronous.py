@@ -169,7 +169,7 @@ class Synchronous(PlainOrder):
         else:
             known = self.delivered[source]
         if not 1 <= number <= known:
-            raise StampError(f"{kind} {number} from member {source}: expected a number from 1 to {known} (to 0: none)")
+            raise StampError(f"{kind} {number} from member {source}: expected a number, 1 to {known} (1 to 0: none)")
         return (number,)
 
     def dump(self) -> Any:

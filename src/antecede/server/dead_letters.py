@@ -166,7 +166,7 @@ class DeadLetters:
             raise MissingError(f"no dead letter {id_[:200]!r} on {self._machine.name}")
         if len(found) > 1:
             raise UsageError(
-                f"several dead letters have the id {id_[:200]!r} on {self._machine.name}: give the key of one of them"
+                f"several dead letters have the id {id_[:200]!r} on {self._machine.name}: give a key (dead list --json)"
             )
         return found[0]
 

@@ -223,8 +223,8 @@ def _check_part(machine: AgentServer, lesson: Lesson) -> None:
         raise TopologyError(f"change {lesson.change} of the topology: {change.refusals[0]}")
     if name in change.concerned:
         raise TopologyError(
-            f"change {lesson.change} of the topology needs server {name}, which did not take part: its data is older "
-            "than the system"
+            f"change {lesson.change} of the topology needs server {name}, which did not take part: the data of "
+            "this server is an old copy"
         )
     for domain in machine.channel.consumers:
         if lesson.since.get(domain, 0) != organisation.since.get(domain, 0):

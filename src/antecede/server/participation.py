@@ -209,7 +209,7 @@ class Participant:
         total = [name for name in _names(domains) if self._machine.channel.is_total(name)]
         if total:
             # Letters that come back through a total order may wait for each other; only stopped servers can do this.
-            raise TopologyError(f"domain {total[0]} has a total order: stop the servers, and change it with --data DIR")
+            raise TopologyError(f"domain {total[0]} has total order: to change it, stop the servers and use --data DIR")
         if organisation.paused != number:
             present = list(self.present()) if whole == "1" else []
             self._change(Paused(number, _names(domains), _names(agents), whole == "1", id_, present))
@@ -328,7 +328,7 @@ class Participant:
             whole = b"".join([*self._earlier(page), _bytes(str(page), data)])
             return msgspec.msgpack.decode(whole, type=list[Belongings])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise UsageError(f"unreadable belongings: {error}") from None
+            raise UsageError(f"unreadable data of moved agents and clients: {error}") from None
 
     def _check_arrivals(self, came: list[Belongings]) -> None:
         """Refuse a client if another client with the same name is here or comes here. Otherwise the publishes of the

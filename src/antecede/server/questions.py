@@ -92,7 +92,7 @@ def _unanswered(letter: Letter) -> AgentError:
     try:
         told = msgspec.msgpack.decode(letter.body, type=Unanswered)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return AgentError(f"{letter.type} does not fit its fields: {error}")
+        return AgentError(f"the content of {letter.type} does not fit its fields: {error}")
     return UnansweredError(f"{letter.source} cannot answer: {told.reason}")
 
 

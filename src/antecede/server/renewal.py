@@ -87,4 +87,4 @@ def _read(link: bytes) -> SavedLink:
     try:
         return SavedLink.read(link)
     except msgspec.MsgspecError as error:
-        raise SnapshotError(f"saved link: {error}") from None
+        raise SnapshotError(f"unreadable saved link: {error}") from None

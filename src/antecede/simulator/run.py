@@ -71,7 +71,7 @@ class Setup(msgspec.Struct, frozen=True):
 
     def _check_organised(self, organisation: Topology) -> None:
         if self.processes != len(organisation.servers):
-            raise UsageError(f"processes {self.processes}: the topology has {len(organisation.servers)} servers")
+            raise UsageError(f"processes {self.processes}: expected {len(organisation.servers)}, one for each server")
         if self.faulty():
             raise UsageError("--topology cannot be combined with loss, duplicates, crashes or partitions")
         if len(organisation.trees) > 1:

@@ -301,5 +301,5 @@ def _under(words: list[str]) -> Under:
                 known = ", ".join([*GUARANTEES, *names()])
                 raise _Fault(f"under {_shown(name)}: expected orders or guarantees from this list: {known}") from None
         else:
-            raise _Fault("expected under NAME[,NAME…]")
+            raise _Fault("a name is missing: expected under NAME[,NAME…]")
     return Under(tuple(guarantees), tuple(orders))

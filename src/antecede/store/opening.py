@@ -34,7 +34,7 @@ def open_log(
     sizes = sizes or Sizes()
     sizes.check()
     if durability not in ("disk", "os"):
-        raise UsageError(f"durability {durability!r}: expected disk or os for a log")
+        raise UsageError(f"durability {durability!r}: expected 'disk' or 'os' for a log")
     with named(directory):
         refuse_foreign(files, directory)
         lock = lock_directory(files, directory)

@@ -302,7 +302,7 @@ class _Reader:
             server, kind = entry.get("server"), entry.get("class")
             if "servers" in entry and "server" in entry:
                 raise self.error(
-                    f"agent {name}: both server and servers: expected server for an agent, servers for an object", *at
+                    f"agent {name} has keys server and servers: expected only server (agent) or servers (object)", *at
                 )
             if "servers" not in entry and (not isinstance(server, str) or server not in servers):
                 raise self.error(f"agent {name}: server = {brief(server)}: expected a server of this file", *at)

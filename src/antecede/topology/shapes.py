@@ -54,7 +54,7 @@ def make(
     if size is None:
         size = best_size(shape, servers)
     if size < 2 and shape != "flat":
-        raise TopologyError(f"domains of {size}: expected 2 servers or more")
+        raise TopologyError(f"domain size {size}: expected 2 servers or more")
     if branches is not None and (shape != "tree" or not 1 <= branches < size):
         raise TopologyError(
             f"{branches} branches: only a tree has branches, from 1 to {size - 1} (the size of its domains minus one)"

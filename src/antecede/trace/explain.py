@@ -63,7 +63,7 @@ class Asked(msgspec.Struct, frozen=True):
             wanted = "--message is for fifo, causal and significant order"
             raise UsageError(f"{wanted}: {self.order} order is broken by a cycle of several messages")
         if self.first < 0:
-            raise UsageError(f"--first {self.first}: expected a number from 0")
+            raise UsageError(f"--first {self.first}: expected 0 or more")
 
     def by_delivery(self) -> bool:
         """Return whether late deliveries break the order. (The other orders are broken by cycles of messages.)"""

@@ -43,7 +43,7 @@ class Wanted(msgspec.Struct, frozen=True):
     def check(self) -> None:
         """Refuse a request that makes no sense, before anything is read."""
         if self.first < 0:
-            raise UsageError(f"--first {self.first}: expected a number from 0")
+            raise UsageError(f"--first {self.first}: expected 0 or more")
 
 
 class Race(msgspec.Struct, frozen=True, order=True):

@@ -267,7 +267,7 @@ def metadata_of(text: bytes, where: str) -> Metadata:
         raise TraceError(f"{where}: metadata must be a JSON object")
     schema = document.get("schema", SCHEMA)
     if not _is_int64(schema) or schema < 1:
-        raise TraceError(f"{where}: metadata: schema must be a number from 1, not {brief(schema)}")
+        raise TraceError(f"{where}: metadata: schema must be a whole number, 1 or more, not {brief(schema)}")
     if schema > SCHEMA:
         raise TraceError(f"{where}: trace schema {schema} is newer than {SCHEMA}, the newest that this version reads")
     return Metadata(schema, **{name: document.get(name) for name in Metadata.__struct_fields__[1:]})

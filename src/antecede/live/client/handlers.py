@@ -135,7 +135,7 @@ def read(letter: Letter, kind: type[Notification] | None) -> Any:
             return msgspec.msgpack.decode(letter.body, type=kind)
         return Received(letter.type, letter.source, msgspec.msgpack.decode(letter.body))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise AgentError(f"the content does not fit the fields of {letter.type}: {error}") from None
+        raise AgentError(f"the content of {letter.type} does not fit its fields: {error}") from None
 
 
 def _with_letter(handler: Call) -> Call:

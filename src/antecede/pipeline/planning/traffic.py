@@ -175,7 +175,7 @@ def read_matrix(text: str, where: str) -> list[dict[str, Any]]:
         except ValueError:
             count = -1.0
         if not 0 <= count < 2**63:
-            raise TraceError(f"{where}:{line}: messages {row['messages']!r}: expected a number from 0")
+            raise TraceError(f"{where}:{line}: column messages: {row['messages']!r}: expected a number, 0 or more")
         rows.append({"from": row["from"], "to": row["to"], "messages": count})
     if not rows:
         raise TraceError(f"{where}: expected rows below the header from,to,messages")
@@ -197,13 +197,13 @@ def _table(text: str, where: str, needed: Sequence[str]) -> Iterable[tuple[int, 
     reader.fieldnames = names
     for name in needed:
         if name not in names:
-            raise TraceError(f"{where}:1: no column {name}: expected a header {','.join(needed)}")
+            raise TraceError(f"{where}:1: no column {name!r}: expected a header {','.join(needed)}")
     try:
         for row in reader:
             clean = {name: str(row[name]).strip() for name in needed}
             for name in needed:
                 if not clean[name]:
-                    raise TraceError(f"{where}:{reader.line_num}: no value for {name}")
+                    raise TraceError(f"{where}:{reader.line_num}: no value in column {name!r}")
             yield reader.line_num, clean
     except csv.Error as error:
         raise TraceError(f"{where}:{reader.line_num}: cannot be read as CSV: {error}") from None

@@ -52,7 +52,7 @@ class Cell(msgspec.Struct, frozen=True):
             # A study of conflicts sends messages like ``simulate``, so its settings must pass the same checks.
             self._setup().check()
             if self.messages <= self.warmup:
-                raise UsageError(f"warmup {self.warmup}: expected fewer than the {self.messages} messages")
+                raise UsageError(f"warmup {self.warmup}: expected a number below messages ({self.messages})")
             if self.density is not None:
                 self._check_study(self.density)
         except AntecedeError as error:

@@ -213,11 +213,11 @@ class Plan:
                 elif not self.mapping.map:
                     example += "; for lines of text give --pattern"
                 raise UsageError(
-                    f"the mapping lacks {column}: {_misspelled(column, named)}give --map {column}=PATH{example}"
+                    f"the mapping lacks column {column}: {_misspelled(column, named)}give --map {column}=PATH{example}"
                 )
         if "kind" not in named and not self.patterns:
             raise UsageError(
-                f"the mapping lacks kind: {_misspelled('kind', named)}give --map kind=PATH "
+                f"the mapping lacks column kind: {_misspelled('kind', named)}give --map kind=PATH "
                 "with the field that --send and --deliver must match"
             )
         if self.mapping.index == "time" and any("time" not in self.values[kind] for kind in _prefixes):

@@ -109,7 +109,7 @@ def _read(get: dict[str, str], unit: int, columns: dict[str, tuple[int, int]]) -
         start = date
     duration = None if end is None else end - start
     if not 0 <= start <= INT64_MAX or not 0 <= (duration or 0) <= INT64_MAX:
-        raise ValueError("a time of the span is not an int64 from 0 in nanoseconds, or the span ends before it begins")
+        raise ValueError("the span ends before it begins, or a time is negative or beyond int64 nanoseconds")
     if not get["trace"] or not get["span"] or not get["place"]:
         raise ValueError("the span has no trace id, no span id, or no pod or service")
     parent = get["parent"]
