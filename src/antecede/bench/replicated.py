@@ -111,7 +111,8 @@ async def filled(topology: str, bytes_: int) -> None:
 
 
 async def caller(topology: str, kind: str, calls: int, under_way: int, pids: list[int], warm: int = 50) -> None:
-    """Call the table, with this number of calls under way, from a client of server s1."""
+    """Call operations of the replicated object ``table`` from a client of server s1, with this number of calls under
+    way."""
     address = str(parse_topology(topology).servers["s1"])
     async with connect(address, name=f"caller-{kind}-{under_way}-{os.getpid()}") as bus:
         table = bus.object("table", timeout=60.0)

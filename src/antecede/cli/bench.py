@@ -137,8 +137,8 @@ def register(app: typer.Typer) -> None:
         records: int = typer.Option(
             300_000,
             min=1000,
-            help="Records per measurement. Exception: for one_in_flight_us, where each record waits until the previous "
-            "one is stored, there are always 200.",
+            help="Records per measurement. Exception: the result one_in_flight_us is always measured with 200 records; "
+            "there each record waits until the previous one is stored.",
         ),
         rounds: int = typer.Option(3, min=1, help="Rounds; the results are medians."),
         directory: str | None = _directory,

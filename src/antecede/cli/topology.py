@@ -39,8 +39,8 @@ def register(app: typer.Typer) -> None:
         Exit code 1 if the topology must not be used. The reasons are printed: a cycle of servers and domains; in a file
         with several domains, an order that does not meet the file's guarantee or that supports only one domain; a
         replicated object, if no domain contains all its servers, or if the order of this domain is not based on
-        conflicts (as the order "objects" is). Exit code 2 if the file cannot be read. With --classes also 2 if a class
-        of an agent or object cannot be imported; `antecede up` and `serve` make the same check when they start.
+        conflicts (the order "objects" is). Exit code 2 if the file cannot be read. With --classes also 2 if a class of
+        an agent or object cannot be imported; `antecede up` and `serve` make the same check when they start.
         """
         topology = read_topology(file)
         verdict = check_topology(topology)

@@ -38,7 +38,8 @@ class Counting:
         """The counted letters of each agent."""
 
     def look(self, mailboxes: dict[str, deque[Letter]]) -> None:
-        """Count the letters that came since the last call, and the rest of runs from which letters were removed."""
+        """Count the letters that came since the last call. Count again the rest of each run from which letters were
+        removed."""
         changed = list(self.changed)
         self.changed.clear()
         for agent in changed:
@@ -92,4 +93,4 @@ class Counting:
 
 
 _run_letters = 256
-"""The most letters in one run, and so the most that are counted again after a removal."""
+"""The largest number of letters in one run. At most this many letters are counted again after a removal."""

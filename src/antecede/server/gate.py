@@ -50,7 +50,7 @@ class Gate:
 
     def call(self, call: Callable[[], None]) -> bool:
         """Make this call when everything recorded so far is durable, after everything that is in the queue already.
-        Return whether something may leave now."""
+        Return whether the first entry of the queue may leave now."""
         self.waiting.append((self.last, [], [], call))
         self.calls += 1
         return self.waiting[0][0] <= self.durable

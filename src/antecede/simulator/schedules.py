@@ -140,8 +140,8 @@ class Stuck(Exception):
 
 
 class FaultySchedule:
-    """A schedule with faults: orders on links and disks. It is also the workload: it decides when processes send, and
-    to which destinations."""
+    """A schedule with faults, for orders on simulated links and disks that can fail. It is also the workload: it
+    decides when processes send, and to which destinations."""
 
     def __init__(self, spec: OrderSpec, plan: Plan, recorder: Watcher) -> None:
         rng = self._rng = plan.rng

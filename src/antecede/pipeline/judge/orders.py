@@ -291,7 +291,7 @@ class Circle:
             second = int(following(*self._arrays, process, head, message))
             if second <= position:
                 return self._message(process, second)
-        raise AssertionError("no message blocks a message that cannot be merged")
+        raise AssertionError("a message cannot be merged, but no message was found that blocks it")
 
 
 def pairwise(lines: Lines) -> bool:

@@ -41,7 +41,7 @@ class Vectors(NamedTuple):
     lane_of: Ints
     """For each process, the lane of its entry, -1 if it has none."""
     known: NDArray[Any]
-    """For each process, its entries."""
+    """For each process, the entries of its vector."""
     slot_of: Ints
     """For each process, the slot that its next send can share, or -1."""
 

@@ -12,7 +12,8 @@ If sends and deliveries use different fields, the name of a column may begin wit
 applies to those records only (``deliver.process=dst``). If each process has its own log, the name of the process may
 occur only in the path of the file: a regular expression extracts it, and the groups of the expression become fields of
 all records. Two regular expressions on the value of ``kind`` decide which records are sends and which are deliveries. A
-mapping can be saved as a TOML file. This module does not know records or traces.
+mapping can be saved as a TOML file. This module only describes the mapping: other modules read the records and write
+the trace.
 """
 
 import re
