@@ -37,7 +37,7 @@ def test_dead_letters(cluster: Callable[..., Any]) -> None:
     assert [one["reason"].partition(":")[0] for one in dead] == [
         "ValueError",
         "Picky has no handler for Nonsense",
-        "Ping does not fit its fields",
+        "the content of Ping does not fit its fields",
     ]
     assert world.log("s2").count("reaction-failed") == 5
     shown = json.loads(world.command("dead", "show", str(world.file), dead[0]["id"]).stdout)
