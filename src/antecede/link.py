@@ -81,7 +81,7 @@ class Arrival(Enum):
     """The classification of a frame by a link."""
 
     FRESH = "fresh"
-    """Seen for the first time: hand the body on, and ``accept`` its number in the step that records it."""
+    """The frame is new: hand its body on, and ``accept`` the frame's number in the step that records the body."""
     DUPLICATE = "duplicate"
     """Seen before. If it was accepted, the next ``ack`` contains it again."""
     DROPPED = "dropped"

@@ -23,7 +23,7 @@ class Waiting(msgspec.Struct, frozen=True, array_like=True):
 
     letter: Letter
     to: tuple[str, ...]
-    """The destinations for which it waits."""
+    """The destinations to which the letter must still be sent."""
     returns: bool = False
     """Whether it will come back through a total order, so that later letters on this server wait for it."""
 

@@ -109,7 +109,7 @@ def register(app: typer.Typer) -> None:
         processes: int = typer.Option(64, min=2, help="Processes of the trace."),
         rounds: int = typer.Option(3, min=1, help="Rounds after a first, cold one; the result is their median."),
         dataframe: bool = typer.Option(
-            True, help="Also measure the verification of a Spark DataFrame instead of files."
+            True, help="Also measure the verification of a Spark DataFrame, besides that of files."
         ),
         lost: float = typer.Option(0.0, min=0.0, max=0.5, help="Share of messages that are never delivered."),
         spanning: bool = typer.Option(

@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
         partition: float = typer.Option(0.0, help="Share of sends at which the network splits for a while."),
         warmup: int = typer.Option(
             0,
-            help="Leave this many sends at the start, and their deliveries, out of the figures. The trace has them.",
+            help="Ignore this many sends at the start, and their deliveries, in the figures. The trace has them.",
         ),
         seed: int = typer.Option(1, help="The same seed gives the same trace, byte for byte."),
         topology: str | None = typer.Option(

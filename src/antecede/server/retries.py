@@ -89,8 +89,9 @@ class Retries:
         return False
 
     def admitted(self, careful: list[React], now: float) -> tuple[list[React], list[tuple[str, Reaction]]]:
-        """Return two lists: the batches that may run now, because their letters are durable; and, each with its agent,
-        the reactions to letters that have had all their tries. Batches that were forgotten meanwhile are left out."""
+        """Return two lists: the batches that may run now, because their letters are durable; and the reactions to
+        letters that have no tries left, each as a pair of agent and reaction. Batches that were forgotten meanwhile are
+        left out."""
         admitted: list[React] = []
         dead: list[tuple[str, Reaction]] = []
         for waited in careful:

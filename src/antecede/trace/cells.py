@@ -28,8 +28,8 @@ class Cells:
         self.rivals: list[frozenset[int]] = []
         """For each cell, the cells that conflict with it."""
         self.request_rivals: list[frozenset[int]] = []
-        """For each cell, the cells whose requests conflict with its requests, including the cells of ancestors and
-        descendants."""
+        """For each cell, the cells whose requests conflict with its requests, even if their instances are its ancestors
+        or descendants."""
         for process, own in enumerate(instances.by_name):
             self._divide(process, own)
 

@@ -8,8 +8,8 @@ rule.
 **Slots.** A message carries the vector of its sender. If a process learns nothing between two sends, the vectors of the
 two messages differ only in the sender's own entry, which is the position of the send. So the messages share one copy of
 the vector, a *slot*. The slot is taken for the first of these sends, and it is free again after the last delivery of
-all these messages. The number of a message's slot is written at its send, in place of the number of awaited deliveries,
-so that a delivery finds it by position.
+all these messages. An array has one entry for each send: at first the number of deliveries that are still to come, and
+from the send on the number of the message's slot. A delivery knows the position of its send, so it finds the slot.
 
 **Blocks.** Only the entries of senders are kept, one *lane* each. If there are more lanes than fit into memory, the
 trace is walked once for each block of lanes, and a block judges the messages of its own senders. ``lane_of`` is -1
@@ -30,10 +30,10 @@ before the first cut carries nothing about sends after the cut, so the task igno
 A task judges the messages sent in its *core*, which ends at ``core[p]`` in the line of process p. The *halo* follows
 the core; the task reads it to find the deliveries of these messages. A message sent in the halo is judged by another
 task. But this message carries its sender's knowledge about the core, including the sender's own sends. If the task
-ignored the message, it would miss most violations that reach into the halo. A counter is a position in the core plus
-one, and a send in the halo counts as the end of the core. So a counter is never larger than the longest core of a line.
-If a narrow integer type can hold this length, ``known`` and the slots use it. If a whole trace is judged in one task,
-its core is the whole trace.
+ignored the message, it would miss most violations that reach into the halo. An entry of a vector is the position of a
+send in the core, plus one; for a send in the halo it is the end of the core. So an entry is never larger than the
+longest core of a line. If a narrow integer type can hold this length, ``known`` and the slots use it. If a whole trace
+is judged in one task, its core is the whole trace.
 """
 
 from typing import NamedTuple
