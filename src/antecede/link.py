@@ -250,7 +250,7 @@ class Link:
 
     def ack(self) -> Ack | None:
         """Return the next acknowledgement, if any. It must not leave before the accepted frames are durable. In a
-        server, :mod:`antecede.server.gate` ensures this."""
+        server, :mod:`antecede.server.driver.gate` ensures this."""
         if not self.ack_due:
             return None
         self.ack_due = False

@@ -52,7 +52,7 @@ DECIDED_CALLS: Final = 5
 """The first version whose servers compute several calls of one request (:mod:`antecede.objects.roots`). They also apply
 a call at once if the server where it began has already decided it (:mod:`antecede.objects.execution`)."""
 LESSONS: Final = 6
-"""The first version whose servers learn changes of the topology (:mod:`antecede.server.learning`)."""
+"""The first version whose servers learn changes of the topology (:mod:`antecede.server.peering.learning`)."""
 
 TEMPORARY: Final = "temporary-client."
 """The beginning of the names of temporary clients."""
@@ -271,7 +271,8 @@ class Proof(Part, frozen=True, array_like=True, gc=False, tag=19):
 
 
 class Lesson(Part, frozen=True, array_like=True, gc=False, tag=20):
-    """The topology in force, for a server that is behind; since version 6. See :mod:`antecede.server.learning`."""
+    """The topology in force, for a server that is behind; since version 6. See
+    :mod:`antecede.server.peering.learning`."""
 
     content: Annotated[bytes, Meta(max_length=limits.lesson_bytes_max)]
 

@@ -15,7 +15,7 @@ import pytest
 
 from antecede.channel import Channel
 from antecede.engine.context import Context
-from antecede.server.change_requests import Command
+from antecede.server.change.requests import Command
 from antecede.simulator.servers.changing_world import ChangingServer, ChangingWorld
 from antecede.simulator.servers.faults import NONE
 from antecede.simulator.servers.workers import Work, Worker

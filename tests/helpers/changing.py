@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from antecede.server import AgentServer, peering
-from antecede.server.agreement import refusal_of
-from antecede.server.lessons import Lessons
+from antecede.server.peering.agreement import refusal_of
+from antecede.server.peering.lessons import Lessons
 from antecede.simulator.servers import world
 from antecede.simulator.servers.changing_world import FAULTS, ChangingWorld
 from antecede.simulator.servers.faults import Faults

@@ -12,8 +12,8 @@ from antecede.errors import AntecedeError
 from antecede.live import ServerRuntime
 from antecede.live.client.changing import RunningServers
 from antecede.live.client.line import connect
-from antecede.server.changing import Outcome, carry_out, end_change
-from antecede.server.surveying import Wait, Wish
+from antecede.server.change.changing import Outcome, carry_out, end_change
+from antecede.server.change.surveying import Wait, Wish
 from antecede.topology import TopologyFile, parse_topology
 from helpers.ports import free_ports
 from helpers.summing import Tell, Total

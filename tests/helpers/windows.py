@@ -3,7 +3,7 @@
 import pytest
 
 from antecede import limits
-from antecede.server import publishing
+from antecede.server.client import publishing
 
 
 def small_window(monkeypatch: pytest.MonkeyPatch) -> None:

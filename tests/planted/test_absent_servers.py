@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from antecede.server import changing, participation
+from antecede.server.change import changing, participation
 from antecede.server.change_items import Committed, Learned
-from antecede.server.lessons import Lessons
 from antecede.server.organisation import Organisation
+from antecede.server.peering.lessons import Lessons
 from antecede.simulator.servers.changes_random import journey
 from antecede.simulator.servers.changing_world import FAULTS, ChangingWorld
 from antecede.simulator.servers.faults import Faults

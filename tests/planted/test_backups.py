@@ -11,8 +11,8 @@ import pytest
 
 from antecede.link import Frame, Hello, SavedLink
 from antecede.server import FromPeer
-from antecede.server.cutting import Cutting
 from antecede.server.items import Restored
+from antecede.server.operations.cutting import Cutting
 from antecede.server.peering import Peering
 from antecede.server.snapshots import decode_state, encode_state
 from antecede.simulator.servers import backups

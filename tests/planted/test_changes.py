@@ -13,11 +13,12 @@ from antecede.channel import Channel
 from antecede.channel.pausing import Pausing
 from antecede.engine import Engine
 from antecede.engine.belongings import Belongings
-from antecede.server import changing, organisation, participation
+from antecede.server import organisation
+from antecede.server.change import changing, participation
+from antecede.server.change.participation import Participant
+from antecede.server.change.requests import Command
 from antecede.server.change_items import Committed
-from antecede.server.change_requests import Command
 from antecede.server.organisation import Organisation
-from antecede.server.participation import Participant
 from antecede.server.projection import Projection
 from antecede.server.timers import Timers
 from antecede.simulator.servers.changing_world import ChangingWorld

@@ -3,10 +3,10 @@
 
 import pytest
 
-from antecede.server import changing
-from antecede.server.deciding import Deciding
-from antecede.server.lessons import Lessons
+from antecede.server.change import changing
+from antecede.server.change.deciding import Deciding
 from antecede.server.peering import Peering
+from antecede.server.peering.lessons import Lessons
 from antecede.simulator.servers.changing_world import ChangingServer, ChangingWorld
 from helpers.changing import BUS, FLAT, MOVED, ONE_MORE, caught
 

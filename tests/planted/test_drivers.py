@@ -13,16 +13,15 @@ import pytest
 
 from antecede import limits
 from antecede.engine import React, Reaction
-from antecede.server import batches
-from antecede.server.acknowledgements import Acknowledgements
 from antecede.server.client import ClientLine
-from antecede.server.driver import Driver
+from antecede.server.client.publishing import Numbering, Publishing, Ticket
+from antecede.server.driver import Driver, batches
+from antecede.server.driver.acknowledgements import Acknowledgements
+from antecede.server.driver.retries import Retries
+from antecede.server.driver.turns import Commit
 from antecede.server.peering import Peering
-from antecede.server.publishing import Numbering, Publishing, Ticket
-from antecede.server.retries import Retries
 from antecede.server.sessions import Sessions
 from antecede.server.shutdown import Shutdown
-from antecede.server.turns import Commit
 from antecede.simulator.servers.faults import Faults
 from helpers.planted import caught
 from helpers.windows import small_window

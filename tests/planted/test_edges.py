@@ -17,21 +17,21 @@ from antecede.engine.following import Following, SavedFollowing
 from antecede.engine.quotas import Quotas
 from antecede.link import Link
 from antecede.orders.pruned import Pruned
-from antecede.server import AgentServer, client, dead_letters, entry, peering, requests
+from antecede.server import AgentServer, client, entry, peering, requests
+from antecede.server.client.inbox import Inbox
+from antecede.server.client.publishing import Numbering
+from antecede.server.client.questions import Questions
 from antecede.server.connections import Connection
-from antecede.server.dead_letters import DeadLetters
-from antecede.server.hands import Hands
-from antecede.server.inbox import Inbox
+from antecede.server.inputs import Look, ReplayMany
 from antecede.server.items import Forgot, Reacted
-from antecede.server.operations import Operations
+from antecede.server.operations import Operations, dead_letters
+from antecede.server.operations.dead_letters import DeadLetters
 from antecede.server.peering import Peering
-from antecede.server.publishing import Numbering
-from antecede.server.questions import Questions
-from antecede.server.remote_session import RemoteSession
 from antecede.server.requests import REQUESTS
 from antecede.server.sessions import Sessions
+from antecede.server.sessions.hands import Hands
+from antecede.server.sessions.remote_session import RemoteSession
 from antecede.server.upkeep import Upkeep
-from antecede.server.words import Look, ReplayMany
 from antecede.simulator.servers.faults import Faults
 from helpers.planted import caught
 
@@ -382,12 +382,14 @@ def test_the_newest_version_with_a_client_that_speaks_an_older_one(monkeypatch: 
 
 
 def test_lists_for_a_peer_that_speaks_an_older_version(monkeypatch: Patch) -> None:
-    monkeypatch.setattr("antecede.server.peer.unshared_frame", lambda one: one)
+    monkeypatch.setattr("antecede.server.peering.peer.unshared_frame", lambda one: one)
     caught(300, "sent a train with lists")
 
 
 def test_lists_for_a_client_that_speaks_an_older_version(monkeypatch: Patch) -> None:
-    monkeypatch.setattr("antecede.server.remote_session.couple", lambda letters, share: couple(letters, share=True))
+    monkeypatch.setattr(
+        "antecede.server.sessions.remote_session.couple", lambda letters, share: couple(letters, share=True)
+    )
     caught(300, "sent a train with lists")
 
 

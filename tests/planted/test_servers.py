@@ -20,7 +20,7 @@ from antecede.link import Ack, Arrival, Frame, Link
 from antecede.live.application import plan_of
 from antecede.server import AgentServer
 from antecede.server.driver import Driver
-from antecede.server.gate import Gate
+from antecede.server.driver.gate import Gate
 from antecede.server.items import Published, Reacted
 from antecede.server.peering import Peering
 from antecede.server.timers import Timers

@@ -18,8 +18,8 @@ from antecede.engine.context import Context
 from antecede.engine.host import Outcome
 from antecede.engine.tries import Tries
 from antecede.server.driver import Driver
+from antecede.server.driver.retries import Retries
 from antecede.server.progress import Interrupted, Progress
-from antecede.server.retries import Retries
 from antecede.simulator.servers import shared
 from antecede.simulator.servers.poison import Poisoned
 from helpers.planted import caught

@@ -9,8 +9,8 @@ import pytest
 from antecede import Agent, Context, Notification
 from antecede.link import Frame
 from antecede.server import AgentServer
+from antecede.server.inputs import Step
 from antecede.server.items import decode_record
-from antecede.server.words import Step
 from antecede.testing import World
 
 _root = Path(__file__).resolve().parents[2]

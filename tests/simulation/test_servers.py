@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from antecede.server import AgentServer
+from antecede.server.client.publishing import Numbering
 from antecede.server.projection import Projection, project
-from antecede.server.publishing import Numbering
 from antecede.simulator.servers import ServerWorld
 from antecede.simulator.servers.__main__ import main
 from antecede.simulator.servers.schedules import play

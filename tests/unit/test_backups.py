@@ -25,7 +25,7 @@ from antecede.live import ServerRuntime
 from antecede.live.application import plan_of
 from antecede.live.freezing import LINKS
 from antecede.recording.gathering import gathered
-from antecede.server.cutting import Cutting
+from antecede.server.operations.cutting import Cutting
 from antecede.topology import TopologyFile
 from antecede.trace import judge, read_events
 from helpers.identities import public_key

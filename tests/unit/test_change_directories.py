@@ -22,11 +22,11 @@ from antecede.live.application import plan_of
 from antecede.live.directories import change_directories, differing
 from antecede.recording.gathering import gathered
 from antecede.server import AgentServer
+from antecede.server.change.changing import Outcome
+from antecede.server.change.surveying import Wish
 from antecede.server.change_items import Staged
-from antecede.server.changing import Outcome
 from antecede.server.items import LOG_FORMAT, Began, Formatted, Published, Reacted, decode_record, encode_record
 from antecede.server.recovery import replay
-from antecede.server.surveying import Wish
 from antecede.store import Files, LogStore, open_store
 from antecede.topology import TopologyFile, parse_topology
 from antecede.trace import read_events

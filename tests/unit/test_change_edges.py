@@ -16,15 +16,15 @@ from antecede.live.client.changing import RunningServers
 from antecede.live.worker import _host_of
 from antecede.live.worker_messages import Setup
 from antecede.server import AgentServer, Input, Refused
+from antecede.server.change.changing import BusyServerError, Outcome, carry_out
+from antecede.server.change.participation import Participant
+from antecede.server.change.requests import Command
+from antecede.server.change.surveying import Wait, Wish
 from antecede.server.change_items import Abandoned, Committed, Paused, Staged
-from antecede.server.change_requests import Command
-from antecede.server.changing import BusyServerError, Outcome, carry_out
-from antecede.server.dead_letters import DeadLetters
+from antecede.server.inputs import OPERATOR, Look, OnBehalf, Replay
 from antecede.server.items import Published, Reacted
-from antecede.server.participation import Participant
+from antecede.server.operations.dead_letters import DeadLetters
 from antecede.server.recovery import recover
-from antecede.server.surveying import Wait, Wish
-from antecede.server.words import OPERATOR, Look, OnBehalf, Replay
 from antecede.simulator.servers.changing_world import plan_of
 from antecede.topology import parse_topology
 from helpers.changing import topology

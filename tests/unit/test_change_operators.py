@@ -14,10 +14,10 @@ from antecede.cli import run
 from antecede.errors import UsageError
 from antecede.live.client.changing import RunningServers
 from antecede.server import AgentServer
-from antecede.server.change_requests import Command
-from antecede.server.changing import Outcome, Steps, carry_out, end_change
-from antecede.server.participation import Participant
-from antecede.server.surveying import Wait, Wish
+from antecede.server.change.changing import Outcome, Steps, carry_out, end_change
+from antecede.server.change.participation import Participant
+from antecede.server.change.requests import Command
+from antecede.server.change.surveying import Wait, Wish
 from antecede.simulator.servers.changing_world import plan_of
 from antecede.topology import parse_topology
 from helpers.changing import topology

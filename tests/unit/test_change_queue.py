@@ -8,10 +8,10 @@ from antecede.channel import Letter
 from antecede.link import Ack
 from antecede.live.application import plan_of
 from antecede.server import AgentServer, FromPeer
+from antecede.server.change.reorganising import Reorganising
 from antecede.server.change_items import Committed, Paused, Staged
 from antecede.server.driver import Driver
 from antecede.server.items import Left
-from antecede.server.reorganising import Reorganising
 from antecede.topology import parse_topology
 from helpers.changing import topology
 

@@ -16,7 +16,7 @@ from antecede.live.client.changing import RunningServers
 from antecede.live.client.line import connect
 from antecede.live.client.operator import request
 from antecede.live.watchdog import WatchdogThread
-from antecede.server.changing import Outcome, end_change
+from antecede.server.change.changing import Outcome, end_change
 from helpers.running import BUS, FLAT, System, played
 from helpers.summing import Add
 

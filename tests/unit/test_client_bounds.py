@@ -15,7 +15,7 @@ from antecede.errors import UsageError
 from antecede.live import ServerRuntime
 from antecede.live.local import LocalSession
 from antecede.server import Input
-from antecede.server.batches import take_inputs
+from antecede.server.driver.batches import take_inputs
 from antecede.server.items import PublishedMany
 from antecede.topology import parse_topology
 

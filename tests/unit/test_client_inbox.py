@@ -2,7 +2,7 @@
 
 from antecede import limits
 from antecede.channel.letters import Letter
-from antecede.server.inbox import Inbox
+from antecede.server.client.inbox import Inbox
 
 
 class _World:

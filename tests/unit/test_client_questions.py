@@ -5,8 +5,8 @@ import msgspec
 from antecede.channel.letters import Letter
 from antecede.engine.agents import Unanswered, name_of
 from antecede.errors import ClosedError, OverloadError, UnansweredError
-from antecede.server.publishing import Numbering, Ticket
-from antecede.server.questions import Questions
+from antecede.server.client.publishing import Numbering, Ticket
+from antecede.server.client.questions import Questions
 
 
 class _World:

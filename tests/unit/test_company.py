@@ -6,12 +6,12 @@ from antecede.channel import Outgoing
 from antecede.link import Ack, Frame
 from antecede.live.application import plan_of
 from antecede.server import AgentServer
-from antecede.server.company import Company
 from antecede.server.driver import Driver
-from antecede.server.gate import Gate
+from antecede.server.driver.company import Company
+from antecede.server.driver.gate import Gate
+from antecede.server.driver.turns import Commit
+from antecede.server.inputs import Accepted, Refused
 from antecede.server.items import Left, Published
-from antecede.server.turns import Commit
-from antecede.server.words import Accepted, Refused
 from antecede.topology import parse_topology
 
 COMMIT = Outgoing("A", "s2", Frame(1, 2, 7, b"commit"), unhurried=True)

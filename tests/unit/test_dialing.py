@@ -15,13 +15,13 @@ from antecede.live.application import plan_of
 from antecede.live.logs import ServerLog
 from antecede.server import AgentServer
 from antecede.server.admission import Admission
-from antecede.server.agreement import CHANGING
 from antecede.server.entry import Entry
 from antecede.server.guard import Guard
-from antecede.server.inquiries import CODE
 from antecede.server.pauses import Backoff, is_last_try, pause_after
-from antecede.server.peer_ends import Dialed
 from antecede.server.peering import Peering
+from antecede.server.peering.agreement import CHANGING
+from antecede.server.peering.inquiries import CODE
+from antecede.server.peering.peer_ends import Dialed
 from antecede.topology import parse_topology
 
 _file = parse_topology(

@@ -18,8 +18,8 @@ from antecede.live.application import plan_of
 from antecede.server import AgentServer
 from antecede.server.admission import Admission
 from antecede.server.driver import Driver
+from antecede.server.inputs import Refused
 from antecede.server.items import Published, PublishedMany
-from antecede.server.words import Refused
 from antecede.topology import parse_topology
 
 _topology = """

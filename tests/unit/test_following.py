@@ -8,11 +8,11 @@ from antecede.engine import Reaction
 from antecede.link import Frame
 from antecede.orders import parse
 from antecede.server import AgentServer, FromPeer, Plan
-from antecede.server.dead_letters import DeadLetters
+from antecede.server.inputs import Look, Replay
 from antecede.server.items import LOG_FORMAT, Buried, Published, Reacted, Tried
+from antecede.server.operations.dead_letters import DeadLetters
 from antecede.server.progress import ENDED_WELL
 from antecede.server.recovery import resume
-from antecede.server.words import Look, Replay
 from antecede.topology import Domain, Mailboxes, Quota, Topology
 
 _names = ("s1", "s2", "s3")

@@ -7,10 +7,12 @@ import pytest
 
 from antecede import limits, wire
 from antecede.errors import TopologyError
-from antecede.server import AgentServer, learning
+from antecede.server import AgentServer
+from antecede.server.change.participation import Participant
 from antecede.server.change_items import Abandoned, Committed, Epoch, Learned, Staged
 from antecede.server.items import Published
-from antecede.server.learning import (
+from antecede.server.peering import learning
+from antecede.server.peering.learning import (
     Lesson,
     believes,
     item_of,
@@ -20,7 +22,6 @@ from antecede.server.learning import (
     teachers_of,
     teaches,
 )
-from antecede.server.participation import Participant
 from antecede.server.projection import Projection
 from antecede.simulator.servers.changing_world import ChangingWorld, plan_of
 from antecede.simulator.servers.faults import NONE

@@ -10,9 +10,9 @@ from antecede.server import AgentServer
 from antecede.server.admission import Admission
 from antecede.server.entry import Entry, Incoming
 from antecede.server.guard import Guard
-from antecede.server.lessons import UNCONFIRMED
+from antecede.server.inputs import Log
 from antecede.server.peering import Peering
-from antecede.server.words import Log
+from antecede.server.peering.lessons import UNCONFIRMED
 from antecede.topology import parse_topology
 from helpers.changing import BUS
 

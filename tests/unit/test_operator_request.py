@@ -2,7 +2,7 @@
 
 from antecede import wire
 from antecede.errors import AntecedeError
-from antecede.server.operator import OperatorRequest
+from antecede.server.operations.operator import OperatorRequest
 
 
 class _Connection:

@@ -7,7 +7,7 @@ import pytest
 from antecede import limits, wire
 from antecede.errors import AntecedeError, ClosedError, OverloadError, UsageError
 from antecede.server.client import ClientLine
-from antecede.server.publishing import Publishing, Ticket, overload_pause_seconds
+from antecede.server.client.publishing import Publishing, Ticket, overload_pause_seconds
 
 Sent = tuple[int, int, bool]
 """The first number of a batch, its number of publishes, and whether nothing else is published at this moment."""

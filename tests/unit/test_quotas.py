@@ -10,8 +10,8 @@ from antecede.engine.quotas import ALL_FULL
 from antecede.errors import TopologyError
 from antecede.orders import parse
 from antecede.server import AgentServer, Plan
+from antecede.server.inputs import Look
 from antecede.server.items import Published, PublishedMany, Reacted, Seen, decode_record
-from antecede.server.words import Look
 from antecede.topology import Domain, Mailboxes, Quota, Topology, parse_topology
 
 

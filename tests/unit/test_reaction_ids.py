@@ -9,7 +9,7 @@ from antecede.engine import Engine, React
 from antecede.engine.agents import Agent, Notification
 from antecede.engine.context import Context
 from antecede.engine.host import Host
-from antecede.server.retries import Retries
+from antecede.server.driver.retries import Retries
 
 
 class Pay(Notification):

@@ -14,8 +14,8 @@ from antecede.engine.topic import Subscribe, Topic
 from antecede.engine.tries import Tries
 from antecede.errors import AgentError, TopologyError, UnknownAgentError
 from antecede.live.calls import NAME, CallsFile
+from antecede.server.driver.retries import Retries
 from antecede.server.progress import Progress, interrupted, size_of
-from antecede.server.retries import Retries
 from antecede.server.watchdog import Watchdog
 from antecede.topology import parse_topology
 

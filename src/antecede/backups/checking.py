@@ -2,8 +2,8 @@
 consistent.
 
 For the last check, every server is recovered from its part, as a restore would do, and the links between them are
-compared (:func:`antecede.server.renewal.faults_of`). If all servers recover here and their links fit together, the
-backup can be restored.
+compared (:func:`antecede.server.change.renewal.faults_of`). If all servers recover here and their links fit together,
+the backup can be restored.
 """
 
 import os
@@ -14,9 +14,9 @@ import msgspec
 from antecede.backups.folder import IDENTITY, Backup, digest_of
 from antecede.errors import AntecedeError, StoreError
 from antecede.server import AgentServer, Plan
+from antecede.server.change.renewal import faults_of
 from antecede.server.items import Item, decode_record
 from antecede.server.recovery import recover
-from antecede.server.renewal import faults_of
 from antecede.store.directory import named
 from antecede.store.files import Files
 from antecede.store.format import decode_identity, numbered

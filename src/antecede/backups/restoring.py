@@ -19,8 +19,8 @@ from antecede.backups.system import write_system
 from antecede.errors import StoreError, UsageError
 from antecede.recording.segments import FOLDER, TOPOLOGY, pieces_in
 from antecede.server import Plan
+from antecede.server.change.renewal import faults_of, renewed
 from antecede.server.items import Began, Item, Restored, decode_record, encode_record
-from antecede.server.renewal import faults_of, renewed
 from antecede.store.copying import write_directory
 from antecede.store.directory import named, segment_numbers
 from antecede.store.files import Files

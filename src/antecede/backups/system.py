@@ -5,7 +5,7 @@ other in the hello, like servers with different topologies, and their links do n
 too. But if only these differed, the links would stop, and an operator would have to reset the domain.)
 
 A server without data (it is added to a restored system, or starts again with an empty directory) gets the id from
-``antecede topology apply`` (:mod:`antecede.server.changing`).
+``antecede topology apply`` (:mod:`antecede.server.change.changing`).
 """
 
 import os

@@ -1,8 +1,8 @@
 """Dead letters of several servers, page by page: the requests of ``antecede dead``.
 
-A server handles one page per request (:mod:`antecede.server.dead_letters`). These functions repeat requests until all
-pages are handled, and show the progress. A server that does not answer is named on standard error, and the others are
-asked.
+A server handles one page per request (:mod:`antecede.server.operations.dead_letters`). These functions repeat requests
+until all pages are handled, and show the progress. A server that does not answer is named on standard error, and the
+others are asked.
 """
 
 import fnmatch
@@ -25,10 +25,12 @@ from antecede.topology import Address
 class Filters(NamedTuple):
     """The filters that select dead letters."""
 
-    agent: str = typer.Option("", metavar="NAME", help="Only letters to this agent or client.")
-    type_: str = typer.Option("", "--type", metavar="NAME", help="Only notifications of this type.")
-    reason: str = typer.Option("", metavar="TEXT", help="Only letters whose reason contains this text.")
-    older: float | None = typer.Option(None, metavar="SECONDS", help="Only letters that died at least SECONDS ago.")
+    agent: str = typer.Option("", metavar="NAME", help="Select only letters to this agent or client.")
+    type_: str = typer.Option("", "--type", metavar="NAME", help="Select only notifications of this type.")
+    reason: str = typer.Option("", metavar="TEXT", help="Select only letters whose reason contains this text.")
+    older: float | None = typer.Option(
+        None, metavar="SECONDS", help="Select only letters that died at least SECONDS ago."
+    )
 
     @property
     def any(self) -> bool:

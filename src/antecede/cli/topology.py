@@ -91,7 +91,7 @@ def register(app: typer.Typer) -> None:
         reset; restore the system from a backup.
         """
         from antecede.cli.live import Access, ask_server
-        from antecede.server.resetting import next_generation
+        from antecede.server.operations.resetting import next_generation
 
         topology = read_topology(file)
         if domain not in topology.organisation.domains:

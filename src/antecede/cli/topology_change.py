@@ -17,8 +17,8 @@ from antecede.topology import TopologyFile
 
 if TYPE_CHECKING:
     from antecede.cli.live import Access
-    from antecede.server.changing import Outcome, Steps
-    from antecede.server.surveying import Wish
+    from antecede.server.change.changing import Outcome, Steps
+    from antecede.server.change.surveying import Wish
 
 _RUNNING = typer.Argument(None, metavar="TOPOLOGY", help="A topology file of running servers.")
 _STOPPED = typer.Option(
@@ -72,7 +72,7 @@ def add_to(group: typer.Typer) -> None:
         from antecede.cli.live import Access
         from antecede.live.application import find_beside
         from antecede.live.directories import change_directories
-        from antecede.server.changing import carry_out
+        from antecede.server.change.changing import carry_out
 
         file = usable_topology(new)
         before = None if old is None else usable_topology(old)
@@ -201,7 +201,7 @@ def _asked_histories(topology: str, keys: Keys) -> tuple[dict[str, dict[str, Any
 def _end(decision: str, topology: str | None, data: str | None, keys: Keys, as_json: bool) -> None:
     from antecede.cli.live import Access
     from antecede.live.directories import finish
-    from antecede.server.changing import end_change
+    from antecede.server.change.changing import end_change
 
     if data is not None:
         outcome = finish(data, int(time() * 1000), resolve=decision)
@@ -224,7 +224,7 @@ def _end(decision: str, topology: str | None, data: str | None, keys: Keys, as_j
 
 
 def _wish(new: TopologyFile, **more: Any) -> "Wish":
-    from antecede.server.surveying import Wish
+    from antecede.server.change.surveying import Wish
 
     return Wish(new, tuple(new.servers), token_hex(8), int(time() * 1000), attempt=token_hex(8), **more)
 

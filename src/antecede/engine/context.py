@@ -6,7 +6,7 @@ again. ``ctx.reaction_id`` is the same each time, so it is a good idempotency ke
 Handlers may run before their letters are durable. A letter that got its id from this server can then come again under
 another id after a crash: its client publishes it again, or the agent that sent it reacts again. So a handler that asks
 for ``ctx.reaction_id`` too early is stopped there (:class:`TooEarly`), and runs again when its letter is durable. From
-then on all reactions of its agent wait until their letters are durable (:mod:`antecede.server.retries`).
+then on all reactions of its agent wait until their letters are durable (:mod:`antecede.server.driver.retries`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Tries that survive a crash: letters whose handlers were in progress when the process ended.
 
-An exception of a handler is counted in memory (:mod:`antecede.server.retries`). A handler that ends the process
+An exception of a handler is counted in memory (:mod:`antecede.server.driver.retries`). A handler that ends the process
 (``os._exit``, a fault in a C library, lack of memory, a loop that the watchdog ends) leaves no exception. So each
 handler call in progress is named in shared memory (:mod:`antecede.server.progress`), with its letter. After an unclean
 end, the first record of the next life counts one try for each of these letters, and for no other letter.

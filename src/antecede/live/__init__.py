@@ -1,8 +1,8 @@
 """The live server and the bus: thin adapters (asyncio) around the classes of :mod:`antecede.server`.
 
 They own sockets, the log's commit thread, clocks and tasks. They contain no rule of the protocol. The driver's gate
-(:mod:`antecede.server.gate`) ensures *persist, then send, then acknowledge*. The driver also decides what happens when
-the disk is full, or when the server is overloaded. This package carries out the driver's decisions.
+(:mod:`antecede.server.driver.gate`) ensures *persist, then send, then acknowledge*. The driver also decides what
+happens when the disk is full, or when the server is overloaded. This package carries out the driver's decisions.
 
 ``server`` and ``process`` run one server; ``tcp`` carries frames; ``client`` is the bus for programs that are not
 agents. Another transport must offer the same as ``tcp``: a :class:`~antecede.server.connections.Connection` that calls

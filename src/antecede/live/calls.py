@@ -13,8 +13,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from antecede.server.inputs import Log
 from antecede.server.progress import ENDED_WELL, Interrupted, Memory, Progress, interrupted, size_of
-from antecede.server.words import Log
 
 
 class CallsFile:

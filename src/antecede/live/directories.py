@@ -1,10 +1,10 @@
 """Change the topology of stopped servers, in their data directories.
 
 Each directory is opened as a server would open it, and the server's state machine replays the log to its end. These
-state machines answer the commands of a change (:mod:`antecede.server.changing`) without a network. They pass messages
-that were in transit directly to each other, in memory (:mod:`antecede.server.draining`). Every record is durable before
-anything depends on it. So it is safe to kill the command at any point: if it runs again, it continues the change or
-begins it again.
+state machines answer the commands of a change (:mod:`antecede.server.change.changing`) without a network. They pass
+messages that were in transit directly to each other, in memory (:mod:`antecede.server.change.draining`). Every record
+is durable before anything depends on it. So it is safe to kill the command at any point: if it runs again, it continues
+the change or begins it again.
 """
 
 import os
@@ -21,14 +21,14 @@ from antecede.live.application import plan_of, readable
 from antecede.recording.gathering import is_data_directory
 from antecede.recording.segments import next_indices, recorded_topology
 from antecede.server import AgentServer, Input
+from antecede.server.change.changing import Outcome, carry_out
+from antecede.server.change.draining import drain
+from antecede.server.change.participation import Participant
+from antecede.server.change.requests import Command
+from antecede.server.change.surveying import Wait, Wish
 from antecede.server.change_items import Committed, Epoch, Learned, Organised, Staged
-from antecede.server.change_requests import Command
-from antecede.server.changing import Outcome, carry_out
-from antecede.server.draining import drain
 from antecede.server.items import decode_record, joined, pieces_of
-from antecede.server.participation import Participant
 from antecede.server.recovery import replay, resume, topology_of
-from antecede.server.surveying import Wait, Wish
 from antecede.store import Store, open_store
 from antecede.store.recovery import Recovered
 from antecede.topology import TopologyFile, parse_topology

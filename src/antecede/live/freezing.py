@@ -21,7 +21,7 @@ _tries = 5
 
 
 class FrozenFiles:
-    """The files of a server as they were at one moment; see :class:`antecede.server.backups.Frozen`."""
+    """The files of a server as they were at one moment; see :class:`antecede.server.operations.backups.Frozen`."""
 
     def __init__(self, directory: str, store: Store) -> None:
         """Call this in the thread of the server, so that no snapshot is taken meanwhile."""

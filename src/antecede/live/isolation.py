@@ -2,8 +2,8 @@
 
 A worker starts with the first letter. If a reaction takes longer than its limit, the worker is killed. A worker that
 ends by itself is replaced at the next try. In both cases the letter whose handler was called last has a failed try, and
-the other letters of the batch are handled again (:mod:`antecede.server.retries`). All other agents, and the server,
-continue.
+the other letters of the batch are handled again (:mod:`antecede.server.driver.retries`). All other agents, and the
+server, continue.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from antecede.engine.host import Host, Outcome
 from antecede.errors import AgentError
 from antecede.live.application import load_class
 from antecede.live.worker_messages import LENGTH, At, Batch, Done, FromWorker, Ready, Setup, decode_from_worker, framed
-from antecede.server.words import Log
+from antecede.server.inputs import Log
 from antecede.topology import TopologyFile
 
 _program = """

@@ -3,7 +3,7 @@
 A batch of plain handlers runs immediately, between two turns of the driver. A batch with an ``async`` handler becomes
 a task; its agent's mailbox waits for it while all other agents continue. If one of its reactions takes too long, that
 reaction is cancelled. A batch of an isolated agent goes to its worker process. Any exception of a handler is a failed
-try; :mod:`antecede.server.retries` decides when the letter is tried again.
+try; :mod:`antecede.server.driver.retries` decides when the letter is tried again.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The live adapter of a change of the topology: import classes, use new addresses, end a removed server.
 
-The rules are in :mod:`antecede.server.reorganising`. Work that may take long (imports, the indices of the trace) is
-done by another thread, so that everything else goes on.
+The rules are in :mod:`antecede.server.change.reorganising`. Work that may take long (imports, the indices of the trace)
+is done by another thread, so that everything else goes on.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from antecede.live.apart import is_imported, try_apart
 from antecede.live.application import Classes, agents_of, load_class, readable
 from antecede.live.isolation import isolated_agents
 from antecede.recording.segments import next_indices
+from antecede.server.change.reorganising import Adapter
 from antecede.server.organisation import topology_in
-from antecede.server.reorganising import Adapter
 from antecede.topology import TopologyFile
 from antecede.whereabouts import described
 

@@ -40,10 +40,10 @@ from antecede.recording.segments import is_begun
 from antecede.server import AgentServer, Input
 from antecede.server.admission import Admission
 from antecede.server.core import ServerCore
+from antecede.server.driver.turns import HERE, SOON
 from antecede.server.recovery import recover
 from antecede.server.shutdown import Shutdown
 from antecede.server.truncations import truncated
-from antecede.server.turns import HERE, SOON
 from antecede.store import Files, Sizes, open_store
 from antecede.topology import TopologyFile
 from antecede.whereabouts import text_of

@@ -33,6 +33,7 @@ from antecede.server.arrivals import take_from_peer
 from antecede.server.backlog import Backlog, backlog_of
 from antecede.server.begun import begun_letters
 from antecede.server.clock import Clock
+from antecede.server.inputs import Accepted, Denied, FromPeer, Look, Plan, Refused, Step
 from antecede.server.items import (
     FORMAT_OLDEST,
     FORMAT_WITH_LISTS,
@@ -66,7 +67,6 @@ from antecede.server.requests import REQUESTS, Request, settings_items
 from antecede.server.snapshots import encode_state, packed, state_of
 from antecede.server.timers import Timers
 from antecede.server.truncations import Truncations
-from antecede.server.words import Accepted, Denied, FromPeer, Look, Plan, Refused, Step
 from antecede.topology import Mailboxes
 
 __all__ = ["CATCHING_UP", "Accepted", "AgentServer", "Denied", "FromPeer", "Plan", "Refused", "Step"]

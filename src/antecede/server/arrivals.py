@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from antecede.errors import LinkError, StampError, WireError
 from antecede.link import Ack, Frame, Hello
+from antecede.server.inputs import FromPeer
 from antecede.server.items import Met
-from antecede.server.words import FromPeer
 
 if TYPE_CHECKING:
     from antecede.server import AgentServer

@@ -116,8 +116,8 @@ class Paused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
 
 
 class Learned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=47):
-    """Changes that were made without this server are in force here now, too (:mod:`antecede.server.learning`). For this
-    server itself nothing is different: its domains, agents and clients continue."""
+    """Changes that were made without this server are in force here now, too (:mod:`antecede.server.peering.learning`).
+    For this server itself nothing is different: its domains, agents and clients continue."""
 
     system: str
     change: int

@@ -19,12 +19,12 @@ from antecede.errors import WireError
 from antecede.server.admission import Admission
 from antecede.server.connections import NO_HELLO, Connection, Receiver, keep_alive
 from antecede.server.guard import Guard
-from antecede.server.inquiries import CODE
-from antecede.server.peer_ends import Answered
+from antecede.server.inputs import Log
 from antecede.server.peering import Peering
-from antecede.server.remote_session import RemoteSession
+from antecede.server.peering.inquiries import CODE
+from antecede.server.peering.peer_ends import Answered
 from antecede.server.sessions import MOVED, STOPPING, Sessions
-from antecede.server.words import Log
+from antecede.server.sessions.remote_session import RemoteSession
 from antecede.topology.file import is_name
 from antecede.wire import AnyPart
 

@@ -12,7 +12,7 @@ from antecede.access.audit import REFUSED, Audit
 from antecede.access.authoriser import ANONYMOUS, OPERATE
 from antecede.access.proof import Answering, Keyring
 from antecede.server.connections import Connection
-from antecede.server.words import Log
+from antecede.server.inputs import Log
 from antecede.wire import Introduce
 
 

@@ -8,11 +8,11 @@
     Received    the belongings of agents that will live here have come from another server
     Committed   the new topology is in force: agents that came live here, agents that left are forgotten
     Abandoned   instead of Committed: agents that were to leave live here again, agents that came are forgotten
-    Learned     changes that were made without this server are in force (:mod:`antecede.server.learning`)
+    Learned     changes that were made without this server are in force (:mod:`antecede.server.peering.learning`)
 
 One server, the coordinator, decides: once its log has ``Committed``, all others follow. The other steps can be repeated
 or taken back. At the moment of the first commit on any server, no letter is in transit in the region of the change
-(:mod:`antecede.topology.change`); see :mod:`antecede.server.changing`.
+(:mod:`antecede.topology.change`); see :mod:`antecede.server.change.changing`.
 
 Each domain has the number of the change that began it (``since``). Two servers may connect if they agree on the
 members, the order and this number of every domain that they share (:meth:`Organisation.digest`). So in a domain that
@@ -34,8 +34,8 @@ from antecede.errors import OrderError, TopologyError
 from antecede.orders import parse
 from antecede.server.change_items import Abandoned, Committed, Epoch, Learned, Organised, Paused, Received, Staged
 from antecede.server.epochs import weakest_guarantee
+from antecede.server.inputs import OPERATOR, Plan
 from antecede.server.items import Organising
-from antecede.server.words import OPERATOR, Plan
 from antecede.topology import TopologyFile, parse_topology, plan_change
 
 if TYPE_CHECKING:

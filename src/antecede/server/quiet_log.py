@@ -11,7 +11,7 @@ from typing import Any
 
 from antecede import limits
 from antecede.access.rates import Bucket
-from antecede.server.words import Log
+from antecede.server.inputs import Log
 
 
 class QuietLog:
@@ -25,17 +25,17 @@ class QuietLog:
         self._report_at = 0.0
 
     def info(self, event: str, **fields: Any) -> None:
-        """See :class:`antecede.server.words.Log`."""
+        """See :class:`antecede.server.inputs.Log`."""
         if self._allowed(event, fields):
             self._log.info(event, **fields)
 
     def warning(self, event: str, *, raised: BaseException | None = None, **fields: Any) -> None:
-        """See :class:`antecede.server.words.Log`."""
+        """See :class:`antecede.server.inputs.Log`."""
         if self._allowed(event, fields):
             self._log.warning(event, raised=raised, **fields)
 
     def error(self, event: str, **fields: Any) -> None:
-        """See :class:`antecede.server.words.Log`."""
+        """See :class:`antecede.server.inputs.Log`."""
         if self._allowed(event, fields):
             self._log.error(event, **fields)
 

@@ -1,8 +1,8 @@
 """From a log to the state of the machine: the newest snapshot, then every record after it.
 
 The first record of a log names its server, and the topology in force is in the log
-(:mod:`antecede.server.organisation`). The machine replays each record under the topology that was in force when the
-record was written. A topology file is only a proposal: a server uses the topology in force, and never changes it by
+(:mod:`antecede.server.organisation`). The machine replays each record under the topology that was in force when
+the record was written. A topology file is only a proposal: a server uses the topology in force, and never changes it by
 itself. But a server refuses to start unless its topology file contains one of these:
 
 * the topology in force, or one that was in force before;
@@ -143,7 +143,7 @@ def _check_topology(machine: AgentServer, given: TopologyFile | None, epoch: str
         return
     force = topology_in(organisation.topology)
     if machine.name not in plan_change(force, given).concerned:
-        # If the others have made this change, this server learns it from them (antecede.server.learning).
+        # If the others have made this change, this server learns it from them (antecede.server.peering.learning).
         return
     raise TopologyError(
         f"{given.name} differs from the topology in force at server {machine.name} (change {organisation.change}, "

@@ -16,6 +16,7 @@ from antecede.engine import Engine, Reaction, died
 from antecede.engine.dead import Dead
 from antecede.engine.quotas import Excess
 from antecede.server.change_items import Committed, Learned, Organised
+from antecede.server.inputs import Drop, Look, OnBehalf, Replay, ReplayMany
 from antecede.server.items import (
     FORMAT_WITH_LISTS,
     Acknowledged,
@@ -31,7 +32,6 @@ from antecede.server.items import (
     sent_again,
 )
 from antecede.server.progress import ENDED_WELL, Interrupted
-from antecede.server.words import Drop, Look, OnBehalf, Replay, ReplayMany
 
 if TYPE_CHECKING:
     from antecede.server import AgentServer

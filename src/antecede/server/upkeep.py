@@ -23,8 +23,8 @@ from antecede import limits
 from antecede.server import AgentServer
 from antecede.server.building import Task, task_of
 from antecede.server.driver import Driver
-from antecede.server.marks import LogView, Marks
-from antecede.server.words import Log, Look
+from antecede.server.driver.marks import LogView, Marks
+from antecede.server.inputs import Log, Look
 
 LOOK_SECONDS: Final = 0.1
 """The time between two checks."""

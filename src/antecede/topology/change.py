@@ -21,7 +21,7 @@ two changes of the same topology are tried, at most one can be made, even if ser
 learn changes from this first server, so all servers take part if it is removed or gets another address. For a server
 that need not take part, all routes to the servers that it knows stay the same (otherwise it would be in the region),
 and so do its domains and its agents. Such a server may be down, and learn the change later
-(:mod:`antecede.server.learning`).
+(:mod:`antecede.server.peering.learning`).
 
 This module knows names and routes. It does not know what the servers contain.
 """

@@ -16,9 +16,9 @@ from time import time
 
 from antecede.errors import AntecedeError
 from antecede.live.client.changing import RunningServers
-from antecede.server.changing import Outcome as ChangeOutcome
-from antecede.server.changing import carry_out
-from antecede.server.surveying import Wish
+from antecede.server.change.changing import Outcome as ChangeOutcome
+from antecede.server.change.changing import carry_out
+from antecede.server.change.surveying import Wish
 from antecede.topology import Address, TopologyFile, plan_change
 from antecede.topology.file import AgentHome, DomainEntry
 from antecede.trials.rounds import Round

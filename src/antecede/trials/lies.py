@@ -43,9 +43,9 @@ from antecede.live.application import plan_of
 from antecede.live.server import ServerRuntime
 from antecede.live.tcp import TcpConnection
 from antecede.server import AgentServer, FromPeer
-from antecede.server.agreement import link_hellos
-from antecede.server.inquiries import CODE
 from antecede.server.items import Published
+from antecede.server.peering.agreement import link_hellos
+from antecede.server.peering.inquiries import CODE
 from antecede.server.projection import project
 from antecede.topology import parse_topology
 from antecede.trials.mutations import Liar

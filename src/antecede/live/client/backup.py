@@ -1,4 +1,5 @@
-"""An operator's backup over TCP: make the cut with :class:`antecede.server.cutting.Cutting`, then copy the files."""
+"""An operator's backup over TCP: make the cut with :class:`antecede.server.operations.cutting.Cutting`, then copy the
+files."""
 
 import asyncio
 import ssl
@@ -17,7 +18,7 @@ from antecede.backups.copying import Cut, ServerCopy
 from antecede.backups.folder import NewBackup, SavedServer
 from antecede.errors import AntecedeError, ClosedError, OverloadError, RefusedError
 from antecede.live.client.operator import request
-from antecede.server.cutting import Cutting
+from antecede.server.operations.cutting import Cutting
 from antecede.topology import Address
 
 Tell = Callable[[int, int], None]

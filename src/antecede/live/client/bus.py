@@ -1,5 +1,5 @@
-"""The bus itself: an adapter around :class:`antecede.server.publishing.Publishing` and
-:class:`antecede.server.questions.Questions`; see :mod:`antecede.live.client`."""
+"""The bus itself: an adapter around :class:`antecede.server.client.publishing.Publishing` and
+:class:`antecede.server.client.questions.Questions`; see :mod:`antecede.live.client`."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -18,8 +18,8 @@ from antecede.live.client.handlers import Call, Handlers, Received, read
 from antecede.live.client.ticket import Line, Ticket, Tickets
 from antecede.objects import Object
 from antecede.objects.remote import RemoteObject
-from antecede.server.publishing import Publishing
-from antecede.server.questions import Questions
+from antecede.server.client.publishing import Publishing
+from antecede.server.client.questions import Questions
 
 _encode = msgspec.msgpack.Encoder().encode
 

@@ -1,4 +1,5 @@
-"""An operator's change of a running system: an adapter that carries out :mod:`antecede.server.changing` over TCP.
+"""An operator's change of a running system: an adapter that carries out :mod:`antecede.server.change.changing` over
+TCP.
 
 It sends the commands of a batch to their servers at the same time, tries again while a server is busy, and reports what
 it waits for. It is safe to kill its process at any point.
@@ -14,9 +15,9 @@ from antecede import limits
 from antecede.access.proof import Keyring
 from antecede.errors import AntecedeError, ClosedError, OverloadError, RefusedError
 from antecede.live.client.operator import request
-from antecede.server.change_requests import Command
-from antecede.server.changing import BusyServerError, Outcome, Steps
-from antecede.server.surveying import Wait
+from antecede.server.change.changing import BusyServerError, Outcome, Steps
+from antecede.server.change.requests import Command
+from antecede.server.change.surveying import Wait
 from antecede.topology import Address, TopologyFile, parse_topology
 
 Progress = Callable[[str], None]

@@ -1,5 +1,5 @@
 """A client's handlers: the choice of the handler for each letter, and the calls; an adapter around
-:class:`antecede.server.inbox.Inbox`.
+:class:`antecede.server.client.inbox.Inbox`.
 
 A handler may be a coroutine; later letters wait until it ends. ``SystemExit`` and ``KeyboardInterrupt`` in a handler
 end the program, because a client's program, unlike a server, belongs to the application. The letter is delivered again
@@ -17,7 +17,7 @@ import msgspec
 from antecede.channel.letters import Letter
 from antecede.engine.agents import Notification, name_of
 from antecede.errors import AgentError
-from antecede.server.inbox import Inbox
+from antecede.server.client.inbox import Inbox
 from antecede.telemetry import Spans
 from antecede.whereabouts import described
 

@@ -1,4 +1,4 @@
-"""An operator's request over TCP: an adapter around :class:`antecede.server.operator.OperatorRequest`."""
+"""An operator's request over TCP: an adapter around :class:`antecede.server.operations.operator.OperatorRequest`."""
 
 import asyncio
 import ssl
@@ -9,7 +9,7 @@ from antecede.access.proof import Keyring
 from antecede.errors import AntecedeError, ClosedError
 from antecede.live.client.line import why_unreached
 from antecede.live.tcp import TcpConnection, dial
-from antecede.server.operator import OperatorRequest
+from antecede.server.operations.operator import OperatorRequest
 from antecede.topology import Address
 
 

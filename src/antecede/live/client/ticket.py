@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from antecede.channel.letters import Letter
 from antecede.errors import AntecedeError, again
-from antecede.server.publishing import Ticket as BareTicket
+from antecede.server.client.publishing import Ticket as BareTicket
 
 
 class Ticket(BareTicket):

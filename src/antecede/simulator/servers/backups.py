@@ -1,10 +1,10 @@
 """Backups of simulated systems: an operator makes a backup of a world with faults, and a new world continues from the
 copies.
 
-The shipped classes of the operator and of the servers (:mod:`antecede.server.cutting`, :mod:`antecede.server.backups`)
-make the cut. Requests take some time, and servers crash in between. The restored world has no faults and no clients. It
-runs until nothing is pending, and its whole trace, including the part from before the cut, is judged: nothing may be
-lost, delivered twice, or late.
+The shipped classes of the operator and of the servers (:mod:`antecede.server.operations.cutting`,
+:mod:`antecede.server.operations.backups`) make the cut. Requests take some time, and servers crash in between. The
+restored world has no faults and no clients. It runs until nothing is pending, and its whole trace, including the part
+from before the cut, is judged: nothing may be lost, delivered twice, or late.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,9 @@ from antecede.backups.checking import recovered_state
 from antecede.backups.restoring import history, marked, new_incarnations
 from antecede.engine.agents import Agent
 from antecede.errors import AntecedeError
-from antecede.server.cutting import Cutting
+from antecede.server.change.renewal import faults_of, renewed
 from antecede.server.items import Restored, encode_record
-from antecede.server.renewal import faults_of, renewed
+from antecede.server.operations.cutting import Cutting
 from antecede.simulator.servers.copied import Copied
 from antecede.simulator.servers.crowd import decide
 from antecede.simulator.servers.faults import Faults

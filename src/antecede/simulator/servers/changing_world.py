@@ -19,15 +19,15 @@ from antecede.engine.host import Outcome
 from antecede.errors import AntecedeError, ClosedError, OverloadError, TopologyError
 from antecede.orders import parse
 from antecede.server import Plan
-from antecede.server.change_requests import Command
-from antecede.server.changing import Outcome as ChangeOutcome
-from antecede.server.changing import Steps, carry_out
-from antecede.server.inquiries import CODE
-from antecede.server.lessons import UNCONFIRMED
+from antecede.server.change.changing import Outcome as ChangeOutcome
+from antecede.server.change.changing import Steps, carry_out
+from antecede.server.change.reorganising import Adapter
+from antecede.server.change.requests import Command
+from antecede.server.change.surveying import Wait, Wish
+from antecede.server.peering.inquiries import CODE
+from antecede.server.peering.lessons import UNCONFIRMED
 from antecede.server.projection import Projection
-from antecede.server.reorganising import Adapter
 from antecede.server.sessions import MOVED
-from antecede.server.surveying import Wait, Wish
 from antecede.simulator.servers.crowd import decide, decide_once
 from antecede.simulator.servers.faults import Faults
 from antecede.simulator.servers.judgement import findings

@@ -18,9 +18,9 @@ from antecede.engine.agents import Notification, Returned, name_of
 from antecede.errors import AntecedeError, OverloadError, UnansweredError
 from antecede.labels import tail_of
 from antecede.server.client import ClientLine
-from antecede.server.inbox import Inbox
-from antecede.server.publishing import Publishing, Ticket, overload_pause_seconds
-from antecede.server.questions import Questions
+from antecede.server.client.inbox import Inbox
+from antecede.server.client.publishing import Publishing, Ticket, overload_pause_seconds
+from antecede.server.client.questions import Questions
 from antecede.simulator.servers.network import End, connect
 from antecede.simulator.servers.server import SimulatedServer
 

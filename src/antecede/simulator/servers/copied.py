@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 class Copied:
-    """A disk at the cut of a backup; see :class:`antecede.server.backups.Frozen`."""
+    """A disk at the cut of a backup; see :class:`antecede.server.operations.backups.Frozen`."""
 
     def __init__(self, position: int, contents: dict[str, bytes], archived: list[bytes], incarnation: int) -> None:
         self.position, self.contents, self.archived, self.incarnation = position, contents, archived, incarnation

@@ -20,7 +20,7 @@ from antecede.access.proof import Dialing, Keyring
 from antecede.channel.senders import FORGED
 from antecede.engine.agents import Notification, name_of
 from antecede.errors import AntecedeError, NotAllowedError
-from antecede.server.words import OnBehalf
+from antecede.server.inputs import OnBehalf
 from antecede.simulator.servers.client import Publish
 from antecede.simulator.servers.faults import Faults
 from antecede.simulator.servers.judgement import TRAITOR

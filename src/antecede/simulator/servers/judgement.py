@@ -25,9 +25,9 @@ from antecede.channel import Letter
 from antecede.engine.agents import Returned, name_of
 from antecede.objects.calls import is_call
 from antecede.server import AgentServer
+from antecede.server.inputs import OPERATOR
 from antecede.server.items import Published, PublishedMany, Reacted
 from antecede.server.organisation import client_address
-from antecede.server.words import OPERATOR
 from antecede.simulator.servers.client import Publish, SimulatedClient
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.world import Logs, ServerWorld

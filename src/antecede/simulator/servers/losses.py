@@ -8,7 +8,7 @@ once. If the lost disk is found later and put back, its data is from before the 
 
 from collections.abc import Callable, Iterator
 
-from antecede.server.peer import Peer
+from antecede.server.peering.peer import Peer
 from antecede.simulator.servers.world import ServerWorld
 
 _patience_seconds = 25.0

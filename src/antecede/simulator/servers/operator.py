@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from antecede import wire
 from antecede.access.model import OPERATOR
 from antecede.errors import AntecedeError, ClosedError, OverloadError, UsageError
-from antecede.server.operator import OperatorRequest
-from antecede.server.resetting import next_generation
+from antecede.server.operations.operator import OperatorRequest
+from antecede.server.operations.resetting import next_generation
 from antecede.simulator.servers.network import End, connect
 from antecede.simulator.servers.server import SimulatedServer
 

@@ -20,10 +20,10 @@ from antecede.errors import AgentError, StoreError, StoreFailedError, StoreFullE
 from antecede.interrupts import is_ctrl_c
 from antecede.server import AgentServer, Plan
 from antecede.server.connections import break_off
+from antecede.server.driver.turns import Commit
 from antecede.server.items import FORMAT_OLDEST, LOG_FORMAT, joined
 from antecede.server.recovery import recover
 from antecede.server.truncations import truncated
-from antecede.server.turns import Commit
 from antecede.simulator.servers.copied import Copied, copy_of
 from antecede.simulator.servers.network import End
 from antecede.simulator.servers.oversight import Oversight

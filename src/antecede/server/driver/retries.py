@@ -25,8 +25,8 @@ from msgspec.structs import replace
 
 from antecede.engine import Engine, React, Reaction, died
 from antecede.engine.host import Outcome
+from antecede.server.inputs import Log
 from antecede.server.pauses import is_last_try, pause_after
-from antecede.server.words import Log
 from antecede.whereabouts import described
 
 

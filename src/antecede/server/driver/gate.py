@@ -9,15 +9,15 @@ left.
 
 There is one exception: answers that the server will give again, unchanged, after a crash (``Calls.sure``). Such an
 answer leaves at once, unless a call is in the queue: then it waits like other output. Replies that wait for other
-output (:mod:`antecede.server.company`) leave together with such an answer, if the gate ``is_open`` for the record of
-these replies.
+output (:mod:`antecede.server.driver.company`) leave together with such an answer, if the gate ``is_open`` for the
+record of these replies.
 """
 
 from collections import deque
 from collections.abc import Callable
 
 from antecede.channel import Outgoing
-from antecede.server.words import Accepted, Refused
+from antecede.server.inputs import Accepted, Refused
 
 Reply = Accepted | Refused
 _Waiting = tuple[int, list[Outgoing], list[Reply], Callable[[], None] | None]

@@ -17,8 +17,8 @@ from antecede.engine import Choice, Dead, Page, Range, page_of
 from antecede.errors import MissingError, OverloadError, UsageError
 from antecede.labels import label_in
 from antecede.server import AgentServer, Input
+from antecede.server.inputs import OPERATOR, Replay, ReplayMany
 from antecede.server.items import Buried, BuriedMany
-from antecede.server.words import OPERATOR, Replay, ReplayMany
 
 
 class DeadLetters:

@@ -1,10 +1,10 @@
 """A running server's part in changes of the topology: the commands of the operator's process, one after the other, and
 what follows from them.
 
-:class:`antecede.server.participation.Participant` carries out the commands. For each command it first checks the state
-of the machine, and then gives an item to the next step. No other item about a change may come between the check and
-this step. So a command waits until a step has taken the item of the previous command. A command is answered when its
-own item is durable.
+:class:`antecede.server.change.participation.Participant` carries out the commands. For each command it first checks the
+state of the machine, and then gives an item to the next step. No other item about a change may come between the check
+and this step. So a command waits until a step has taken the item of the previous command. A command is answered when
+its own item is durable.
 
 After a step with such an item, everything follows the topology that is now in force: agents that are paused for a move
 are dropped from memory; peers with which a shared domain has begun again are connected again; clients of a removed
@@ -14,7 +14,7 @@ server is removed, the adapter ends its process.
 While the server is paused for a backup, it carries out no command that changes anything: otherwise the copies of two
 servers could contain different decisions.
 
-:mod:`antecede.server.deciding` says what happens if the operator's process is gone.
+:mod:`antecede.server.change.deciding` says what happens if the operator's process is gone.
 """
 
 from collections import deque
@@ -26,16 +26,16 @@ from antecede.engine import React
 from antecede.engine.belongings import Belongings
 from antecede.errors import AntecedeError, OverloadError, TopologyError, UsageError
 from antecede.server import AgentServer, Input
+from antecede.server.change.deciding import Deciding
+from antecede.server.change.participation import Participant
+from antecede.server.change.requests import attempt_of
 from antecede.server.change_items import Abandoned
-from antecede.server.change_requests import attempt_of
-from antecede.server.deciding import Deciding
 from antecede.server.driver import Driver
+from antecede.server.inputs import Log
 from antecede.server.items import Organising
 from antecede.server.organisation import topology_in
-from antecede.server.participation import Participant
 from antecede.server.peering import Peering
 from antecede.server.sessions import MOVED, STOPPING, Sessions
-from antecede.server.words import Log
 from antecede.topology import TopologyFile
 
 Done = Callable[[Any, AntecedeError | None], None]

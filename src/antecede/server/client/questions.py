@@ -1,8 +1,8 @@
 """A client's open questions, without I/O: which answer belongs to which question, and when an answer is too late.
 
 An answer quotes the number of the publish that asked. If a question is published again, it may have a new number (see
-:class:`antecede.server.publishing.Numbering`). So a question is identified by its ticket. A question ends once: with
-its answer, with an error, or because its time is up; later answers are dropped.
+:class:`antecede.server.client.publishing.Numbering`). So a question is identified by its ticket. A question ends once:
+with its answer, with an error, or because its time is up; later answers are dropped.
 
 There is one deadline for all questions. It is never later than the time at which the next answer is due, but it may be
 earlier. So no search is needed when a question is opened or closed.
@@ -16,7 +16,7 @@ import msgspec
 from antecede.channel.letters import Letter
 from antecede.engine.agents import Unanswered, name_of
 from antecede.errors import AgentError, AntecedeError, UnansweredError, again
-from antecede.server.publishing import Numbering, Ticket
+from antecede.server.client.publishing import Numbering, Ticket
 
 T = TypeVar("T", bound=Ticket)
 

@@ -11,8 +11,8 @@ from antecede.access import Refusal
 from antecede.access.proof import Dialing
 from antecede.errors import WireError
 from antecede.server.connections import Connection
-from antecede.server.inquiries import CODE
-from antecede.server.peer import Peer
+from antecede.server.peering.inquiries import CODE
+from antecede.server.peering.peer import Peer
 
 if TYPE_CHECKING:
     from antecede.server.peering import Peering
@@ -133,7 +133,7 @@ class Dialed:
 
 
 class Inquiry(Dialed):
-    """The dialing end of a connection that is made for one question (:mod:`antecede.server.inquiries`)."""
+    """The dialing end of a connection that is made for one question (:mod:`antecede.server.peering.inquiries`)."""
 
     def _greet(self) -> None:
         self._say_hello()

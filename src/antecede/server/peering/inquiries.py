@@ -2,7 +2,7 @@
 
 A question is a hello that names no links. The other server answers with its hello, and then closes the connection. A
 server that is refused because it has not made a change yet gets the same answer. From this answer it learns that the
-change was made. See :mod:`antecede.server.deciding`.
+change was made. See :mod:`antecede.server.change.deciding`.
 """
 
 from typing import TYPE_CHECKING
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from antecede import wire
 from antecede.access import Refusal
 from antecede.server import AgentServer
-from antecede.server.agreement import BEHIND
 from antecede.server.connections import Connection
-from antecede.server.peer import Peer
-from antecede.server.words import Log
+from antecede.server.inputs import Log
+from antecede.server.peering.agreement import BEHIND
+from antecede.server.peering.peer import Peer
 
 if TYPE_CHECKING:
     from antecede.server.peering import Peering

@@ -1,4 +1,5 @@
-"""A *line*: a client's connection to its server, without I/O. For publishes see :mod:`antecede.server.publishing`.
+"""A *line*: a client's connection to its server, without I/O. For publishes see
+:mod:`antecede.server.client.publishing`.
 
 The line dials the server, sends the hello, and dials again after a broken connection, with growing pauses, for as long
 as the client exists. The line ends when the server closes the connection for good, for example because of a wrong
@@ -30,9 +31,9 @@ from antecede.errors import (
     UnknownAgentError,
     UsageError,
 )
+from antecede.server.client.publishing import Ticket
 from antecede.server.connections import CLOSED_AT_ONCE, NO_WELCOME, Connection, keep_alive
 from antecede.server.pauses import Backoff
-from antecede.server.publishing import Ticket
 
 
 class LineOwner(Protocol):

@@ -24,11 +24,11 @@ from antecede.engine import React, Reaction, died
 from antecede.errors import OverloadError
 from antecede.server import Accepted, AgentServer, Denied, Refused
 from antecede.server.driver import Driver
-from antecede.server.hands import STALLED, Hands
+from antecede.server.inputs import OPERATOR, Drop, Log
 from antecede.server.items import FORMAT_WITH_LISTS, Begun, Handled, Left, Published, PublishedMany, Reacted
 from antecede.server.organisation import client_address
-from antecede.server.rights import Rights, with_barred
-from antecede.server.words import OPERATOR, Drop, Log
+from antecede.server.sessions.hands import STALLED, Hands
+from antecede.server.sessions.rights import Rights, with_barred
 
 REPLACED: Final = "replaced"
 STOPPING: Final = "stopping"

@@ -10,7 +10,7 @@
 (Frames that were sent and not accepted are in transit: the sender's copy sends them again.) Copies that are made at
 different moments can break both conditions. The state of all servers at one *instant* fulfils both, because frames and
 acknowledgements leave a server only when their records are durable. Several servers cannot be copied in one instant,
-but two rounds are enough (:mod:`antecede.server.cutting`):
+but two rounds are enough (:mod:`antecede.server.operations.cutting`):
 
 - ``backup`` **holds** a server: from now on nothing that peers send is accepted (:meth:`Peering.pause`). Agents,
   timers, clients and the log go on. The operator begins the second round only when *all* servers are held.

@@ -15,10 +15,10 @@ from antecede.engine import name_of
 from antecede.engine.topic import Unsubscribe
 from antecede.errors import MissingError, OverloadError, UsageError
 from antecede.server import AgentServer, Input
+from antecede.server.inputs import OPERATOR, OnBehalf
 from antecede.server.items import Left
 from antecede.server.organisation import client_address
 from antecede.server.sessions import Sessions
-from antecede.server.words import OPERATOR, OnBehalf
 
 
 class ClientCommands:

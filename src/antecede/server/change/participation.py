@@ -1,8 +1,8 @@
 """A server's part in a change of the topology: it answers the commands of the operator's process.
 
 The commands are those of operators (:mod:`antecede.server.operations`), or are called directly on the machine of a
-stopped server. :mod:`antecede.server.changing` says in which sequence they come. Each may be repeated: a command that
-was carried out already has no further effect.
+stopped server. :mod:`antecede.server.change.changing` says in which sequence they come. Each may be repeated: a command
+that was carried out already has no further effect.
 
 A command names its attempt: ``7:ab12`` is the attempt ``ab12`` to make change 7. So the commands of two operators do
 not mix: a server takes part in one attempt at a time, and refuses the commands of another one.
@@ -23,10 +23,10 @@ from antecede import limits
 from antecede.engine.belongings import Belongings, holds
 from antecede.errors import DecidedError, TopologyError, UsageError
 from antecede.server import AgentServer, Input
+from antecede.server.change.requests import View, attempt_of, read_attempt, read_number, read_stage
 from antecede.server.change_items import Abandoned, Committed, Paused, Received, Staged
-from antecede.server.change_requests import View, attempt_of, read_attempt, read_number, read_stage
-from antecede.server.learning import item_of, lesson_of, preparation, read_lesson
 from antecede.server.organisation import addresses_of, leaving_from, topology_in
+from antecede.server.peering.learning import item_of, lesson_of, preparation, read_lesson
 from antecede.topology import TopologyFile, parse_topology
 from antecede.wire import is_temporary
 

@@ -1,24 +1,25 @@
 """Carry out a change of the topology: look, pause, drain, stage, hand over, commit.
 
-This is the sequence of commands to all servers (:mod:`antecede.server.participation`), without I/O. It begins with a
-survey of the servers (:mod:`antecede.server.surveying`). :func:`carry_out` is a generator: it yields commands, receives
-their answers as the values of ``yield``, and returns the outcome. The commands of one batch are independent of each
-other. The process that drives this generator may be killed at any point and start again, because of these rules:
+This is the sequence of commands to all servers (:mod:`antecede.server.change.participation`), without I/O. It begins
+with a survey of the servers (:mod:`antecede.server.change.surveying`). :func:`carry_out` is a generator: it yields
+commands, receives their answers as the values of ``yield``, and returns the outcome. The commands of one batch are
+independent of each other. The process that drives this generator may be killed at any point and start again, because of
+these rules:
 
 * One server, the **coordinator**, decides. The change is made once its log contains the commit. The coordinator is the
   first to get the command to commit, after all servers have staged the change and have received their new agents.
 * If the process is started again before this commit, it abandons the change, and the old topology stays in force. The
   coordinator is the first to abandon the change: from then on it cannot commit.
 * After this commit, every other server that has staged the change gets the command to commit, or learns the decision
-  from another server (:mod:`antecede.server.deciding`).
+  from another server (:mod:`antecede.server.change.deciding`).
 
 **Servers that are down.** A server for which nothing changes may be down; it is *absent* and learns the change when it
-connects (:mod:`antecede.server.learning`). Until the change is decided, servers that take part have no connections to
-absent ones. So all servers that answer take part. A server that is behind, because it was absent before, first learns
-what it has missed. If a server that is not needed goes away during the change, or cannot write its log, the change is
-abandoned and begun again without that server. A change that was decided is finished without it. The first server of the
-topology in force takes part in every change. So two operators cannot make different changes at the same time, even if
-each reaches only some servers.
+connects (:mod:`antecede.server.peering.learning`). Until the change is decided, servers that take part have no
+connections to absent ones. So all servers that answer take part. A server that is behind, because it was absent before,
+first learns what it has missed. If a server that is not needed goes away during the change, or cannot write its log,
+the change is abandoned and begun again without that server. A change that was decided is finished without it. The first
+server of the topology in force takes part in every change. So two operators cannot make different changes at the same
+time, even if each reaches only some servers.
 
 Each run of this sequence is an **attempt** with a random name, which is part of every command. If two operators make
 changes at the same time, the second one waits until the first has ended its change, or has sent no command for a while.
@@ -34,8 +35,8 @@ from collections.abc import Iterable
 import msgspec
 
 from antecede.errors import AntecedeError, DecidedError, OverloadError, TopologyError
-from antecede.server.change_requests import Command, Stage, View, attempt_of
-from antecede.server.surveying import Part, SilentServerError, Wait, Wish, all_of, behind_of, join, survey, teach
+from antecede.server.change.requests import Command, Stage, View, attempt_of
+from antecede.server.change.surveying import Part, SilentServerError, Wait, Wish, all_of, behind_of, join, survey, teach
 from antecede.topology import Change, TopologyFile, plan_change
 
 

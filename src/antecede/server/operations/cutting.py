@@ -1,7 +1,8 @@
 """The operator's part in a consistent cut: first hold all servers, and only when all are held, cut each of them.
 
-See :mod:`antecede.server.backups` for the reason. If one server does not answer, or refuses, the others are released,
-and the cut has failed. This class does no I/O: an adapter sends the ``requests`` that are due, and reports each answer.
+See :mod:`antecede.server.operations.backups` for the reason. If one server does not answer, or refuses, the others are
+released, and the cut has failed. This class does no I/O: an adapter sends the ``requests`` that are due, and reports
+each answer.
 """
 
 from collections.abc import Iterable

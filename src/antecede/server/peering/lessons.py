@@ -1,9 +1,9 @@
 """Lessons between two servers: the one that is ahead sends the topology in force, the other one records it.
 
-See :mod:`antecede.server.learning` for the rules. A lesson comes after both hellos, on the same connection; it does not
-matter which server has dialed. The server that has learned then closes the connection, and both connect again. A server
-that refuses a lesson sends the reason and closes the connection. A server that does not believe the other one asks a
-server that it believes.
+See :mod:`antecede.server.peering.learning` for the rules. A lesson comes after both hellos, on the same connection; it
+does not matter which server has dialed. The server that has learned then closes the connection, and both connect again.
+A server that refuses a lesson sends the reason and closes the connection. A server that does not believe the other one
+asks a server that it believes.
 """
 
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from antecede.access import Refusal
 from antecede.errors import AntecedeError, OverloadError
 from antecede.server import AgentServer
 from antecede.server.connections import Connection
-from antecede.server.inquiries import CODE
-from antecede.server.learning import believes, learns, lesson_of, teachers_of, teaches
-from antecede.server.peer import Peer
-from antecede.server.words import Log
+from antecede.server.inputs import Log
+from antecede.server.peering.inquiries import CODE
+from antecede.server.peering.learning import believes, learns, lesson_of, teachers_of, teaches
+from antecede.server.peering.peer import Peer
 
 if TYPE_CHECKING:
     from antecede.server.peering import Peering

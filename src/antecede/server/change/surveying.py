@@ -1,7 +1,7 @@
 """The survey before a change of the topology: what the servers have, and which topology is in force.
 
-All parts of the sequence of commands (:mod:`antecede.server.changing`) are generators, see :data:`Part`. A server that
-has missed changes learns them, and a new server joins the restored system that the others belong to.
+All parts of the sequence of commands (:mod:`antecede.server.change.changing`) are generators, see :data:`Part`. A
+server that has missed changes learns them, and a new server joins the restored system that the others belong to.
 """
 
 from collections.abc import Generator, Iterable
@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from antecede.errors import AntecedeError, TopologyError
-from antecede.server.change_requests import Command, View, read_view
+from antecede.server.change.requests import Command, View, read_view
 from antecede.topology import TopologyFile, parse_topology
 
 
@@ -129,9 +129,9 @@ def behind_of(views: dict[str, View], old: TopologyFile) -> dict[str, View]:
 
 def teach(views: dict[str, View], old: TopologyFile, behind: dict[str, View]) -> Part[dict[str, str]]:
     """Let servers learn the changes that they have missed. Return the servers that cannot learn, with the reason. Each
-    server learns only from the first server of its own topology (:func:`antecede.server.learning.believes`), so that
-    another server cannot deceive it with a false topology. There are two exceptions: the first server was removed, or
-    it has lost its data and must learn itself. Then the server with the newest change is believed."""
+    server learns only from the first server of its own topology (:func:`antecede.server.peering.learning.believes`), so
+    that another server cannot deceive it with a false topology. There are two exceptions: the first server was removed,
+    or it has lost its data and must learn itself. Then the server with the newest change is believed."""
     unable: dict[str, str] = {}
     members = [views[name] for name in old.servers if name in views]
     leader = max(members, key=lambda view: view.change)

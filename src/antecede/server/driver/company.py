@@ -11,7 +11,7 @@ from typing import Final
 from antecede.channel import Outgoing
 from antecede.link import Ack
 from antecede.objects.calls import Calls
-from antecede.server.words import Accepted, Refused, Step
+from antecede.server.inputs import Accepted, Refused, Step
 
 _Replies = list[Accepted | Refused]
 

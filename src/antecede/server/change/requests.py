@@ -1,6 +1,6 @@
 """The commands with which an operator's process makes a change, and their answers
-(:mod:`antecede.server.participation`). Servers do not trust the content of a command: every number, text and list in it
-has a bound.
+(:mod:`antecede.server.change.participation`). Servers do not trust the content of a command: every number, text and
+list in it has a bound.
 """
 
 from typing import Annotated

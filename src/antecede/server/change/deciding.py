@@ -1,6 +1,7 @@
 """The end of a change whose operator is gone: each server finds out by itself whether the change was made.
 
-The coordinator's log decides (:mod:`antecede.server.changing`). So after a time without a command of the attempt:
+The coordinator's log decides (:mod:`antecede.server.change.changing`). So after a time without a command of the
+attempt:
 
 * the coordinator abandons the change, if it has not committed it. From then on it cannot commit it.
 * A server that lets letters wait for the change, but has not staged it, abandons it as well. Without this server there
@@ -11,7 +12,7 @@ The coordinator's log decides (:mod:`antecede.server.changing`). So after a time
   counts: the coordinator may have sent another hello before it took part in the change.
 
 Besides, the first server of the topology sends the history of changes, with the attempts that made them, to a server
-that is behind (:mod:`antecede.server.learning`). This is how a server that was down at the commit learns of it.
+that is behind (:mod:`antecede.server.peering.learning`). This is how a server that was down at the commit learns of it.
 
 Why a server may abandon a staged change when the coordinator does not have it: the operator sends the commit only after
 every server, the coordinator included, has confirmed that the change is staged there. If the change is not staged at

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from antecede import limits
 from antecede.server import CATCHING_UP, AgentServer
 from antecede.server.backlog import Backlog
-from antecede.server.words import Log
+from antecede.server.inputs import Log
 
 
 class LogView(Protocol):

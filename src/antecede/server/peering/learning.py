@@ -12,9 +12,9 @@ is *behind*, it goes on with the topology that it knows. When two servers connec
 follow a false topology, and could never again connect to the servers that did not make this change. So a server learns
 only from the **first server of its topology in force**. The first server takes part in every change of this topology,
 so it knows whether the topology was changed. If any other server is ahead, this server asks the first one
-(:mod:`antecede.server.inquiries`), even if the two share no domain. After a change, another server may be the first
-one; then this server learns the later changes from that server. The coordinator of a staged change is believed, too,
-because its log decides. The first server itself learns nothing, unless it has lost its data.
+(:mod:`antecede.server.peering.inquiries`), even if the two share no domain. After a change, another server may be the
+first one; then this server learns the later changes from that server. The coordinator of a staged change is believed,
+too, because its log decides. The first server itself learns nothing, unless it has lost its data.
 
 **What is checked.** The sender has proved that it is a server that this one believes. Still, its lesson is refused
 unless all of this is true:

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from antecede import limits
 from antecede.server import Input
+from antecede.server.inputs import Drop, FromPeer, ReplayMany
 from antecede.server.items import BuriedMany, Organising, Published, PublishedMany
-from antecede.server.words import Drop, FromPeer, ReplayMany
 
 
 def take_inputs(inputs: deque[Input]) -> list[Input]:

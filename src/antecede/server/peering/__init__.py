@@ -7,7 +7,7 @@ durable. A server that must not connect (another topology, another token, a link
 gets the reason and is disconnected; ``refusals`` keeps the last reason per peer.
 
 While a peer is not connected, this class keeps no frames for it. The link to the peer keeps each frame until it is
-acknowledged, and sends it again after the next hello. For the output on a connection see :mod:`antecede.server.peer`.
+acknowledged, and sends it again after the next hello. ``peer`` has the output on a connection.
 
 This class does no I/O and has no clock. ``dials`` returns the peers to dial now; the adapter reports the result with
 ``dialed`` or ``dial_failed``.
@@ -23,15 +23,15 @@ from antecede.errors import WireError
 from antecede.link import Ack, Frame, Hello
 from antecede.objects.replicas import RULES, RULES_FOR_ALL
 from antecede.server import AgentServer, FromPeer
-from antecede.server.agreement import CHANGING, check_hello, link_hellos, refusal_of, shared_domains
 from antecede.server.connections import NO_HELLO, Connection, keep_alive
 from antecede.server.driver import Driver
 from antecede.server.guard import Guard
-from antecede.server.inquiries import CODE, Inquiries
-from antecede.server.lessons import Lessons
-from antecede.server.peer import Peer, Unreachable
-from antecede.server.peer_ends import Dialed, Inquiry
-from antecede.server.words import Log
+from antecede.server.inputs import Log
+from antecede.server.peering.agreement import CHANGING, check_hello, link_hellos, refusal_of, shared_domains
+from antecede.server.peering.inquiries import CODE, Inquiries
+from antecede.server.peering.lessons import Lessons
+from antecede.server.peering.peer import Peer, Unreachable
+from antecede.server.peering.peer_ends import Dialed, Inquiry
 from antecede.wire import PeerFrames
 
 

@@ -165,7 +165,7 @@ class Outputs(Protocol):
 
     def deliver(self, due: React) -> None:
         """Hand out letters for a client; they must leave through the gate. (The gate lets some answers leave early, see
-        :mod:`antecede.server.gate`.)"""
+        :mod:`antecede.server.driver.gate`.)"""
         ...
 
     def fault(self, domain: str, peer: str, reason: str) -> None:

@@ -21,15 +21,15 @@ from antecede.limits import (
     message_id_chars_max,
 )
 from antecede.server import AgentServer, Input
-from antecede.server.backups import Backups
-from antecede.server.client_commands import ClientCommands
-from antecede.server.dead_letters import DeadLetters
+from antecede.server.change.reorganising import Reorganising
 from antecede.server.driver import Driver
+from antecede.server.driver.marks import LogView
 from antecede.server.guard import Guard
 from antecede.server.items import Acknowledged, Forgot
-from antecede.server.marks import LogView
+from antecede.server.operations.backups import Backups
+from antecede.server.operations.client_commands import ClientCommands
+from antecede.server.operations.dead_letters import DeadLetters
 from antecede.server.peering import Peering
-from antecede.server.reorganising import Reorganising
 from antecede.server.sessions import Sessions
 
 

@@ -1,10 +1,10 @@
 """The driver: everything between :class:`antecede.server.AgentServer` and a socket, a disk or a clock.
 
 It queues inputs and decides how many of them one step takes; numbers the records and cuts long ones into pieces; lets
-nothing leave before it is durable (:mod:`antecede.server.gate`); delays acknowledgements; tries failed reactions again
-(:mod:`antecede.server.retries`); takes no step while the disk is full; and knows when it must be called next. A life of
-the server begins with a record, and no step is taken before this record is durable. The driver does no I/O and owns no
-clock. The live server and the simulator are two adapters around this class, so the simulator tests every rule above.
+nothing leave before it is durable (``gate``); delays acknowledgements; tries failed reactions again (``retries``);
+takes no step while the disk is full; and knows when it must be called next. A life of the server begins with a record,
+and no step is taken before this record is durable. The driver does no I/O and owns no clock. The live server and the
+simulator are two adapters around this class, so the simulator tests every rule above.
 
 An adapter calls, in this sequence:
 
@@ -29,14 +29,14 @@ from antecede.engine import React
 from antecede.engine.changes import CHANGES_FROM_BYTES, State, change_of
 from antecede.engine.host import Outcome
 from antecede.server import AgentServer, Input
-from antecede.server.acknowledgements import Acknowledgements
-from antecede.server.batches import take_inputs, take_until_change
-from antecede.server.company import Company
-from antecede.server.gate import Gate
+from antecede.server.driver.acknowledgements import Acknowledgements
+from antecede.server.driver.batches import take_inputs, take_until_change
+from antecede.server.driver.company import Company
+from antecede.server.driver.gate import Gate
+from antecede.server.driver.retries import Retries
+from antecede.server.driver.turns import HERE, LATER, SOON, Commit, Turn
+from antecede.server.inputs import FromPeer, Log, Outputs, Step
 from antecede.server.items import FORMAT_WITH_LISTS, Handled, Organising, Reacted, pieces_of
-from antecede.server.retries import Retries
-from antecede.server.turns import HERE, LATER, SOON, Commit, Turn
-from antecede.server.words import FromPeer, Log, Outputs, Step
 
 
 class Driver:
@@ -172,7 +172,7 @@ class Driver:
             self.poke()
 
     def hand_out(self, letters: list[Letter], deliver: Callable[[list[Letter]], None]) -> None:
-        """Hand letters to a client when all records so far are durable; exception: see :mod:`antecede.server.gate`."""
+        """Hand letters to a client when all records so far are durable. ``Gate`` explains the exception."""
         gate = self.gate
         if gate.calls or not self.machine.calls.are_sure(letters):
             self.when_durable(partial(deliver, letters))
