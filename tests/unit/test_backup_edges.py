@@ -5,6 +5,7 @@ import errno
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from antecede import limits
@@ -15,6 +16,7 @@ from antecede.link import Ack, Hello
 from antecede.live import ServerRuntime
 from antecede.server import FromPeer
 from antecede.store import Files, Sizes
+from antecede.topology import parse_topology
 from helpers.summing import Add
 from helpers.systems import System, routed_topology, run_bounded, under_load
 
@@ -137,3 +139,30 @@ def test_a_server_that_starts_while_its_directory_is_backed_up(tmp_path: Path) -
         await runtime.stop()
 
     run_bounded(start)
+
+
+def test_a_backup_with_an_outdated_topology_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its check fails, and it can be restored with the file that was in force."""
+    old, new, file = tmp_path / "old.toml", tmp_path / "new.toml", routed_topology()
+    old.write_text(file.text())
+    renamed = msgspec.structs.replace(file.domains[0], name="other")
+    new.write_text(msgspec.structs.replace(file, domains=(renamed, *file.domains[1:])).text())
+    data, backup, target = str(tmp_path / "data"), str(tmp_path / "backup"), tmp_path / "restored"
+
+    async def begin(file: Path, folder: str) -> None:
+        async with System(parse_topology(file.read_text()), Path(folder)):
+            pass
+
+    run_bounded(lambda: begin(old, data))
+    assert run(["topology", "apply", str(new), "--data", data]) == 0
+    capsys.readouterr()
+    assert run(["backup", str(old), backup, "--data", data]) == 1
+    reason = "topology.toml: not the topology that was in force when the backup was made"
+    assert reason in capsys.readouterr().out
+    assert run(["inspect", backup, "--verify"]) == 1
+    assert reason in capsys.readouterr().out
+    assert run(["restore", backup, str(target)]) == 2
+    assert reason in capsys.readouterr().err
+    assert not target.exists()
+    assert run(["restore", backup, str(target), "--topology", str(new)]) == 0
+    run_bounded(lambda: begin(new, str(target)))

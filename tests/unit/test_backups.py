@@ -34,7 +34,7 @@ from helpers.systems import NAMES, System, manifest_of, routed_topology, run_bou
 
 
 def _restored(backup: Backup, target: Path, file: TopologyFile) -> None:
-    restore(backup, str(target), plan_of(file), file.epoch, file.text())
+    restore(backup, str(target), plan_of(file), file)
 
 
 def test_backups_under_load_go_on_as_new_systems(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from antecede.errors import StoreFullError
+from antecede.errors import CorruptLogError, StoreFullError
+from antecede.limits import store_segment_bytes_first
 from antecede.store import Files, LogStore, Sizes, open_log, read_records
 from antecede.store.copying import write_directory
 
@@ -45,3 +46,24 @@ def test_a_full_log_is_copied_with_one_more_record(tmp_path: Path) -> None:
         log.commit()
         assert log.shortage() == ""
         log.append(b"again")
+
+
+@pytest.mark.parametrize("size", [100, 500, 1_000_000, store_segment_bytes_first, 3 * store_segment_bytes_first])
+@pytest.mark.parametrize("first", [1, 5_000])
+def test_the_first_group_is_in_the_first_segment(tmp_path: Path, size: int, first: int) -> None:
+    """With many small records, or with one that is longer than a first segment."""
+    records = [bytes([number % 256]) * size for number in range(max(3, 2 * store_segment_bytes_first // size))]
+    last = write_directory(Files(), str(tmp_path), 7, first, records, b"state")
+    with open_log(str(tmp_path), threaded=False) as log:
+        assert (log.last, log.recovered.first) == (last, first)
+        assert log.recovered.snapshot is not None
+    assert [record for _, record in read_records(str(tmp_path))] == records
+
+
+def test_a_directory_that_recovery_would_refuse_is_not_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("antecede.store.copying.HEADER_BYTES", 0)
+    with pytest.raises(CorruptLogError, match="expected the oldest group of the log"):
+        write_directory(Files(), str(tmp_path), 7, 5_000, [bytes(100)] * 20_000, b"state")
+    assert not (tmp_path / "identity").exists()

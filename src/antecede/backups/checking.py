@@ -2,25 +2,28 @@
 consistent.
 
 For the last check, every server is recovered from its part, as a restore would do, and the links between them are
-compared (:func:`antecede.server.change.renewal.faults_of`). If all servers recover here and their links fit together,
-the backup can be restored.
+compared (:func:`antecede.server.change.renewal.faults_of`). If all servers recover here, their links fit together, and
+the topology file is the one in force, the backup can be restored.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
-from antecede.backups.folder import IDENTITY, Backup, digest_of
+from antecede.backups.folder import IDENTITY, TOPOLOGY, Backup, digest_of
 from antecede.errors import AntecedeError, StoreError
 from antecede.server import AgentServer, Plan
 from antecede.server.change.renewal import faults_of
 from antecede.server.items import Item, decode_record
 from antecede.server.recovery import recover
+from antecede.server.snapshots import decode_state
 from antecede.store.directory import named
 from antecede.store.files import Files
 from antecede.store.format import decode_identity, numbered
 from antecede.store.recovery import Recovered, judge
+from antecede.topology import TopologyFile, parse_topology
 
 Tell = Callable[[str], None]
 """Reports what is done now."""
@@ -78,7 +81,25 @@ def check_backup(backup: Backup, plan: Plan, tell: Tell = lambda _: None) -> Che
         checked.damage[server] = found
     if len(snapshots) == len(backup.manifest.servers):
         checked.faults = list(faults_of(snapshots))
+        if not checked.damage[""]:
+            where = os.path.join(backup.path, TOPOLOGY)
+            checked.damage[""] += other_topology(snapshots, parse_topology(backup.topology_text(), where))
     return checked
+
+
+def other_topology(snapshots: Mapping[str, bytes], file: TopologyFile) -> list[str]:
+    """Return why a system with these states cannot have this topology file; empty: it can. The file may have other
+    addresses than the topology in force. A server that has missed a change has an older topology, so the one with the
+    newest change counts."""
+    newest = max(map(decode_state, snapshots.values()), key=lambda state: state.organisation.change).organisation
+    if not newest.topology:
+        # The oldest logs do not contain their topology.
+        return []
+    force = parse_topology(newest.topology, "the topology in force")
+    if set(force.servers) == set(file.servers) and replace(file, servers=force.servers).epoch == force.epoch:
+        return []
+    why = "not the topology that was in force when the backup was made, even apart from addresses"
+    return [f"{file.name}: {why}: expected the file of the last change"]
 
 
 def recovered_of(backup: Backup, server: str) -> tuple[Recovered, int]:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from antecede.backups.checking import Tell, damaged, recovered_of, recovered_state
+from antecede.backups.checking import Tell, damaged, other_topology, recovered_of, recovered_state
 from antecede.backups.folder import Backup, NewFolder
 from antecede.backups.system import write_system
-from antecede.errors import StoreError, UsageError
+from antecede.errors import StoreError, TopologyError, UsageError
 from antecede.recording.segments import FOLDER, TOPOLOGY, pieces_in
 from antecede.server import Plan
 from antecede.server.change.renewal import faults_of, renewed
@@ -26,6 +26,7 @@ from antecede.store.directory import named, segment_numbers
 from antecede.store.files import Files
 from antecede.store.recovery import Recovered
 from antecede.store.walk import Walk, records_after
+from antecede.topology import TopologyFile
 
 
 class RestoredServer(msgspec.Struct, frozen=True):
@@ -37,10 +38,10 @@ class RestoredServer(msgspec.Struct, frozen=True):
 
 
 def restore(
-    backup: Backup, target: str, plan: Plan, epoch: str, topology: str, tell: Tell = lambda _: None
+    backup: Backup, target: str, plan: Plan, file: TopologyFile, tell: Tell = lambda _: None
 ) -> dict[str, RestoredServer]:
-    """Make a new system in a new or empty folder. ``plan``, ``epoch`` and ``topology`` (text): those of the new
-    system."""
+    """Make a new system in a new or empty folder. ``plan`` and ``file``: those of the new system. The file must be the
+    topology that was in force, except for addresses."""
     target = target.rstrip("/")
     if os.path.lexists(target) and not os.path.isdir(target):
         raise UsageError(f"{target}: is a file: expected the name of a new folder")
@@ -61,6 +62,8 @@ def restore(
     faults = list(faults_of(snapshots))
     if faults:
         raise StoreError(f"{backup.path}: not a consistent cut: {faults[0]}")
+    for reason in other_topology(snapshots, file):
+        raise TopologyError(reason)
     files = Files()
     incarnations, system = new_incarnations(files, list(snapshots)), f"{files.random_bits(64):016x}"
     result: dict[str, RestoredServer] = {}
@@ -69,7 +72,7 @@ def restore(
             tell(f"writing {server}")
             folder = os.path.join(new.partial, server)
             files.make_directory(folder)
-            state = renewed(snapshot, server, incarnations, epoch, topology)
+            state = renewed(snapshot, server, incarnations, file.epoch, file.text())
             pieces = pieces_in(backup.folder(server))
             after = pieces[-1].upto if pieces else 0
             begin = encode_record([Restored(incarnations[server]), *begins[server]])
@@ -77,7 +80,7 @@ def restore(
             last = write_directory(files, folder, incarnations[server], first, records, state)
             result[server] = RestoredServer(f"{incarnations[server]:016x}", last)
             write_system(folder, system)
-            _copy_trace(backup.folder(server), folder, topology)
+            _copy_trace(backup.folder(server), folder, file.text())
         new.finish()
     return result
 

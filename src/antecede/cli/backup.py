@@ -23,28 +23,31 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     @app.command("backup")
     def backup(
-        topology: str = typer.Argument(..., metavar="TOPOLOGY", help="The topology file of the system."),
-        folder: str = typer.Argument(..., metavar="BACKUP", help="The folder to make; it must not exist."),
+        topology: str = typer.Argument(..., metavar="TOPOLOGY", help="Topology file of the system."),
+        folder: str = typer.Argument(..., metavar="BACKUP", help="New folder for the backup."),
         data: str | None = typer.Option(
             None,
             metavar="DIR",
-            help="The servers are stopped: back up their data directories, which are in this folder.",
+            help="For stopped servers: the folder with the servers' data directories.",
         ),
         check: bool = typer.Option(
             True,
             "--check/--no-check",
-            help="Then test the backup: recover the state of every server from it, in memory.",
+            help="Test the backup afterwards: recover every server from the backup, in memory.",
         ),
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> int:
         """Back up a whole system, running or stopped, as a consistent cut of all its servers.
 
-        If the system is running, its servers accept no messages from each other for some milliseconds; agents and
-        clients continue. If it is stopped, give --data. Do not copy the directories of running servers by hand: copies
-        of different moments do not fit together.
+        In a running system, servers accept no messages from each other for some milliseconds; agents and clients
+        continue. Do not copy the directories of running servers by hand: copies of different moments do not fit
+        together.
 
-        Exit 0: done. 1: the backup was made, but its check failed. 2: it could not be made; no files are left.
+        Exit codes:
+        0: The backup was made, and its check did not fail.
+        1: The backup was made, but its check failed.
+        2: The backup could not be made. No files are left.
         """
         from antecede import __version__, limits
         from antecede.backups import NewBackup

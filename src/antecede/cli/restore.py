@@ -11,23 +11,26 @@ from antecede.cli.options import JSON
 def register(app: typer.Typer) -> None:
     @app.command("restore")
     def restore(
-        folder: str = typer.Argument(..., metavar="BACKUP", help="A folder that antecede backup made."),
-        data: str = typer.Argument(
-            ..., metavar="DIR", help="The folder of the new data directories: a new or empty folder."
-        ),
+        folder: str = typer.Argument(..., metavar="BACKUP", help="Folder that `antecede backup` made."),
+        data: str = typer.Argument(..., metavar="DIR", help="New or empty folder for the data directories."),
         topology: str | None = typer.Option(
             None,
             metavar="FILE",
-            help="A topology that differs from that of the backup only in addresses. Default: that of the backup.",
+            help="Topology file that differs from the backup's topology only in addresses. Default: the backup's "
+            "topology.",
         ),
         as_json: bool = JSON,
     ) -> int:
-        """Make a new system from a backup: a data directory for each server, for antecede up --data DIR.
+        """Make a new system from a backup: one data directory per server, in DIR.
 
-        Agents, mailboxes, clients, timers and messages in transit are as they were at the cut. The servers of the new
-        system and those of the old one do not connect to each other.
+        Start the new system with `antecede up TOPOLOGY --data DIR`.
 
-        Exit 0: done. 2: it could not be done; no files are left.
+        Agents, mailboxes, clients, timers and messages in transit are as they were in the backup. Servers of the new
+        system and of the old system do not connect to each other.
+
+        Exit codes:
+        0: The new system was made.
+        2: The new system could not be made. No files are left.
         """
         from antecede.backups import open_backup
         from antecede.backups import restore as restored
@@ -40,7 +43,7 @@ def register(app: typer.Typer) -> None:
         file, where = topology_of(source, topology)
         find_beside(where)
         with status(f"reading {folder}") as say:
-            servers = restored(source, data, plan_of(file), file.epoch, file.text(), say)
+            servers = restored(source, data, plan_of(file), file, say)
         report = {
             "directory": data,
             "epoch": file.epoch,

@@ -4,19 +4,21 @@ The directory gets a new identity, in the file that is written last. So an unfin
 The log may begin with any record, if the snapshot covers the records before it. Records are put into new groups,
 because each group contains the seal of its directory. The new groups fill the segments differently, so the new log may
 be larger than the old one. Therefore the size limit of a log is not applied here. The server that opens the directory
-applies it to later records.
+applies it to later records. Recovery expects the oldest group in the oldest segment, so the first group must fit into
+the first segment, whatever its size. Before the directory gets its identity, it is checked as recovery will check it.
 """
 
 import sys
 from collections.abc import Iterable
+from itertools import chain
 
 import msgspec
 
 from antecede.store.directory import allocate_segment, lock_directory, named, write_identity
 from antecede.store.files import Files
-from antecede.store.format import LENGTH_BYTES, Identity, segment_name
+from antecede.store.format import HEADER_BYTES, LENGTH_BYTES, Identity, segment_name
 from antecede.store.log import LogStore
-from antecede.store.recovery import Judged, Recovered
+from antecede.store.recovery import Judged, Recovered, judge
 from antecede.store.segments import Segments, Sizes
 from antecede.store.walk import Tail
 
@@ -34,27 +36,31 @@ def write_directory(
     sizes: Sizes | None = None,
 ) -> int:
     """Fill an empty data directory: ``records``, the oldest with the number ``first``, and a snapshot of the state
-    after the last of them. Return the number of the last record."""
+    after the last of them. There must be at least one record. Return the number of the last record."""
     sizes = msgspec.structs.replace(sizes or Sizes(), log_bytes_max=sys.maxsize)
-    group_bytes = min(_group_bytes, sizes.group_bytes_max)
+    records = iter(records)
+    oldest = next(records)
+    segment_bytes = max(sizes.first_bytes, HEADER_BYTES + LENGTH_BYTES + len(oldest))
+    group_bytes = min(_group_bytes, sizes.group_bytes_max, segment_bytes - HEADER_BYTES)
     with named(directory):
         identity = Identity(incarnation, files.random_bits(64))
-        with _begun(files, directory, identity, first, sizes) as log:
-            for record in records:
+        with _begun(files, directory, identity, first, sizes, segment_bytes) as log:
+            for record in chain([oldest], records):
                 if log.pending_bytes + len(record) + LENGTH_BYTES > group_bytes:
                     log.commit()
                 log.append(record)
             log.snapshot(state, log.last)
+        judge(files, directory, identity)
         write_identity(files, directory, identity)
         return log.last
 
 
-def _begun(files: Files, directory: str, identity: Identity, first: int, sizes: Sizes) -> LogStore:
-    """Return a log whose first record will have this number."""
+def _begun(files: Files, directory: str, identity: Identity, first: int, sizes: Sizes, segment_bytes: int) -> LogStore:
+    """Return a log whose first record will have this number, and whose first segment has this size."""
     # Only the very first segment must begin with record 1.
     number = 1 if first == 1 else 2
-    allocate_segment(files, directory, number, sizes.first_bytes)
+    allocate_segment(files, directory, number, segment_bytes)
     segments = Segments(files, directory, sizes, {}, number)
-    segments.adopt(files.open(f"{directory}/{segment_name(number)}", write=True), 0, sizes.first_bytes)
+    segments.adopt(files.open(f"{directory}/{segment_name(number)}", write=True), 0, segment_bytes)
     judged = Judged(identity, Recovered(identity.incarnation), Tail(number, record=first - 1), {}, [number])
     return LogStore(segments, lock_directory(files, directory), judged, "os", None, None, threaded=False)
