@@ -31,7 +31,9 @@ def _metrics(folder: Path) -> str:
             '[domains]\nA = { servers = ["s1", "s2"] }\n'
         )
         server = ServerRuntime(file, "s1", str(folder / "s1"), agents={})
-        text = (await MetricsPage(server)._metrics("", "GET")).decode()
+        page = MetricsPage(server.core.guard.authoriser)
+        page.show(server)
+        text = (await page.metrics("", "GET")).decode()
         await server.stop(0)
         return text
 

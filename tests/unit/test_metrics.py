@@ -1,9 +1,13 @@
 """The metrics page: what Prometheus' own parser reads off it, and the health that a balancer asks for."""
 
 import asyncio
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from threading import Thread
+from time import sleep
+from typing import Any
 
 import pytest
 
@@ -12,8 +16,10 @@ from antecede.durations import BOUNDS, Durations
 from antecede.errors import TopologyError, UsageError
 from antecede.live import ServerRuntime
 from antecede.live.metrics import HEALTHS, MetricsPage, page_address
+from antecede.live.process import serve
 from antecede.server.core import ServerCore
 from antecede.server.items import Buried
+from antecede.server.recovery import recover
 from antecede.topology import Address, parse_topology
 from helpers.ports import free_ports
 from helpers.summing import Add, Sum, Tell, Total
@@ -22,6 +28,12 @@ pytest.importorskip("prometheus_client")
 
 
 Play = Callable[[ServerRuntime, ServerRuntime, MetricsPage, Address], Awaitable[None]]
+
+
+def _page_of(server: ServerRuntime) -> MetricsPage:
+    page = MetricsPage(server.core.guard.authoriser)
+    page.show(server)
+    return page
 
 
 def _played(folder: Path, play: Play) -> None:
@@ -35,7 +47,7 @@ def _played(folder: Path, play: Play) -> None:
         )
         near = ServerRuntime(file, "s1", str(folder / "s1"), agents={})
         far = ServerRuntime(file, "s2", str(folder / "s2"), agents={"sum": Sum})
-        page, address = MetricsPage(far), Address("127.0.0.1", page_port)
+        page, address = _page_of(far), Address("127.0.0.1", page_port)
         await page.start(address)
         await near.start()
         await far.start()
@@ -179,7 +191,7 @@ def test_ready_from_the_start_until_the_stop(tmp_path: Path) -> None:
         port, page_port = free_ports(2)
         file = parse_topology(f'[servers]\ns1 = "tcp://127.0.0.1:{port}"\n[domains]\nA = {{ servers = ["s1"] }}\n')
         server = ServerRuntime(file, "s1", str(tmp_path / "s1"), agents={})
-        page, address = MetricsPage(server), Address("127.0.0.1", page_port)
+        page, address = _page_of(server), Address("127.0.0.1", page_port)
         await page.start(address)
         assert await _get(address, "/ready") == (503, "text/plain", "the server is starting\n")
         await server.start()
@@ -191,6 +203,43 @@ def test_ready_from_the_start_until_the_stop(tmp_path: Path) -> None:
         await page.stop()
 
     asyncio.run(main())
+
+
+def test_pages_while_the_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A probe must not kill a server that reads a long log: it is live, and not ready."""
+    port, page_port = free_ports(2)
+    address = Address("127.0.0.1", page_port)
+    file = parse_topology(f'[servers]\ns1 = "tcp://127.0.0.1:{port}"\n[domains]\nA = {{ servers = ["s1"] }}\n')
+    answers: dict[str, list[tuple[int, str]]] = {}
+
+    def ask(phase: str) -> None:
+        paths = ("/live", "/ready", "/health", "/metrics", "/else")
+        got = [asyncio.run(_get(address, path)) for path in paths]
+        answers[phase] = [
+            (status, body if status != 200 or path == "/live" else "")
+            for path, (status, _, body) in zip(paths, got, strict=True)
+        ]
+
+    def recover_slowly(*given: Any, **options: Any) -> Any:
+        # The event loop is blocked here, as it is while a real log is read.
+        asking = Thread(target=ask, args=("reading",))
+        asking.start()
+        asking.join()
+        return recover(*given, **options)
+
+    def ask_then_stop() -> None:
+        while not answers or asyncio.run(_get(address, "/ready"))[0] != 200:
+            sleep(0.01)
+        ask("started")
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("antecede.live.server.recover", recover_slowly)
+    monkeypatch.setattr("antecede.live.process.settle_memory", lambda: None)
+    Thread(target=ask_then_stop, daemon=True).start()
+    assert asyncio.run(serve(file, "s1", str(tmp_path / "s1"), metrics=address, agents={})) == 0
+    reads, other = "the server is reading its log\n", (404, "/metrics, /health, /live or /ready\n")
+    assert answers["reading"] == [(200, reads), (503, reads), (503, reads), (503, reads), other]
+    assert answers["started"] == [(200, "ok\n"), (200, ""), (200, ""), (200, ""), other]
 
 
 def test_what_is_no_request_for_it(tmp_path: Path) -> None:
@@ -219,7 +268,7 @@ def test_what_is_no_request_for_it(tmp_path: Path) -> None:
 def test_a_busy_port(tmp_path: Path) -> None:
     async def play(near: ServerRuntime, far: ServerRuntime, page: MetricsPage, address: Address) -> None:
         with pytest.raises(UsageError, match="cannot serve metrics on"):
-            await MetricsPage(near).start(address)
+            await _page_of(near).start(address)
 
     _played(tmp_path, play)
 
@@ -228,7 +277,7 @@ def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     async def play(near: ServerRuntime, far: ServerRuntime, page: MetricsPage, address: Address) -> None:
         monkeypatch.setitem(sys.modules, "prometheus_client", None)
         with pytest.raises(UsageError, match=r"install antecede\[metrics\]"):
-            MetricsPage(near)
+            _page_of(near)
 
     _played(tmp_path, play)
 

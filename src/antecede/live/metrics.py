@@ -10,23 +10,27 @@ connection has one request, which has at most a few kilobytes and may take at mo
 
 A separate thread serves it, with its own event loop, so that ``/live`` and ``/ready`` are answered while the server's
 event loop is blocked. The other two pages read the server's state in the server's event loop.
+
+The page is served before the server reads its log, which can take minutes. During this time the server is live but not
+ready, and the other two pages have nothing to show yet.
 """
 
 import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from functools import partial
 from threading import Thread
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
 from antecede import limits
-from antecede.access import Refusal
+from antecede.access import Authoriser, Refusal
 from antecede.access.audit import REFUSED
 from antecede.durations import Durations
 from antecede.errors import UsageError
 from antecede.live.tcp import peer_text
-from antecede.server.guard import UNKNOWN_CALLER
+from antecede.server.guard import UNKNOWN_CALLER, page_refusal
 from antecede.topology import Address
 
 if TYPE_CHECKING:
@@ -168,15 +172,17 @@ def _histogram(name: str, help_: str, durations: Durations) -> "Metric":
 class MetricsPage:
     """The HTTP pages of one server: ``/metrics``, ``/health``, ``/live`` and ``/ready``."""
 
-    def __init__(self, runtime: "ServerRuntime") -> None:
+    def __init__(self, authoriser: Authoriser) -> None:
+        """``authoriser``: decides who may see which page."""
         try:
             from prometheus_client import CollectorRegistry, ProcessCollector
         except ImportError:
             raise UsageError("--metrics needs the package prometheus-client: install antecede[metrics]") from None
-        self._runtime = runtime
+        self._authoriser = authoriser
+        self._runtime: ServerRuntime | None = None
+        """The server; None: it still reads its log."""
         self._registry = CollectorRegistry()
         self._times = Durations()
-        self._registry.register(Collector(runtime, self._times))
         ProcessCollector(registry=self._registry)
         self._home = asyncio.get_running_loop()
         self._thread: Thread | None = None
@@ -185,7 +191,7 @@ class MetricsPage:
         self._open = 0
 
     async def start(self, address: Address) -> None:
-        """Serve the page at this address, and time reactions from now on."""
+        """Serve the page at this address."""
         listens: Future[None] = Future()
         self._thread = Thread(target=lambda: asyncio.run(self._serve(address, listens)), name="metrics", daemon=True)
         self._thread.start()
@@ -194,7 +200,12 @@ class MetricsPage:
         except OSError as error:
             where = f"{address.host}:{address.port}"
             raise UsageError(f"cannot serve metrics on {where}: {error.strerror or error}") from None
-        self._runtime.reactions.host.time_reactions(perf_counter, self._times)
+
+    def show(self, runtime: "ServerRuntime") -> None:
+        """Show the state of this server, which has read its log, and time its reactions from now on."""
+        runtime.reactions.host.time_reactions(perf_counter, self._times)
+        self._registry.register(Collector(runtime, self._times))
+        self._runtime = runtime
 
     async def stop(self) -> None:
         """Stop serving the page."""
@@ -221,14 +232,15 @@ class MetricsPage:
 
     async def _watch(self) -> None:
         """Log when the server no longer works, and when it works again."""
-        pulse, log, known = self._runtime.pulse, self._runtime.log, False
+        known = False
         while True:
-            trouble = pulse.trouble()
-            if trouble and not known:
-                log.error("not-live", reason=trouble)
-            elif known and not trouble:
-                log.info("live-again")
-            known = bool(trouble)
+            if (runtime := self._runtime) is not None:
+                trouble = runtime.pulse.trouble()
+                if trouble and not known:
+                    runtime.log.error("not-live", reason=trouble)
+                elif known and not trouble:
+                    runtime.log.info("live-again")
+                known = bool(trouble)
             await asyncio.sleep(_watch_seconds)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -258,44 +270,52 @@ class MetricsPage:
         if refusal is not None:
             status = "401 Unauthorized" if refusal.code == UNKNOWN_CALLER else "403 Forbidden"
             return _response(status, "text/plain", f"{refusal.reason}\n".encode(), method)
+        if path not in _pages:
+            return _response("404 Not Found", "text/plain", b"/metrics, /health, /live or /ready\n", method)
+        runtime = self._runtime
+        if runtime is None:
+            status = "200 OK" if path == "/live" else "503 Service Unavailable"
+            return _response(status, "text/plain", b"the server is reading its log\n", method)
         if path in ("/live", "/ready"):
-            trouble = self._runtime.pulse.trouble() if path == "/live" else self._runtime.unready
+            trouble = runtime.pulse.trouble() if path == "/live" else runtime.unready
             status = "503 Service Unavailable" if trouble else "200 OK"
             return _response(status, "text/plain", f"{trouble or 'ok'}\n".encode(), method)
         if path == "/metrics":
             accepts = next((line[7:].strip() for line in lines[1:] if line[:7].lower() == "accept:"), "")
-            made = asyncio.run_coroutine_threadsafe(self._metrics(accepts, method), self._home)
-        elif path == "/health":
-            made = asyncio.run_coroutine_threadsafe(self._health(method), self._home)
+            made = asyncio.run_coroutine_threadsafe(self.metrics(accepts, method), self._home)
         else:
-            return _response("404 Not Found", "text/plain", b"/metrics, /health, /live or /ready\n", method)
+            made = asyncio.run_coroutine_threadsafe(_health(runtime, method), self._home)
         return await asyncio.wrap_future(made)
 
     def _refusal(self, path: str, lines: list[str], remote: str) -> Refusal | None:
         """Return why this caller may not see the page; None: the caller may see it. With an access file a caller shows
-        the secret of an operator, as a bearer token."""
-        guard, name = self._runtime.core.guard, path.removeprefix("/")
+        the secret of an operator, as a bearer token. Refusals are written to the audit log, which the server opens when
+        it has read its log."""
+        name, runtime = path.removeprefix("/"), self._runtime
         given = next((line[14:].strip() for line in lines[1:] if line[:14].lower() == "authorization:"), "")
-        who, refusal = guard.page(name, given[7:].strip() if given[:7].lower() == "bearer " else given)
-        if refusal is not None:
+        secret = given[7:].strip() if given[:7].lower() == "bearer " else given
+        who, refusal = page_refusal(self._authoriser, name, secret)
+        if refusal is not None and runtime is not None:
+            note = partial(runtime.core.guard.note, REFUSED, who, remote)
             fields = {"page": name, "code": refusal.code, "reason": refusal.reason}
-            self._home.call_soon_threadsafe(lambda: guard.note(REFUSED, who, remote, **fields))
+            self._home.call_soon_threadsafe(partial(note, **fields))
         return refusal
 
     # In the server's event loop.
 
-    async def _metrics(self, accepts: str, method: str) -> bytes:
+    async def metrics(self, accepts: str, method: str) -> bytes:
+        """Return the response with all figures, in the format that the caller accepts."""
         from prometheus_client.exposition import choose_encoder
 
         encode, kind = choose_encoder(accepts)
         return _response("200 OK", kind, encode(self._registry), method)
 
-    async def _health(self, method: str) -> bytes:
-        runtime = self._runtime
-        health = runtime.operations.health()
-        document = {"server": runtime.name, "health": health, "trouble": runtime.core.trouble}
-        status = "200 OK" if health == "ok" else "503 Service Unavailable"
-        return _response(status, "application/json", json.dumps(document).encode() + b"\n", method)
+
+async def _health(runtime: "ServerRuntime", method: str) -> bytes:
+    health = runtime.operations.health()
+    document = {"server": runtime.name, "health": health, "trouble": runtime.core.trouble}
+    status = "200 OK" if health == "ok" else "503 Service Unavailable"
+    return _response(status, "application/json", json.dumps(document).encode() + b"\n", method)
 
 
 _pages = ("/metrics", "/health", "/live", "/ready")

@@ -27,10 +27,10 @@ from time import sleep
 from typing import Any
 
 from antecede import limits
-from antecede.errors import UsageError
 from antecede.live.descriptors import raise_limit
 from antecede.live.metrics import MetricsPage
 from antecede.live.notifying import ServiceManager
+from antecede.live.security import authoriser_of
 from antecede.live.server import ServerRuntime
 from antecede.live.watchdog import WatchdogThread
 from antecede.topology import Address, TopologyFile
@@ -101,7 +101,8 @@ async def serve(
     **options: Any,
 ) -> int:
     """Run a server until a signal stops it or a change of the topology removes it; return 0. Raise the error if the
-    disk or a step fails. The metrics page, if any, is served until the server has stopped."""
+    disk or a step fails. The metrics page, if any, is served from before the log is read until the server has
+    stopped."""
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -119,15 +120,13 @@ async def serve(
     closed = terminal_watch() if options.get("security") is None else lambda: False
     loop.add_signal_handler(signal.SIGHUP, lambda: stop() if closed() else _reload(started))
     raise_limit()
-    runtime = ServerRuntime(topology, server, data, **options)
     page: MetricsPage | None = None
-    try:
-        if metrics is not None:
-            page = MetricsPage(runtime)
-            await page.start(metrics)
-    except UsageError:
-        runtime.store.close()
-        raise
+    if metrics is not None:
+        page = MetricsPage(authoriser_of(options.get("security"), options.get("token", "")))
+        await page.start(metrics)
+    runtime = ServerRuntime(topology, server, data, **options)
+    if page is not None:
+        page.show(runtime)
     await runtime.start()
     started.append(runtime)
     settle_memory()

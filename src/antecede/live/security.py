@@ -51,3 +51,8 @@ class ServerSecurity:
             core.keep_access(str(error))
         else:
             core.reload(access)
+
+
+def authoriser_of(security: ServerSecurity | None, token: str) -> Authoriser:
+    """Return the authoriser of a server: that of its access file, or one that knows only the token."""
+    return Authoriser(token=token, clock=time) if security is None else security.authoriser

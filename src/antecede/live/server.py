@@ -12,7 +12,6 @@ from random import random
 from secrets import randbits
 from time import monotonic, time
 
-from antecede.access import Authoriser
 from antecede.access.audit import Audit
 from antecede.backups.system import system_epoch
 from antecede.engine.host import Host
@@ -34,7 +33,7 @@ from antecede.live.reactions import Reactions
 from antecede.live.recorder import Recorder
 from antecede.live.reorganised import LiveChanges, addresses_of, staged_classes
 from antecede.live.retention import KEEP_NEEDED, Keep
-from antecede.live.security import ServerSecurity
+from antecede.live.security import ServerSecurity, authoriser_of
 from antecede.live.tcp import Listener, dial, listen
 from antecede.recording.segments import is_begun
 from antecede.server import AgentServer, Input
@@ -149,7 +148,7 @@ class ServerRuntime:
                 *(self.machine, host_.lives, self._wake, self.store, self.log, random, first),
                 epoch=system_epoch(self.epoch, data),
                 token=token,
-                authoriser=Authoriser(token=token, clock=time) if security is None else security.authoriser,
+                authoriser=authoriser_of(security, token),
                 keyring=None if security is None else security.keyring,
                 audit=self._audit(audit or (data and f"{data}/{AUDIT}")),
                 admission=Admission(connections, neighbours),

@@ -38,18 +38,6 @@ class Guard:
         """Return why the identity of an open connection is no longer valid; None: it is valid."""
         return None if who is None else self.authoriser.lapse(who)
 
-    def page(self, name: str, secret: str) -> tuple[Who | None, Refusal | None]:
-        """Return the identity of the caller that asks for a page of the metrics server, and why it must not see the
-        page. ``secret``: the caller's bearer token; empty: it sent none. The identity is None if the secret is unknown.
-        The Refusal is None if the caller may see the page."""
-        who = self.authoriser.page_caller(secret)
-        if who is None:
-            return None, Refusal(UNKNOWN_CALLER, "unknown bearer token")
-        refusal = self.authoriser.refusal(who, OPERATE, name)
-        if refusal is not None and who is ANONYMOUS:
-            refusal = Refusal(UNKNOWN_CALLER, f"{refusal.reason}: expected the bearer token of an operator")
-        return who, refusal
-
     # Connections of identities.
 
     def enter(self, who: Who) -> Refusal | None:
@@ -88,6 +76,19 @@ class Guard:
         self.refused(remote, claims, refusal, who)
         named: dict[str, Any] = {"claims": claims} if claims else {}
         self._log.warning("stranger-refused", **named, remote=remote, code=refusal.code, reason=refusal.reason)
+
+
+def page_refusal(authoriser: Authoriser, name: str, secret: str) -> tuple[Who | None, Refusal | None]:
+    """Return the identity of the caller that asks for a page of the metrics server, and why it must not see the page.
+    ``secret``: the caller's bearer token; empty: it sent none. The identity is None if the secret is unknown. The
+    Refusal is None if the caller may see the page."""
+    who = authoriser.page_caller(secret)
+    if who is None:
+        return None, Refusal(UNKNOWN_CALLER, "unknown bearer token")
+    refusal = authoriser.refusal(who, OPERATE, name)
+    if refusal is not None and who is ANONYMOUS:
+        refusal = Refusal(UNKNOWN_CALLER, f"{refusal.reason}: expected the bearer token of an operator")
+    return who, refusal
 
 
 UNKNOWN_CALLER = "unknown-caller"
