@@ -12,6 +12,7 @@ from antecede import limits
 from antecede.cli import run as antecede
 from antecede.cli.organisation import check_topology, read_topology
 from antecede.trace import Event, write_trace
+from helpers.systems import System, routed_topology, run_bounded, under_load
 
 Said = tuple[int, str, str]
 _data = Path(__file__).parents[3] / "shared" / "data"
@@ -236,3 +237,17 @@ def test_domains_of_today_that_are_no_tree_have_no_cost(run: Callable[..., Said]
     report = _document(run("three.csv --topology ring.toml --model paper --json"))
     assert report["cost"]["before"] is None
     assert report["cost"]["after"] == 4
+
+
+def test_recordings_of_servers_contain_their_topology(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Agents and clients are on servers, and the recorded orders guarantee causal order: no option says so."""
+
+    async def nothing(_: System) -> None:
+        pass
+
+    data = tmp_path / "data"
+    run_bounded(lambda: under_load(data, routed_topology(), nothing))
+    assert antecede(["plan", str(data)]) == 0
+    assert capsys.readouterr().out.startswith("3 servers, ")
+    assert antecede(["races", str(data)]) == 0
+    assert "guarantee: causal (declared by the trace's metadata)" in capsys.readouterr().out

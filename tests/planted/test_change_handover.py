@@ -8,7 +8,8 @@ import pytest
 from antecede.channel.addresses import Addresses
 from antecede.engine import Engine
 from antecede.engine.belongings import Belongings
-from antecede.server import AgentServer, changing, organisation
+from antecede.server import AgentServer, organisation
+from antecede.server.change import changing
 from antecede.server.change_items import Abandoned
 from antecede.simulator.servers.changing_world import FAULTS
 from antecede.simulator.servers.poison import Poisoned

@@ -38,63 +38,68 @@ def register(app: typer.Typer) -> None:
             list[str],
             typer.Argument(
                 metavar="TRACE|MATRIX.csv",
-                help="A trace, or a CSV table of traffic between servers: from,to,messages.",
+                help="A trace, or a CSV table of traffic: from,to,messages.",
             ),
         ],
         order: str | None = typer.Option(
             None,
-            help="The order of every domain. Default: that of the topology if all domains have the same, else pruned.",
+            help="Order of every domain. Default: the order in the topology if it is the same in all domains, "
+            "otherwise pruned.",
         ),
-        model: str = typer.Option("cpu", help="cpu (measured) or paper (s² for a domain of s servers)."),
+        model: str = typer.Option(
+            "cpu", help="Model of the costs: cpu (measured), or paper (s² for a domain of s servers)."
+        ),
         topology: str | None = typer.Option(
             None,
             metavar="FILE",
-            help="The current topology: its servers, addresses, agents and domains.",
+            help="File of the current topology: servers, addresses, agents and domains.",
         ),
         servers: str | None = typer.Option(
-            None, metavar="FILE", help="A CSV table with the server of each process: process,server."
+            None, metavar="FILE", help="CSV table with the server of each process: process,server."
         ),
-        busiest: int | None = typer.Option(None, metavar="N", min=2, help="Only the N busiest servers."),
+        busiest: int | None = typer.Option(None, metavar="N", min=2, help="Plan only for the N busiest servers."),
         pins: str | None = typer.Option(
             None,
             metavar="FILE",
-            help="TOML: together (lists of servers that share a domain), apart (lists of servers of which no two share "
-            "a domain), never_router (a list of servers).",
+            help="TOML file with the keys together and apart (lists of groups of servers) and never_router (a list of "
+            "servers).",
         ),
         allow_disconnected: bool = typer.Option(
             False,
             "--allow-disconnected",
-            help="Servers that exchange no messages, neither directly nor through others, need no route to each other.",
+            help="Allow a plan without a route between servers that exchange no messages, not even through other "
+            "servers.",
         ),
-        max_domain: int | None = typer.Option(None, metavar="S", help="Maximum number of servers in a domain."),
+        max_domain: int | None = typer.Option(None, metavar="S", help="Largest number of servers in a domain."),
         max_share: float | None = typer.Option(
-            None, metavar="F", help="Maximum share of all messages that one router forwards."
+            None, metavar="F", help="Largest share of all messages that one router forwards."
         ),
-        max_hops: int | None = typer.Option(None, metavar="H", help="Maximum number of hops between any two servers."),
+        max_hops: int | None = typer.Option(None, metavar="H", help="Largest number of hops between two servers."),
         write: str | None = typer.Option(None, metavar="FILE", help="Write the plan as a topology file."),
         svg: str | None = typer.Option(None, metavar="FILE", help="Draw the domains before and after."),
-        seed: int = typer.Option(1, min=0, max=2**40, help="The same seed gives the same plan."),
+        seed: int = typer.Option(1, min=0, max=2**40, help="Seed of the search. The same seed gives the same plan."),
         sample: int = typer.Option(
             20_000,
             min=0,
-            help=f"Number of messages to replay in the simulator, at most {limits.plan_sample_messages_max:,}; 0 "
-            "replays none.",
+            help=f"Number of messages to replay in the simulator, at most {limits.plan_sample_messages_max:,}. "
+            "With 0, nothing is replayed.",
         ),
-        engine: str = typer.Option("auto", help="The engine that reads the trace: auto, plain or spark."),
+        engine: str = typer.Option("auto", help="Engine that reads the trace: auto, plain or spark."),
         master: str | None = typer.Option(
-            None, metavar="URL", help="The Spark master. If given, the search for a plan runs there."
+            None, metavar="URL", help="URL of the Spark master, which also runs the search."
         ),
         conf: list[str] | None = CONF,
         as_json: bool = JSON,
     ) -> int:
         """Find the cheapest split of servers into domains for this traffic.
 
-        Domains never form a cycle, so causal order holds end to end. In every domain that it enters, a message costs α
-        (one durable hop) plus β for each byte of its stamp; --model paper counts only s² for a domain of s servers.
-        With the measured costs the answer is often to stay flat: one domain for all.
+        A message costs a fixed amount for each domain that it enters, and an amount for each byte of its stamp. Often
+        one domain for all servers is cheapest. Causal order holds end to end in every plan.
 
-        Exit 0: a plan was found. 1: no plan satisfies all bounds; the most restrictive bound is named. 2: bad usage or
-        unreadable input.
+        Exit codes:
+        0: A plan was found.
+        1: No plan satisfies all limits. The report names the most restrictive limit.
+        2: The command line is wrong, or the input cannot be read.
         """
         if find_spec("numba") is None:
             raise UsageError("plan needs numba and numpy: install antecede[plan]")
@@ -154,11 +159,12 @@ def _usual_order(known: TopologyFile | None) -> str:
 
 
 def _described(metadata: "Sequence[Metadata]") -> TopologyFile | None:
-    """Return the topology in a trace's metadata, in the canonical form that ``simulate --topology`` writes; None if
-    there is none or it cannot be read. Raise :class:`UsageError` if it has replicated objects."""
-    said = next((one.topology for one in metadata if isinstance(one.topology, dict)), None)
-    if said is None:
+    """Return the newest topology in a trace's metadata, in the canonical form that servers and ``simulate --topology``
+    write; None if there is none or it cannot be read. Raise :class:`UsageError` if it has replicated objects."""
+    named = [one for one in metadata if isinstance(one.topology, dict)]
+    if not named:
         return None
+    said = max(named, key=_newest_change).topology
     try:
         addresses = {}
         for name, text in said["servers"].items():
@@ -172,6 +178,12 @@ def _described(metadata: "Sequence[Metadata]") -> TopologyFile | None:
     if said.get("objects"):
         raise UsageError("the topology in the trace's metadata: cannot split a domain with replicated objects")
     return made
+
+
+def _newest_change(metadata: "Metadata") -> int:
+    from antecede.trace.epochs import epochs_in
+
+    return max((epoch.change for epoch in epochs_in(metadata.epochs, "metadata")), default=0) if metadata.epochs else 0
 
 
 def _text(path: str) -> str:

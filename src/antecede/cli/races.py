@@ -13,6 +13,7 @@ from antecede.cli.wording import counted, exit_code, set_aside, shown_name
 from antecede.errors import OrderError, TopologyError, UsageError
 from antecede.orders import parse
 from antecede.topology import Domain, Topology
+from antecede.trace.epochs import epochs_in
 from antecede.trace.race_search import Wanted
 from antecede.trace.races import Declared, assumed, declared_orders
 from antecede.trace.races import races as races_here
@@ -27,15 +28,18 @@ def register(app: typer.Typer) -> None:
         assume: str | None = typer.Option(
             None,
             metavar="GUARANTEE",
-            help="The guarantee of the system: none, fifo or causal. Default: as in the metadata, else fifo.",
+            help="Guarantee of the system: none, fifo or causal. Default: the guarantee in the trace's metadata, "
+            "otherwise fifo.",
         ),
-        within: float | None = typer.Option(None, metavar="SECONDS", help="Only races whose slack is at most SECONDS."),
+        within: float | None = typer.Option(
+            None, metavar="SECONDS", help="Report only races whose slack is at most SECONDS."
+        ),
         first: int = typer.Option(10, metavar="N", help="Show the N races with the least slack."),
         every: bool = typer.Option(
             False,
             "--all",
-            help="If several messages from one sender race with the same later message, count all, not only the last "
-            "one delivered.",
+            help="Count all messages of a sender that race with the same later message. Default: only the last of "
+            "these messages.",
         ),
         engine: str = ENGINE,
         master: str | None = MASTER,
@@ -44,12 +48,13 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Find races: pairs of messages that were delivered in order only because of their timing.
 
-        A race is a message and another one that depends on it, both delivered by one process in that order, although
-        nothing made the second wait for the first. A longer delay of the first would have broken causal order. The
-        slack is how much longer the first could have taken. A pair is not a race if the system's guarantee keeps it in
-        order: with fifo, this holds for the pairs from one sender; with causal, for all pairs.
+        The second message of such a pair depends on the first, but nothing made it wait. The slack is the additional
+        time that the first message could have taken. Pairs that the system itself keeps in order are not races. With
+        --assume fifo, these are the pairs of messages from the same sender.
 
-        Exit 0: the trace was searched. 2: there was no valid delivery, or nothing could be read.
+        Exit codes:
+        0: The trace was searched.
+        2: Nothing could be read, or the trace has no valid delivery.
         """
         limit = None if within is None else _nanoseconds(within)
         wanted = Wanted(first, limit, every)
@@ -79,11 +84,19 @@ def _nanoseconds(seconds: float) -> int:
 def _declaring(metadata: Sequence[Metadata]) -> Declared:
     """Return the weakest guarantee of the orders in the metadata, since a message may pass several domains.
 
-    Orders that are not installed here guarantee nothing. If the metadata names no order, the default is returned.
+    Orders that are not installed here guarantee nothing. If the metadata names no order, the weakest guarantee of its
+    epochs counts. If it names no epoch either, the default is returned.
     """
+    from antecede.recording.segments import RECORDED_BY
+
     named = declared_orders(metadata)
     if not named:
-        return Declared()
+        given = {epoch.guarantee for one in metadata if one.epochs for epoch in epochs_in(one.epochs, "metadata")}
+        # A server whose agents and clients have no rows yet lists no epochs.
+        silent = [one for one in metadata if not one.epochs and not str(one.recorded_by).startswith(RECORDED_BY)]
+        if silent or not given:
+            return Declared()
+        return Declared(next(one for one in ("none", "fifo", "causal") if one in given), "metadata")
     kept = {"fifo", "causal"}
     for name in named:
         try:

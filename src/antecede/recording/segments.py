@@ -32,6 +32,8 @@ from antecede.store.format import TEMPORARY
 from antecede.topology import TopologyFile, parse_topology
 from antecede.trace import Event, Metadata
 
+RECORDED_BY = "antecede serve"
+"""The recorder of a server's trace, in the metadata; its version follows."""
 FOLDER = "trace"
 TOPOLOGY = "topology.toml"
 PLACE_KEY = b"antecede.place"
@@ -184,11 +186,12 @@ class Recording:
     @property
     def metadata(self) -> Metadata:
         """The metadata of the rows that were read so far."""
-        recorded_by, projection = f"antecede serve {__version__}", self._projection
+        recorded_by, projection = f"{RECORDED_BY} {__version__}", self._projection
         if projection is None:
             return Metadata(recorded_by=recorded_by)
         epochs = msgspec.to_builtins(projection.epochs) or None
-        return Metadata(conflicts=projection.conflicts, recorded_by=recorded_by, epochs=epochs)
+        topology = msgspec.json.decode(projection.file.canonical()) if epochs and projection.file is not None else None
+        return Metadata(topology=topology, conflicts=projection.conflicts, recorded_by=recorded_by, epochs=epochs)
 
     def place(self) -> Place:
         """Return the place after the rows returned so far."""

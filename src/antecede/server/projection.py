@@ -198,6 +198,12 @@ class Projection:
         return file
 
     @property
+    def file(self) -> TopologyFile | None:
+        """The topology in force; None if the log contains none."""
+        text = self._organisation.topology
+        return parse_topology(text, "the topology in the log") if text else None
+
+    @property
     def epochs(self) -> list[Epoch]:
         """The topologies so far, for the metadata. A server without rows lists none, because the change that adds it
         may not be made yet."""
