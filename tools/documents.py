@@ -101,9 +101,13 @@ def command_line() -> str:
     lines = [
         "# The command line",
         "",
-        "Every command explains itself with `--help`. Exit code 0: done, and the property",
+        "Every command explains itself with `--help`. Most commands have these exit codes:",
+        "",
+        "- 0: The command is done, and the property holds.",
+        "- 1: The property is violated.",
+        "- 2: The command line is wrong, or the input cannot be read.",
+        "",
     ]
-    lines += ["holds. 1: it is violated. 2: bad usage, or unreadable input.", ""]
     panels = [name for some in PANELS.values() for name in some]
     names = sorted(root.commands, key=lambda name: (panels.index(name) if name in panels else len(panels), name))
     for name in names:
@@ -137,7 +141,9 @@ def _option(option: Any) -> str | None:
         return f"| `{option.metavar or option.name}` | {told} |"
     value = "" if option.is_flag else " " + (option.metavar or "VALUE")
     default = option.default
-    shown = "" if default is None or callable(default) or option.is_flag else f" Default: `{default}`."
+    # An empty text or list stands for no value; the help text names what happens then.
+    hidden = default is None or default in ("", []) or callable(default) or option.is_flag
+    shown = "" if hidden else f" Default: `{default}`."
     return f"| `{', '.join(option.opts)}{value}` | {told}{shown} |"
 
 
@@ -146,7 +152,14 @@ def _cell(text: str) -> str:
 
 
 def _text(text: str | None) -> str:
-    return (text or "").replace("<", "&lt;").replace("\b", "")
+    """Return a help text as Markdown. Lines that begin with a word or a number and a colon become a list."""
+    lines = (text or "").replace("<", "&lt;").replace("\b", "").split("\n")
+    items = [re.match(r"(?:[a-z]+|\d+): ", line) is not None for line in lines]
+    shown = []
+    for line, item, before in zip(lines, items, [False, *items], strict=False):
+        shown += [""] if item and not before else []
+        shown.append(f"- {line}" if item else line)
+    return "\n".join(shown)
 
 
 def limits_page() -> str:

@@ -10,8 +10,9 @@ Each page is played in a folder of its own, from top to bottom, as a reader woul
 - ``python`` without a title: a program.
 - ``toml`` and ``json``: read by the reader of such files; a fragment of a topology is completed first.
 
-``antecede up`` and ``antecede serve`` run in the background until the next of them, or the end of the page. Ports are
-replaced by free ones. Blocks that are not played are in ``EXEMPT``, with the reason.
+``antecede up`` and ``antecede serve`` run in the background until the next of them, or the end of the page.
+``antecede status`` is repeated until it prints what the page shows, because servers still work when a question has been
+answered: they sync records and acknowledge. Ports are replaced by free ones. Blocks that are not played are in ``EXEMPT``, with the reason.
 """
 
 import json
@@ -46,24 +47,40 @@ EXEMPT: dict[str, dict[str, str]] = {
         "send(message)   -> effects": DRAWING,
         "objects/remote (arguments, time limit)": DRAWING,
     },
+    "docs/design/log.md": {"data directory ── identity": DRAWING, "… group 5 │ bad bytes │ group 7": DRAWING},
+    "docs/design/objects.md": {
+        "destination of a conflicting request": DRAWING,
+        "final    audits   control": SHOWN,
+    },
+    "docs/design/orders.md": {"send(message)   ──► effects": DRAWING},
+    "docs/design/servers.md": {"client ──► s1 ──► s2": DRAWING},
+    "docs/design/planning.md": {"s1                 s1 is the parent": DRAWING},
+    "docs/design/scenarios.md": {"S1 ── A ── S3": DRAWING},
+    "docs/design/backup.md": {"s1   ──────── hold": DRAWING},
+    "docs/design/imports.md": {
+        "antecede import example.ndjson": FILES,
+        "B:1            A's clock was": DRAWING,
+        "client   ├──": DRAWING,
+    },
+    "docs/design/measures.md": {"arrive x  deliver x": DRAWING},
+    "docs/design/spark.md": {"files ── encode ──▶": DRAWING, "cut 1          cut 2": DRAWING},
+    "docs/design/verdicts.md": {
+        "epoch of m          epochs between": DRAWING,
+        "T₀   only the sender": DRAWING,
+    },
     "docs/guide/bench.md": {
         "./run python -m pip install nats-py": SERVICE,
         "git worktree add ../before": MINUTES,
-        "antecede bench channel --permissions": MINUTES,
         "antecede bench objects ": MINUTES,
         "antecede bench paper000 ": MINUTES,
     },
-    "docs/guide/import.md": {"antecede import example.ndjson": FILES},
-    "docs/guide/objects.md": {"final    audits   control": SHOWN},
     "docs/guide/operations.md": {
         "useradd --system antecede": SERVICE,
         "python3 -c 'import secrets": SERVICE,
         "docker compose -f deploy/compose.yaml exec": SERVICE,
     },
-    "docs/guide/servers.md": {"antecede up examples/snowflake.toml --data snow --trace": MINUTES},
     "docs/guide/verify.md": {
         "antecede verify 's3://bucket/run-17/' --master spark://head:7077": SERVICE,
-        "files ── encode ──▶": DRAWING,
         "causal       holds where it was guaranteed": SHOWN,
     },
     "docs/scale.md": {"antecede plan n1000.csv": MINUTES},
@@ -139,6 +156,7 @@ class _Player:
         self._servers: subprocess.Popen[bytes] | None = None
         self._log = folder / "servers.log"
         self._reloads = 0
+        self._status: list[str] = []
         shutil.copytree(ROOT / "examples", folder / "examples")
         self._renumber()
 
@@ -153,7 +171,10 @@ class _Player:
             self._console(text)
         elif block.language == "text":
             assert self.printed is not None, "text that is neither a file nor the output of a command before it"
-            assert _pattern(text).search(self.printed), f"printed instead:\n{self.printed}"
+            end = time.monotonic() + 10
+            while not (found := _pattern(text).search(self.printed)) and self._status and time.monotonic() < end:
+                _, self.printed = self._command(self._status)
+            assert found, f"printed instead:\n{self.printed}"
         elif block.language == "python":
             self.printed = self._program(text)
         elif block.language == "log":
@@ -198,6 +219,7 @@ class _Player:
             return
         remark = re.search(r"\s# .*\bexit (?:code )?(\d)", line)
         wanted = int(remark[1]) if remark else 0
+        self._status = words[1:] if words[:2] == ["antecede", "status"] else []
         if words[:2] in (["antecede", "up"], ["antecede", "serve"]):
             self._start(words[1:])
         elif words[0] == "python":

@@ -1,4 +1,4 @@
-"""Significant order as docs/guide/verify.md defines it, by brute force, and traces to try it on.
+"""Significant order as docs/design/verdicts.md defines it, by brute force, and traces to try it on.
 
 The checker is written from that page alone and shares nothing with the code under test but the row. Every sentence of
 the section is one function here or a line of one.

@@ -85,7 +85,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert out.index("First steps") < out.index("Judge a trace") < out.index("Run servers")
-    assert "antecede demo shows what order is" in out
+    assert "`antecede demo` shows what order is" in out
 
 
 def test_a_shell_can_complete() -> None:

@@ -1,4 +1,4 @@
-"""What the paper leaves open in significant order, decided and written down in docs/guide/verify.md, one by one.
+"""What the paper leaves open in significant order, decided and written down in docs/design/verdicts.md, one by one.
 
 Sections are those of Enokido, Higaki, Takizawa, *Protocol for a group of objects*.
 """

@@ -5,7 +5,7 @@ region continue until they are in their mailboxes. Letters that would *enter* th
 sender, or at the router through which they come from outside. They wait unstamped, in the sequence in which they would
 have been stamped, and are stamped in that sequence after the change. This keeps causal order: in a forest, if a waiting
 letter follows from another one and both are on their way to the same server, they wait at the same place
-(``docs/guide/change.md`` has the argument).
+(``docs/design/change.md`` has the argument).
 
 A letter waits only for the destinations that it reaches through the region; its other destinations get it at once.
 Letters to an agent that moves wait as well, if they are sent on the server that the agent leaves.

@@ -180,9 +180,9 @@ def _stopped(stop: SystemExit) -> int:
 
 def _flowing(command: Any, path: tuple[str, ...] = ()) -> Any:
     """Let help texts fill the width of the terminal, without the line breaks of our source. Keep the breaks between
-    paragraphs, and the break before a line that begins with a word and a colon: such lines are a list. Add the examples
-    of each command. Show no type for options that take no value."""
-    command.help = re.sub(r"(?<!\n)\n(?!\n|[a-z]+: )", " ", cleandoc(command.help or ""))
+    paragraphs, and the break before a line that begins with a word or a number and a colon: such lines are a list.
+    Add the examples of each command. Show no type for options that take no value."""
+    command.help = re.sub(r"(?<!\n)\n(?!\n|(?:[a-z]+|\d+): )", " ", cleandoc(command.help or ""))
     examples = EXAMPLES.get(" ".join(path), [])
     if examples:
         # A paragraph each, since the lines of a paragraph are joined.

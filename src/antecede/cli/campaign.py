@@ -31,13 +31,13 @@ def register(app: typer.Typer) -> None:
             list[str] | None,
             typer.Option(metavar="NAME[:option=value,…]", help="An order; may be repeated. Default: all orders."),
         ] = None,
-        schedules: int = typer.Option(1, min=1, max=10**8, help="Schedules per order, one per seed."),
+        schedules: int = typer.Option(1, min=1, max=10**8, help="Number of schedules per order, one per seed."),
         seed: int = typer.Option(0, min=0, max=10**8, help="The first seed."),
         faults: bool | None = typer.Option(
             None,
             "--faults/--no-faults",
-            help="With faults: packets are lost, machines crash, the network splits. Without: packets are only "
-            "reordered or repeated. Default: one schedule in ten has faults.",
+            help="With --faults, packets are lost, machines crash and the network splits. With --no-faults, packets "
+            "are only reordered or repeated. Default: one schedule in ten has faults.",
         ),
         jobs: int = typer.Option(1, min=1, max=64, help="Number of parallel processes."),
         show: bool = typer.Option(False, "--show", help="Draw each schedule."),
@@ -45,7 +45,9 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Test orders with random schedules of sends and arrivals, and check every result.
 
-        Exit 0: no violation was found. 1: an order broke its guarantee.
+        Exit codes:
+        0: No violation was found.
+        1: An order broke its guarantee.
         """
         from antecede.simulator.campaign import VARIANTS
 

@@ -20,25 +20,28 @@ def register(app: typer.Typer) -> None:
         topology: str | None = typer.Argument(
             None,
             metavar="TOPOLOGY",
-            help="Topology of running servers to chat on. Without it: play the simulated story.",
+            help="Topology file of running servers. Without this file, the story is played.",
         ),
         name: str | None = typer.Option(None, metavar="NAME", help="Your name in the chat."),
-        server: str | None = typer.Option(None, metavar="NAME", help="Your server. Default: the first one by name."),
+        server: str | None = typer.Option(
+            None, metavar="NAME", help="The server that you connect to. Default: the first server by name."
+        ),
         room: str = typer.Option("kitchen", metavar="NAME", help="The room to join."),
         order: str = typer.Option(
             "fifo,pruned",
             metavar="LIST",
-            help="Orders to play the story under; pruned is a causal order.",
+            help="Orders under which the story is played, separated by commas. The order pruned is causal.",
         ),
-        trace: str | None = typer.Option(None, metavar="DIR", help="Write the story's traces to DIR."),
+        trace: str | None = typer.Option(None, metavar="DIR", help="Write the traces of the story to DIR."),
         keys: Keys = KEYS,
-        as_json: bool = typer.Option(False, "--json", help="Print the story as one JSON document on standard output."),
+        as_json: bool = typer.Option(False, "--json", help="Print the story as one JSON document."),
     ) -> int:
-        """See an answer appear before its question under FIFO order, and never under causal order; or chat yourself.
+        """Show that an answer can appear before its question under FIFO order, but not under causal order; or chat
+        yourself.
 
-        Without a topology, play the story of four people on four simulated servers, once under each order of --order.
-        With a topology (antecede sample chat copies one, antecede up runs its servers), join a room: each line of input
-        is sent to all its members, until the input ends (Ctrl-D).
+        Without a topology, the command plays a short story on simulated servers: a question and its answer. With a
+        topology, you join a room: each line that you type goes to all members, until Ctrl-D. The command `antecede
+        sample chat` copies a topology, and `antecede up chat/chat.toml` runs its servers.
         """
         if topology is None:
             if name is not None or server is not None:

@@ -11,22 +11,24 @@ from antecede.cli.dead_pages import Servers, dropped_from
 from antecede.cli.options import JSON, KEYS, WHERE, Keys
 from antecede.errors import MissingError
 
-_client = typer.Argument(..., metavar="NAME@SERVER", help="A client, as client list shows it.")
+_client = typer.Argument(..., metavar="NAME@SERVER", help="The client, as `antecede client list` shows it.")
 _some_topics = typer.Argument(..., metavar="TOPIC", help="One or more topics.")
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="Clients of the servers, their mailboxes and subscriptions.")
+    group = typer.Typer(
+        no_args_is_help=True, help="Manage the clients of the servers, their mailboxes and subscriptions."
+    )
     app.add_typer(group, name="client")
 
     @group.command("list")
     def list_(
         where: str = WHERE,
-        away: bool = typer.Option(False, "--away", help="Only disconnected clients."),
+        away: bool = typer.Option(False, "--away", help="List only disconnected clients."),
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> None:
-        """List the clients that the servers know, the number of the last publish of each, and how many letters wait."""
+        """List the clients of the servers, each with the number of its last publish and its waiting letters."""
         clients = [one for one in _listed(where, keys) if not (away and one["connected"])]
         if as_json:
             print(json.dumps(clients, indent=2))
@@ -43,11 +45,10 @@ def register(app: typer.Typer) -> None:
         client: str = _client,
         keys: Keys = KEYS,
     ) -> None:
-        """Remove a client that will not return: end its subscriptions, delete the letters that wait for it, and forget
-        the number of its last publish.
+        """Remove a client that will not return: end its subscriptions, and delete the letters that wait for it.
 
-        What the client has published is still delivered. Its subscriptions end at all topics that have the class
-        antecede:Topic in the topology file. For other topics run "antecede client unsubscribe" first.
+        Messages that the client has published are still delivered. The command ends only subscriptions to topics whose
+        class in the topology file is antecede:Topic. For other topics, run `antecede client unsubscribe` first.
         """
         servers = Servers(where, keys)
         home = servers.home(client)
@@ -67,7 +68,7 @@ def register(app: typer.Typer) -> None:
         topics: list[str] = _some_topics,
         keys: Keys = KEYS,
     ) -> None:
-        """End the subscriptions of a client to some topics, as if it had done so itself."""
+        """End the subscriptions of a client to some topics, as if the client had done so itself."""
         servers = Servers(where, keys)
         for topic in topics:
             servers.demand(servers.home(client), "client-unsubscribe", client, topic)

@@ -16,17 +16,25 @@ from antecede.errors import UsageError
 if TYPE_CHECKING:
     from antecede.access.model import Identity, Key
 
-_out = typer.Option(None, "--out", metavar="DIR", help="The folder of keys. Default: credentials/ beside the topology.")
-_access = typer.Option(None, "--access", metavar="FILE", help="Access file. Default: access.toml beside the topology.")
-_days = typer.Option(365.0, "--days", min=0.0, max=3_650.0, help="Days until keys and certificates expire.")
-_name = typer.Argument(..., metavar="NAME", help="An identity; ROLE/NAME if several have this name.")
-_clients = typer.Option([], "--client", metavar="NAME", help="A client; may be repeated.")
-_operators = typer.Option([], "--operator", metavar="NAME", help="An operator; may be repeated. Default: admin.")
+_out = typer.Option(None, "--out", metavar="DIR", help="Folder of the keys. Default: credentials/ beside the topology.")
+_access = typer.Option(
+    None, "--access", metavar="FILE", help="File that lists who may do what. Default: access.toml beside the topology."
+)
+_days = typer.Option(365.0, "--days", min=0.0, max=3_650.0, help="Number of days until keys and certificates expire.")
+_name = typer.Argument(
+    ..., metavar="NAME", help="Name of the identity, or ROLE/NAME if several identities have this name."
+)
+_clients = typer.Option([], "--client", metavar="NAME", help="Name of a client; may be repeated.")
+_operators = typer.Option(
+    [], "--operator", metavar="NAME", help="Name of an operator; may be repeated. Default: admin."
+)
 _reload = "now: kill -HUP every server (or antecede up), so that it reads {}"
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="Keys and certificates of servers, clients and operators.")
+    group = typer.Typer(
+        no_args_is_help=True, help="Manage the keys and certificates of servers, clients and operators."
+    )
     app.add_typer(group, name="credentials")
 
     @group.command("create")
@@ -39,8 +47,8 @@ def register(app: typer.Typer) -> None:
         system: str | None = typer.Option(
             None,
             metavar="SYSTEM",
-            help="The name of the system. The names in certificates begin with it: spiffe://SYSTEM/… Default: the "
-            "topology file's name.",
+            help="Name of the system. The names in certificates begin with spiffe://SYSTEM/. Default: the topology "
+            "file's name.",
         ),
         out: str | None = _out,
         access: str | None = _access,
@@ -48,8 +56,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Create an authority, keys and certificates for all servers, clients and operators, and access.toml.
 
-        Run it again to add servers, clients or operators: what exists stays. New clients may do everything that
-        clients can do; edit access.toml to allow less.
+        To add clients and operators later, run the command again: existing keys and certificates stay. New clients may
+        do everything that clients can do. To allow less, edit access.toml.
         """
         issue = _Issue(topology, out, access, as_json, days)
         issue.create(client, operator, days, tls, system or Path(topology).stem)
@@ -63,17 +71,16 @@ def register(app: typer.Typer) -> None:
         access: str | None = _access,
         as_json: bool = JSON,
     ) -> None:
-        """Create another key for an identity. Both keys are valid until you revoke the old one with revoke --old. The
-        owner proves its identity with both, so others need to know only one of them.
+        """Create another key for an identity. Both keys are valid until you revoke the old key.
 
         After this command:
 
         1. Give all servers the new access.toml, and a rotated server its new folder. Send SIGHUP to all servers.
 
         2. Give a rotated client or operator its new folder. If NAME is a server, give all clients and operators their
-        folders again, because these list the keys of the servers.
+        folders again, because these contain the servers' keys.
 
-        3. Run antecede credentials revoke TOPOLOGY NAME --old, give all servers access.toml again, and send SIGHUP
+        3. Run `antecede credentials revoke TOPOLOGY NAME --old`. Give all servers access.toml again, and send SIGHUP
         again. Then only the new key is valid.
         """
         _Issue(topology, out, access, as_json, days).rotate(name, days)
@@ -82,7 +89,7 @@ def register(app: typer.Typer) -> None:
     def revoke(
         topology: str = TOPOLOGY,
         name: str = _name,
-        old: bool = typer.Option(False, "--old", help="Revoke all keys except the newest one."),
+        old: bool = typer.Option(False, "--old", help="Revoke all keys except the newest key."),
         out: str | None = _out,
         access: str | None = _access,
         as_json: bool = JSON,
@@ -96,7 +103,7 @@ def register(app: typer.Typer) -> None:
         access: str | None = _access,
         as_json: bool = JSON,
     ) -> None:
-        """List the identities of access.toml, their keys and permissions, and when keys expire."""
+        """List the identities in access.toml, their keys and permissions, and the dates on which keys expire."""
         from antecede.live.keys import read_access
 
         found = read_access(access or Path(topology).parent / "access.toml")

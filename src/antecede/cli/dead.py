@@ -22,26 +22,23 @@ _filters = Filters()
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
         no_args_is_help=True,
-        help="Dead letters: letters that an agent or client could not handle, that a client has no permission to "
-        "receive, that expired, or whose destination does not exist.",
+        help="Manage dead letters: letters that expired, could not be handled, or have no permitted destination.",
     )
     app.add_typer(group, name="dead")
 
     @group.command("list")
     def list_(
         where: str = WHERE,
-        first: int = typer.Option(0, metavar="N", help="At most this number of letters; 0: all."),
-        after: str = typer.Option(
-            "", metavar="PLACE", help="Continue after the letter with this place: SERVER:NUMBER."
-        ),
+        first: int = typer.Option(0, metavar="N", help="List at most N letters. With 0, all letters are listed."),
+        after: str = typer.Option("", metavar="PLACE", help="List only letters after this place: SERVER:NUMBER."),
         filters: Filters = _filters,
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> None:
         """List the dead letters of all servers that answer, server by server, oldest first.
 
-        After --first N letters the command prints how to list the next N, such as --first 100 --after s1:17. With
-        --json, continue after the "place" of the last letter.
+        With --first N, the command prints the options that list the next N letters. With --json, it does not print
+        them. To continue, give the "place" of the last letter to --after.
         """
         letters = listed(where, keys, filters, first, after)
         if as_json:
@@ -61,7 +58,7 @@ def register(app: typer.Typer) -> None:
     @group.command("show")
     def show(
         where: str = WHERE,
-        letter: str = typer.Argument(..., metavar="ID", help="A dead letter's id, as dead list shows it."),
+        letter: str = typer.Argument(..., metavar="ID", help="Id of the letter, as `antecede dead list` shows it."),
         keys: Keys = KEYS,
     ) -> None:
         """Show one dead letter, with its fields."""
@@ -81,17 +78,17 @@ def register(app: typer.Typer) -> None:
         client: str | None = typer.Argument(
             None,
             metavar="NAME@SERVER",
-            help="A disconnected client, as client list shows it; leave it out with --all or --like.",
+            help="Disconnected client, as `antecede client list` shows it; not with --all or --like.",
         ),
         every: bool = typer.Option(False, "--all", help="Empty the mailboxes of all disconnected clients."),
         like: str = typer.Option(
             "",
             metavar="PATTERN",
-            help="Empty the mailboxes of disconnected clients whose address matches, for example 'tmp-*@s1'.",
+            help="Empty the mailboxes of the disconnected clients whose address matches PATTERN, such as 'tmp-*@s1'.",
         ),
         keys: Keys = KEYS,
     ) -> None:
-        """Empty the mailbox of a client that will not return. Its letters are deleted for good."""
+        """Empty the mailbox of a client that will not return. The letters in the mailbox are deleted for good."""
         if (client is not None) + every + bool(like) != 1:
             raise UsageError("expected exactly one of NAME@SERVER, --all and --like PATTERN")
         document = drop_all(where, keys, like or "*") if client is None else drop_one(where, keys, client)
@@ -103,12 +100,17 @@ def register(app: typer.Typer) -> None:
 def _many(group: typer.Typer, name: str, does: str, again: str) -> None:
     @group.command(
         name,
-        help=f"{does}\n\nGive one ID; or filters, for all letters that match; or --all. {again}",
+        help=f"{does}\n\nGive the ID of one letter, or filters, or --all. Filters select all letters that match. "
+        f"{again}",
     )
     def command(
         where: str = WHERE,
-        letter: str | None = typer.Argument(None, metavar="ID", help="A dead letter's id, as dead list shows it."),
-        every: bool = typer.Option(False, "--all", help="All dead letters. With filters: only those that match."),
+        letter: str | None = typer.Argument(
+            None, metavar="ID", help="Id of the letter, as `antecede dead list` shows it."
+        ),
+        every: bool = typer.Option(
+            False, "--all", help="Select all dead letters. With filters: select only the letters that match."
+        ),
         filters: Filters = _filters,
         keys: Keys = KEYS,
     ) -> None:

@@ -16,19 +16,16 @@ _orders = ("none", "fifo", "pruned", "lamport")
 def register(app: typer.Typer) -> None:
     @app.command()
     def demo(
-        seed: int = typer.Option(7, help="Each seed gives another run."),
+        seed: int = typer.Option(7, help="Seed of the run. Each seed gives another run."),
         keep: str | None = typer.Option(None, metavar="DIR", help="Keep the recorded traces in this folder."),
-        live: bool = typer.Option(True, help="Also run live servers, kill one, and verify their recorded trace."),
-        spark: bool = typer.Option(True, help="Verify the trace of the live servers with Spark."),
+        live: bool = typer.Option(True, help="Also run live servers and kill one."),
+        spark: bool = typer.Option(True, help="Verify the servers' trace with Spark."),
         as_json: bool = JSON,
     ) -> int:
-        """Show what ordering is, what it costs, and that it holds even if a live server is killed; all from recorded
-        traces.
+        """Show what ordering is, what it costs, and that it holds even if a server is killed.
 
-        First, eight simulated processes exchange messages under no order, FIFO, causal and total order, on the same
-        slow network, which reorders messages. Which orders keep their guarantee, and at what cost? Then three live
-        servers exchange letters. The middle one is killed with kill -9 and started again, and the Spark pipeline
-        verifies the trace in their logs.
+        First, eight simulated processes exchange messages under no order, FIFO, causal and total order. Then three live
+        servers exchange letters, one of them is killed and started again, and Spark verifies their trace.
         """
         runs = [_run(name, seed, None if keep is None else Path(keep)) for name in _orders]
         # On FIFO links a message can be overtaken only by a chain of messages, and causal order prevents this.

@@ -25,9 +25,9 @@ PANELS = {
 """The groups of commands in ``antecede --help``, in this order."""
 
 FIRST_STEPS = (
-    "First steps: antecede demo shows what order is. antecede simulate --order none --trace run.jsonl makes a trace, "
-    "then antecede report run.jsonl judges it. antecede COMMAND --help shows examples of a command. "
-    "Tests of Antecede itself: antecede campaign, antecede objects campaign and, in a clone, antecede trial."
+    "First steps: `antecede demo` shows what order is. `antecede simulate --order none --trace run.jsonl` makes a "
+    "trace, then `antecede report run.jsonl` judges the trace. `antecede COMMAND --help` shows examples of a command. "
+    "Tests of Antecede itself: `antecede campaign`, `antecede objects campaign` and, in a clone, `antecede trial`."
 )
 
 EXAMPLES = {

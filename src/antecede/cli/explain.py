@@ -29,38 +29,37 @@ def register(app: typer.Typer) -> None:
     def explain(
         trace: list[str] = TRACES,
         message: str | None = typer.Option(None, metavar="ID", help="Explain every late delivery of this message."),
-        first: int = typer.Option(10, metavar="N", help="Explain the first N late deliveries."),
+        first: int = typer.Option(
+            10, metavar="N", help="Explain the first N late deliveries, by their position at the receiver."
+        ),
         order: str = typer.Option(
-            "causal", help="The order that was broken: fifo, causal, total, synchronous or significant."
+            "causal", help="The order that was violated: fifo, causal, total, synchronous or significant."
         ),
         conflicts: str | None = CONFLICTS,
-        diagram: bool = typer.Option(False, "--diagram", help="Draw each explanation; a single one is always drawn."),
-        svg: str | None = typer.Option(
-            None, metavar="FILE", help="Draw the explanations into FILE, with only the events involved."
+        diagram: bool = typer.Option(
+            False, "--diagram", help="Draw every explanation. A single explanation is always drawn."
         ),
+        svg: str | None = typer.Option(None, metavar="FILE", help="Draw the explanations into FILE."),
         engine: str = ENGINE,
         master: str | None = MASTER,
         conf: list[str] | None = CONF,
         as_json: bool = JSON,
     ) -> int:
-        """Explain why deliveries are late: which chain of messages overtook each of them.
+        """Explain late deliveries: for each one, show the shortest chain of messages that overtook it.
 
-        A delivery is late if its process has already delivered a message that depends on it. The chain begins with a
-        copy of the late message to another process, or with a later message of the same sender. Its last message
-        reaches the receiver before the late message does. You see one of the shortest chains. antecede verify counts
-        all late deliveries; --first N explains the first N of them, sorted by index (the position among the events of
-        the receiver).
+        A delivery is late if its process has already delivered a message that depends on it. The chain begins at the
+        sender of the late message, and ends with a message that reached the receiver first.
 
-        With --order significant, message A is late if the receiver got message B before A, although B should have
-        waited for A. An instance is one execution of an operation. Each step of the chain shows why the second of two
-        messages had to wait for the first: an instance sent or received the first message, and then the same instance,
-        or one that conflicts with it, sent the second. A request can also be late because two objects received the same
-        two conflicting requests in different orders. Then the explanation names these two objects instead of a chain.
+        With --order significant, each step of the chain names the operations because of which a message must come after
+        the message before it. Instead of a chain, an explanation may name two objects that received two conflicting
+        requests in different orders.
 
-        With --order total or synchronous, an explanation is a cycle of messages instead of a chain. Each step of the
-        cycle shows a process that saw one message before the next one.
+        With --order total or synchronous, an explanation is a cycle of messages. Each step names a process that saw one
+        message before the next message.
 
-        Exit 0: explained, or nothing is late. 2: no such message, or nothing could be read.
+        Exit codes:
+        0: The late deliveries were explained, or no delivery is late.
+        2: The trace does not have the message of --message, or nothing could be read.
         """
         asked = Asked(order, message, first, read_conflicts(conflicts) if conflicts is not None else None)
         asked.check()

@@ -19,36 +19,37 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     @app.command()
     def explore(
-        order: str = typer.Option("pruned", metavar="NAME", help="The order, as NAME or NAME:option=value,…"),
+        order: str = typer.Option("pruned", metavar="NAME", help="The order: NAME or NAME:option=value,…"),
         processes: int = typer.Option(3, metavar="N", help="Number of processes."),
-        messages: int = typer.Option(3, metavar="M", help="Maximum number of messages in total."),
+        messages: int = typer.Option(3, metavar="M", help="Largest number of messages in total."),
         multicast: bool = typer.Option(False, "--multicast", help="Send to any set of destinations."),
         broadcast: bool = typer.Option(False, "--broadcast", help="Send to all other processes."),
-        to_self: bool = typer.Option(False, "--self", help="Processes may also send to themselves."),
-        fifo_links: bool = typer.Option(False, "--fifo-links", help="Links do not reorder."),
-        duplicates: bool = typer.Option(False, "--duplicates", help="Every packet arrives twice."),
+        to_self: bool = typer.Option(False, "--self", help="Let processes also send to themselves."),
+        fifo_links: bool = typer.Option(False, "--fifo-links", help="Let links keep the order of packets."),
+        duplicates: bool = typer.Option(False, "--duplicates", help="Let every packet arrive twice."),
         program: str | None = typer.Option(
             None,
             metavar="FILE",
-            help="A file with a line 'processes P…' and lines 'send M FROM -> TO[,TO…] [after K]' (after K deliveries "
-            "at FROM). Only these sends are tried.",
+            help="Try only the sends in this file. It has a line 'processes P…' and lines 'send M FROM -> TO[,TO…] "
+            "[after K]'. The words 'after K' mean: after K deliveries at FROM.",
         ),
         guarantee: str = typer.Option(
             "",
             metavar="LIST",
-            help="Also check fifo, causal, total or synchronous order, even if the order does not guarantee it.",
+            help="Also check these orders, separated by commas: fifo, causal, total, synchronous.",
         ),
         states_max: int = typer.Option(
             limits.explorer_states_max, metavar="K", min=1, help="Give up after this many states."
         ),
         as_json: bool = JSON,
     ) -> int:
-        """Try every interleaving of a few messages between a few processes: sends at any moment, packets arriving in
-        any sequence.
+        """Try every interleaving of a few messages between a few processes: sends at any moment, arrivals in any
+        sequence.
 
-        Exit 0: every run keeps the guarantee of the order, and what --guarantee adds. 1: a run breaks one of these; the
-        shortest such run is printed as a scenario file. 2: there are too many interleavings, or the options contradict
-        each other.
+        Exit codes:
+        0: Every run keeps the order's guarantee, and the guarantees of --guarantee.
+        1: A run breaks a guarantee. The shortest such run is printed as a scenario file.
+        2: There are too many interleavings, or the options contradict each other.
         """
         if multicast and broadcast:
             raise UsageError("--multicast and --broadcast exclude each other")

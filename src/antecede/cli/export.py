@@ -31,30 +31,28 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def export(
         trace: list[str] = TRACES,
-        to: str = typer.Option(..., metavar="FORMAT", help=f"One of {', '.join(FORMATS)}."),
-        output: str = typer.Option(
-            "-", "--output", "-o", metavar="FILE", help="The file to write. Default: standard output."
-        ),
+        to: str = typer.Option(..., metavar="FORMAT", help=f"Format to write: {', '.join(FORMATS)}."),
+        output: str = typer.Option("-", "--output", "-o", metavar="FILE", help="File to write; - is standard output."),
         since: str | None = SINCE,
         until: str | None = UNTIL,
         processes: str | None = PROCESSES,
         logical: bool = typer.Option(
-            False, "--logical", help="Do not use recorded times: each event takes one millisecond."
+            False, "--logical", help="Ignore recorded times, and let each event take one millisecond."
         ),
-        as_json: bool = typer.Option(
-            False, "--json", help="Print one JSON document on standard output; needs -o FILE."
-        ),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON document. This option needs -o FILE."),
     ) -> None:
         """Write a trace in the format of another viewer; late deliveries are marked.
 
+        These are the formats:
         perfetto: a timeline with arrows, for ui.perfetto.dev and chrome://tracing
         otlp: spans of OpenTelemetry, for collectors, Jaeger and Tempo
         shiviz: a log with vector clocks, for ShiViz and GoVector's tools
         dot: a graph, for Graphviz
         mermaid: a sequence diagram, for GitHub, GitLab and wikis
 
-        Rows that cannot be right are set aside, as in antecede verify. Exit 0: written. 2: nothing could be read, or
-        the trace has more events than the viewer can show.
+        Exit codes:
+        0: The trace was written.
+        2: Nothing could be read, or the trace has more events than the viewer can show.
         """
         if to not in FORMATS:
             raise UsageError(f"--to must be one of {', '.join(FORMATS)}, not {to!r}")

@@ -27,103 +27,103 @@ def register(app: typer.Typer) -> None:
     @app.command("import")
     def import_(
         source: Annotated[
-            list[str], typer.Argument(metavar="SRC", help="Files, directories or patterns; - is standard input.")
+            list[str],
+            typer.Argument(metavar="SRC", help="Sources: files, directories or patterns; - is standard input."),
         ],
         to: str | None = typer.Option(
             None,
             metavar="OUT",
-            help="The trace to write: .jsonl, .jsonl.gz or .parquet. Default: write nothing, only report.",
+            help="Trace to write: .jsonl, .jsonl.gz or .parquet. Default: write no trace, only print a report.",
         ),
-        form: str = typer.Option("auto", "--format", help=f"One of {_formats}."),
+        form: str = typer.Option("auto", "--format", help=f"Format of the sources: {_formats}."),
         pattern: Annotated[
             list[str] | None,
             typer.Option(
                 "--pattern",
                 metavar="RE",
-                help="For lines of text: a regular expression with named groups (for logs with vector clocks: event, "
-                "host and clock). With a mapping it may be repeated: the first one that matches a line is used.",
+                help="For lines of text: regular expression with named groups. In logs with vector clocks, the groups "
+                "are event, host and clock. With a mapping, the option may be repeated; the first match counts.",
             ),
         ] = None,
         instances: bool = typer.Option(
-            False, "--instances", help="For spans: each instance of a service (pod, address) is a separate process."
+            False, "--instances", help="For spans: make each instance of a service (pod, address) a process."
         ),
         delimiter: str | None = typer.Option(
             None,
             metavar="RE",
-            help="For logs with vector clocks: a regular expression for the lines between two executions; its group "
-            "'trace', if there is one, gives the name of the next execution.",
+            help="For logs with vector clocks: regular expression for the lines between executions. Its group 'trace' "
+            "names the next execution.",
         ),
-        execution: str | None = typer.Option(
-            None, metavar="NAME", help="For logs with several executions: the one to import."
-        ),
+        execution: str | None = typer.Option(None, metavar="NAME", help="Import only this execution."),
         pairs: Annotated[
             list[str] | None,
             typer.Option(
                 "--map",
                 metavar="NAME=PATH,…",
-                help="The place of each column of the trace (process, kind, message, to, time) in a record of the log.",
+                help="Places of process, kind, message, to and time in a record.",
             ),
         ] = None,
         file_pattern: str | None = typer.Option(
             None,
             metavar="RE",
-            help="With a mapping: named groups that are found in the path of each file, such as (?P<process>\\w+).log",
+            help=r"With a mapping: regular expression with named groups for the path of each file, such as "
+            r"(?P<process>\w+).log",
         ),
         send: str | None = typer.Option(
-            None, metavar="RE", help="The kinds of records that are sends: a regular expression."
+            None, metavar="RE", help="Regular expression for the kinds of records that are sends."
         ),
         deliver: str | None = typer.Option(
-            None, metavar="RE", help="The kinds of records that are deliveries: a regular expression."
+            None, metavar="RE", help="Regular expression for the kinds of records that are deliveries."
         ),
         index: str | None = typer.Option(
             None,
             metavar="file|time|PATH",
-            help="The order of a process's events: by line (file), by time, or by the number at PATH in each record.",
+            help="Order of a process's events: by line (file), by time, or by the number at PATH.",
         ),
         separator: str | None = typer.Option(
-            None, metavar="TEXT", help="The text between the names in 'to'. Default: a comma."
+            None, metavar="TEXT", help="Text between the names in 'to'. Default: a comma."
         ),
         others: str | None = typer.Option(
             None,
             metavar="local|skip",
-            help="How to treat records that are neither sends nor deliveries: local makes them local events of their "
-            "process, skip leaves them out. Default: local.",
+            help="Use of all other records: local makes them local events, skip leaves them out. Default: local.",
         ),
         clock: str | None = typer.Option(
-            None, "--time", metavar="FORM", help="The format of times: ns, us, ms, s or a format such as %d.%m.%Y."
+            None, "--time", metavar="FORM", help="Format of times: ns, us, ms, s, or a format such as %d.%m.%Y."
         ),
         mapping: str | None = typer.Option(
-            None, metavar="FILE", help="Read the mapping from this TOML file; other options override it."
+            None, metavar="FILE", help="Read the mapping from this TOML file. Other options override the file."
         ),
         save_mapping: str | None = typer.Option(
-            None, metavar="FILE", help="Save the mapping in a TOML file, for --mapping."
+            None, metavar="FILE", help="Save the mapping in this file, for --mapping."
         ),
         preview: bool = typer.Option(
             False,
             "--preview",
-            help="With a mapping: show the first events and the lines that did not match; write nothing.",
+            help="With a mapping: show the first events and the unmatched lines; write nothing.",
         ),
         skip_unknown: bool = typer.Option(
-            False, "--skip-unknown", help="For folders: leave out files of unknown format, and list them."
+            False, "--skip-unknown", help="For folders: leave out files of unknown format, and list these files."
         ),
         as_json: bool = JSON,
     ) -> None:
         """Make a trace from logs and spans of other systems.
 
-        Known formats: logs with vector clocks (shiviz, govector); spans of Zipkin, OpenTelemetry and Jaeger (zipkin,
-        otlp, jaeger); tables of spans as CSV or Parquet (spans); flow events of Chrome and Perfetto (chrome); histories
-        of Temporal (temporal); recorded sessions in which several people edit one text (editing); CloudEvents with
-        causationid (cloudevents).
+        Known formats: logs with vector clocks (shiviz, govector), spans (zipkin, otlp, jaeger), tables of spans as CSV
+        or Parquet (spans), flow events of Chrome and Perfetto (chrome), histories of Temporal (temporal), recorded
+        sessions of people who edit one text (editing), CloudEvents with causationid (cloudevents).
 
-        Any other log of sends and deliveries needs a mapping. It says where in a record of the log the columns of the
-        trace are: process, kind, message, to, time. For JSON, CSV and Parquet, --map gives these places; for lines of
-        text, the named groups of --pattern do. --send and --deliver give the kinds of records that are sends and
-        deliveries. To use the mapping again, save it with --save-mapping, and give only --mapping the next time.
+        Any other log needs a mapping: the places of process, kind, message, to and time in a record. For JSON, CSV and
+        Parquet, give the mapping with --map. For lines of text, give it with the named groups of --pattern. The options
+        --send and --deliver choose the kinds of records that are sends and deliveries. The option --save-mapping saves
+        the mapping in a file, and --mapping reads this file.
 
-        All sources together make one trace. Exception: if a log with vector clocks contains several executions (runs of
-        its program), each becomes a separate trace, such as run-1.jsonl and run-2.jsonl for --to run.jsonl.
+        All sources make one trace. But each execution in a log with vector clocks becomes a separate trace, such as
+        run-1.jsonl and run-2.jsonl.
 
-        Exit 0: done. 2: nothing could be read.
+        Exit codes:
+        0: The sources were read.
+        2: Nothing could be read.
         """
         with _old_trace_named(None if preview else to), status("reading") as say:
 

@@ -21,32 +21,35 @@ Decode = Callable[[bytes], object]
 def register(app: typer.Typer) -> None:
     @app.command()
     def inspect(
-        log: str = typer.Argument(metavar="LOG|BACKUP", help="The data directory of a server, or a backup."),
+        log: str = typer.Argument(metavar="LOG|BACKUP", help="Data directory of a server, or a backup."),
         verify: bool = typer.Option(
             False,
             "--verify",
-            help="For a backup: check its files, recover the state of every server in memory, and check that the two "
-            "servers of each link agree on what was sent and received.",
+            help="For a backup: check its files, recover every server in memory, and check that both servers of each "
+            "link agree.",
         ),
         groups: bool = typer.Option(False, "--groups", help="Also list the groups."),
         records: bool = typer.Option(False, "--records", help="Also list the records."),
-        after: int = typer.Option(0, min=0, metavar="N", help="List only groups and records after record N."),
-        first: int = typer.Option(100, min=1, metavar="N", help="List at most N groups and N records."),
+        after: int = typer.Option(0, min=0, metavar="N", help="Show only groups and records after record N."),
+        first: int = typer.Option(100, min=1, metavar="N", help="Show at most N groups and N records."),
         decoder: str = typer.Option(
             "hex",
             "--as",
             metavar="HOW",
-            help="Show records as hex, text or msgpack, or as the result of MODULE:FUNCTION, called with the bytes.",
+            help="Form of the records: hex, text, msgpack, or MODULE:FUNCTION. The function gets the bytes of a "
+            "record, and its result is shown.",
         ),
         as_json: bool = JSON,
     ) -> int:
         """Read the log of a server without changing it: segments, groups, records, snapshots, checksums, a torn end.
 
         A segment is one file of the log. A group is the records of one write. A torn end is a last write that a crash
-        interrupted. The log of a server is always checked; a backup only with --verify.
+        interrupted. A backup is checked only with --verify.
 
-        Exit 0: intact, or torn only in the last group, which the server will remove. 1: damaged. 2: neither a log nor a
-        backup.
+        Exit codes:
+        0: The log or backup is intact. A log may be torn in its last group, which the server will remove.
+        1: The log or backup is damaged.
+        2: The folder is neither a log nor a backup.
         """
         from antecede.backups.folder import is_backup
         from antecede.store.inspection import inspect_log

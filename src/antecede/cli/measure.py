@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
         tables: str | None = typer.Option(
             None,
             metavar="DIR",
-            help="Also write tables: DIR/traffic.parquet, delay, rates, held, hops.",
+            help="Also write the tables traffic, delay, rates, held and hops to DIR, as Parquet files.",
         ),
         engine: str = ENGINE,
         master: str | None = MASTER,
@@ -33,20 +33,22 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Measure a recorded trace: which processes exchange messages, and what keeping order cost.
 
+        The report has these figures:
         traffic: copies from process to process, and their bytes if send rows have a column "bytes".
         stamp: the size of the order's control information on each copy.
-        delay: from send to delivery, by the processes' own clocks.
-        held: the share of arrivals that had to wait for another message or for a control packet.
-        hops: packets per copy, if routers forward messages from domain to domain.
+        delay: the time from send to delivery, by the processes' own clocks.
+        held: the share of arrivals that had to wait.
+        hops: the number of packets per copy, if routers forward messages.
         concurrency: the share of pairs of messages that causal order does not order.
-        significance: causal order fixes the sequence of some pairs of deliveries. How many of them need this, because
-        their operations conflict, and how many do not? Needs deliveries that name their operation instances, and a
-        table of conflicts.
-        rates: messages sent per second.
+        significance: how many of the ordered pairs need their order, because their operations conflict. This figure
+        needs operation instances and a table of conflicts.
+        rates: the number of messages sent per second.
 
-        A figure that the trace does not record is "not recorded", and null in the JSON document, never 0.
+        A figure that the trace does not record is shown as "not recorded" (in JSON: null), never as 0.
 
-        Exit 0: measured. 2: nothing could be measured.
+        Exit codes:
+        0: The trace was measured.
+        2: Nothing could be measured.
         """
         settings = spark_settings(conf)
         table = read_conflicts(conflicts) if conflicts is not None else None

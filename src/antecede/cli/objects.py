@@ -18,42 +18,43 @@ if TYPE_CHECKING:
     from antecede.objects.search import Pair
 
 _chunk = 100
-_arguments = typer.Argument(None, metavar="JSON", help="Arguments of the operation; a word that is not JSON is text.")
+_arguments = typer.Argument(None, metavar="JSON", help="Arguments of the operation. A word that is not JSON is text.")
 
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
         no_args_is_help=True,
-        help="Replicated objects, where only conflicting operations are ordered: call one, check its declared "
-        "conflicts, measure what this order saves.",
+        help="Call replicated objects, check their conflicts, and measure the savings if only conflicting "
+        "operations are ordered.",
     )
     app.add_typer(group, name="objects")
 
     @group.command("call")
     def call(
         topology: str = WHERE,
-        object_: str = typer.Argument(..., metavar="OBJECT", help="A replicated object of the topology."),
-        operation: str = typer.Argument(..., metavar="OPERATION", help="One of its operations."),
+        object_: str = typer.Argument(..., metavar="OBJECT", help="Replicated object of the topology."),
+        operation: str = typer.Argument(..., metavar="OPERATION", help="Operation of the object."),
         arguments: list[str] = _arguments,
         client: str | None = CLIENT,
         server: str | None = typer.Option(
-            None, metavar="NAME", help="The server to call. Default: the first one by name."
+            None, metavar="NAME", help="Server to call. Default: the first server by name."
         ),
-        timeout: float = typer.Option(10.0, help="Seconds after which the server undoes a call that is not done."),
+        timeout: float = typer.Option(10.0, help="Seconds until the server undoes a call that is not done."),
         keys: Keys = KEYS,
-        as_json: bool = typer.Option(
-            False, "--json", help="Print the call and its answer as one JSON document on standard output."
-        ),
+        as_json: bool = typer.Option(False, "--json", help="Print the call and its answer as one JSON document."),
     ) -> int:
         """Call one operation at all replicas and print its answer as JSON.
 
-        A call that fails, or that is not done after --timeout, is undone. In two cases it is not known whether the call
-        took place: the called server does not respond; or it crashed during a call that conflicts with nothing, and
-        after that one of the replicas did not answer. If a call was undone, or its result is not known, the exit code
-        is 2, and standard error has the reason.
+        A call that fails, or is not done after --timeout, is undone. The result of a call is not known if the server
+        does not respond. It is also not known if the server crashed during a call without conflicts and a replica did
+        not answer afterwards.
 
-        If the class of the object declares the operation with confirm=False, and the called server has a replica of the
-        object, the call is answered as soon as it is on the disk of this server. From then on nothing can undo it.
+        An operation with confirm=False is answered as soon as it is on the disk of the called server, if this server
+        has a replica. From then on, nothing can undo the operation.
+
+        Exit codes:
+        0: The call was done.
+        2: The call was undone, or its result is not known. Standard error has the reason.
         """
         from antecede.cli.live import Access, address_of, command_line
 
@@ -73,22 +74,26 @@ def register(app: typer.Typer) -> None:
     @group.command("conflicts")
     def conflicts(
         module: str = typer.Argument(
-            ..., metavar="MODULE[:CLASS]", help="A module, or a file.py, with classes of objects."
+            ..., metavar="MODULE[:CLASS]", help="Module or Python file with classes of objects."
         ),
         examples: int = typer.Option(300, min=1, max=100_000, help="Number of examples per pair of operations."),
         strict: bool = typer.Option(
-            False, "--strict", help="Also exit 1 if no difference was found for a declared pair."
+            False, "--strict", help="Exit with code 1 also if the search finds no difference for a declared pair."
         ),
         as_json: bool = JSON,
     ) -> int:
         """Check the declared conflicts: search for operations whose order matters although no conflict is declared.
 
-        Two operations conflict if the final state or an answer can depend on which of them is applied first.
-        The Python library Hypothesis searches for a state and arguments for which this is so, and simplifies them.
+        Two operations conflict if the final state or an answer can depend on which of them is applied first. The
+        library Hypothesis searches for a state and arguments that show such a difference. No search can prove that two
+        operations are compatible.
 
-        Exit code 1 if an undeclared pair conflicts: replicas would diverge. A declared pair for which no difference was
-        found is reported, too, because it causes unnecessary waiting. No search can prove that two operations are
-        compatible.
+        The report also names the declared pairs for which the search found no difference, because they may cause
+        unnecessary waiting.
+
+        Exit codes:
+        0: The search found no conflict that is not declared.
+        1: The search found a conflict that is not declared. Replicas would diverge.
         """
         from antecede.objects.search import classes_in, pairs_of, search
 
@@ -108,20 +113,26 @@ def register(app: typer.Typer) -> None:
         objects: int = typer.Option(4, min=1, max=64, help="Number of objects."),
         operations: int = typer.Option(4, min=1, max=64, help="Number of operations per object."),
         density: float = typer.Option(0.3, min=0.0, max=1.0, help="Share of pairs of operations that conflict."),
-        depth: int = typer.Option(2, min=0, max=8, help="Maximum depth of nested calls."),
+        depth: int = typer.Option(2, min=0, max=8, help="Largest depth of nested calls."),
         roots: int = typer.Option(20, min=1, max=100_000, help="Number of operations that users start."),
-        loss: float = typer.Option(0.0, min=0.0, max=0.9, help="Share of frames lost (and resent)."),
+        loss: float = typer.Option(
+            0.0, min=0.0, max=0.9, help="Share of frames that are lost. Lost frames are resent."
+        ),
         duplicate: float = typer.Option(0.0, min=0.0, max=0.9, help="Share of frames that arrive twice."),
         crash: float = typer.Option(0.0, min=0.0, max=0.5, help="Share of steps that end in a crash."),
-        seed: int = typer.Option(1, help="The same seed gives the same run."),
-        trace: str | None = typer.Option(None, metavar="FILE", help="Record the run: .jsonl, .jsonl.gz or .parquet."),
+        seed: int = typer.Option(1, help="Seed of the run. The same seed gives the same run."),
+        trace: str | None = typer.Option(
+            None, metavar="FILE", help="Record the run as a trace: .jsonl, .jsonl.gz or .parquet."
+        ),
         as_json: bool = JSON,
     ) -> int:
         """Run a group of objects on a simulated network, with faults if requested, and verify the run.
 
-        A trace that --trace records can be verified again with `antecede verify FILE --order significant`: besides the
-        usual columns it has instance, operation, parent and type, and its metadata has the conflicts. Exit code 1 if
-        anything was out of order, lost, or blocked.
+        A recorded trace can be verified again with `antecede verify FILE --order significant`.
+
+        Exit codes:
+        0: Everything was delivered in order.
+        1: Something was out of order, lost or blocked.
         """
         from antecede.objects.simulation.campaign import play
         from antecede.objects.simulation.workload import Workload
@@ -156,21 +167,23 @@ def register(app: typer.Typer) -> None:
         processes: int = typer.Option(20, min=2, max=200, help="Number of objects."),
         messages: int = typer.Option(1_000, min=1, help="Number of requests in total."),
         warmup: int = typer.Option(250, min=0, help="Number of requests at the start that are not counted."),
-        unicast: bool = typer.Option(False, "--unicast", help="Send each request to one object. Default: to several."),
+        unicast: bool = typer.Option(
+            False, "--unicast", help="Send each request to one object. Default: to several objects."
+        ),
         order: str | None = typer.Option(
-            None, help="Run only this order. Default: all three; objects runs in two variants."
+            None, help="Study only this order. Default: all three orders, with two variants of objects."
         ),
         density: float | None = typer.Option(
-            None, min=0.0, max=1.0, help="Only this share of conflicting requests. Default: several."
+            None, min=0.0, max=1.0, help="Study only this share of conflicting requests. Default: several shares."
         ),
-        seed: int = typer.Option(1, help="The same seed gives the same schedules."),
+        seed: int = typer.Option(1, help="Seed of the schedules. The same seed gives the same schedules."),
         as_json: bool = JSON,
     ) -> int:
         """Compare three orders on the same schedules: objects (orders only conflicting requests), pruned (causal) and
         skeen (total).
 
-        For each share of conflicting requests the command prints the share of copies held, the mean time they were
-        held, and the time from send to delivery, separately for conflicting and compatible requests.
+        For each share of conflicting requests, and separately for conflicting and compatible requests, print: the share
+        of copies held, the mean time they were held, and the time from send to delivery.
         """
         from antecede.objects.simulation.study import DENSITIES, ORDERS, Study
         from antecede.orders import parse
@@ -205,7 +218,9 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Test random groups of objects on bad networks, and verify the trace of each run.
 
-        Exit 0: no error was found. 1: a message was out of order, lost or blocked, or an operation was not atomic.
+        Exit codes:
+        0: No error was found.
+        1: A message was out of order, lost or blocked, or an operation was not atomic.
         """
         parts = parts_of(range(seed, seed + runs), _chunk)
         counts, failures, seconds = tally(

@@ -7,45 +7,53 @@ from typing import Any, NamedTuple
 
 import typer
 
-JSON = typer.Option(False, "--json", help="Print one JSON document on standard output.")
+JSON = typer.Option(False, "--json", help="Print one JSON document.")
 
-WHERE = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="A topology file, or tcp://HOST:PORT.")
-TOPOLOGY = typer.Argument(..., metavar="TOPOLOGY", help="A topology file (TOML).")
+WHERE = typer.Argument(..., metavar="TOPOLOGY|ADDRESS", help="Topology file, or tcp://HOST:PORT.")
+TOPOLOGY = typer.Argument(..., metavar="TOPOLOGY", help="Topology file (TOML).")
 CLIENT = typer.Option(
     None,
     metavar="NAME",
-    help="The client's durable name. Default: a temporary client, deleted when the command ends.",
+    help="The client's durable name. Default: a temporary client, deleted at the end.",
 )
 
 TRACES = typer.Argument(
-    ..., metavar="TRACE", help="Files, folders, data directories of servers, patterns; - is standard input."
+    ...,
+    metavar="TRACE",
+    help="The trace: files, folders, patterns or data directories of servers; - is standard input.",
 )
-SINCE = typer.Option(None, "--since", metavar="TIME", help="Only rows from this time on.")
-UNTIL = typer.Option(None, "--until", metavar="TIME", help="Only rows before this time.")
-PROCESSES = typer.Option(None, "--processes", metavar="A,B,…", help="Only rows of these processes.")
+SINCE = typer.Option(None, "--since", metavar="TIME", help="Read only rows from this time on.")
+UNTIL = typer.Option(None, "--until", metavar="TIME", help="Read only rows before this time.")
+PROCESSES = typer.Option(None, "--processes", metavar="A,B,…", help="Read only rows of these processes.")
 CONFLICTS = typer.Option(
-    None, "--conflicts", metavar="FILE", help="The table of conflicting operations, if the trace has none."
+    None,
+    "--conflicts",
+    metavar="FILE",
+    help="File with the table of conflicting operations, if the trace has no such table.",
 )
-ENGINE = typer.Option("auto", "--engine", help="The engine: auto, plain (in the process of this command) or spark.")
-MASTER = typer.Option(None, "--master", metavar="URL", help="The Spark master.")
-CONF = typer.Option(None, "--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+ENGINE = typer.Option("auto", "--engine", help="Engine that reads the trace: auto, plain (no Spark) or spark.")
+MASTER = typer.Option(None, "--master", metavar="URL", help="URL of the Spark master.")
+CONF = typer.Option(None, "--conf", metavar="KEY=VALUE", help="Spark setting; may be repeated.")
 
 _authority = typer.Option(
-    None, "--authority", metavar="FILE", help="TLS: the authority that signs the servers' certificates."
+    None,
+    "--authority",
+    metavar="FILE",
+    help="TLS: certificate of the authority that signed the servers' certificates (PEM).",
 )
 _credentials = typer.Option(
     None,
     "--credentials",
     metavar="DIR",
-    help="The folder that antecede credentials made, or the folder of one identity in it. Default: credentials/ beside "
-    "the topology, if access.toml is beside the topology, too.",
+    help="Folder with the keys of all identities, or of one identity. Default: credentials/ beside the "
+    "topology, if access.toml is there too.",
 )
 
 
 class Keys(NamedTuple):
     """The options by which a command identifies itself to servers."""
 
-    token_file: str | None = typer.Option(None, metavar="FILE", help="A file with the servers' token.")
+    token_file: str | None = typer.Option(None, metavar="FILE", help="File with the servers' token.")
     authority: str | None = _authority
     credentials: str | None = _credentials
 
@@ -54,47 +62,53 @@ class Serving(NamedTuple):
     """The options of every server."""
 
     durability: str = typer.Option(
-        "disk", help="disk (survives a power cut), os (survives a kill), memory (survives neither)."
+        "disk",
+        help="Durability of the data: disk (survives a power cut), os (survives a kill) or memory (survives neither).",
     )
     token_file: str | None = typer.Option(
-        None, metavar="FILE", help="A file with the token that clients and peers must send."
+        None, metavar="FILE", help="File with the token that clients and peers must send."
     )
-    certificate: str | None = typer.Option(None, metavar="FILE", help="TLS: the certificate of the servers (PEM).")
-    key: str | None = typer.Option(None, metavar="FILE", help="TLS: the key of the certificate (PEM).")
+    certificate: str | None = typer.Option(None, metavar="FILE", help="TLS: certificate of the servers (PEM).")
+    key: str | None = typer.Option(None, metavar="FILE", help="TLS: key of the certificate (PEM).")
     authority: str | None = _authority
     credentials: str | None = _credentials
     access: str | None = typer.Option(
         None,
         metavar="FILE",
-        help="Who may do what. Default: access.toml beside the topology, if it exists. It is read again on SIGHUP.",
+        help="File that lists who may do what. SIGHUP makes a server read the file again. Default: access.toml "
+        "beside the topology, if it exists.",
     )
     insecure: bool = typer.Option(
         False,
         "--insecure",
-        help="Allow plain-text connections from other machines. Also allow a start if credentials/ exists, but "
-        "access.toml does not.",
+        help="Allow plain-text connections from other machines, and a start with credentials/ but without access.toml.",
     )
-    trace: bool = typer.Option(False, "--trace", help="Record a trace; check it with antecede verify DIR.")
+    trace: bool = typer.Option(
+        False, "--trace", help="Record a trace in the data directory. To check the trace, run `antecede verify DIR`."
+    )
     keep_trace: str | None = typer.Option(
-        None, metavar="TIME", help="Delete trace files that are older than this, such as 30d. Default: no limit."
+        None,
+        metavar="TIME",
+        help="Delete trace files that are older than this time, such as 30d. Default: keep all trace files.",
     )
     keep_trace_size: str | None = typer.Option(
         None,
         metavar="SIZE",
-        help="While the trace exceeds this size, such as 20GB, delete its oldest files. Default: no limit.",
+        help="Delete the oldest trace files when all files together exceed this size, such as 20GB. Default: keep "
+        "all trace files.",
     )
     keep_log: str | None = typer.Option(
         None,
         metavar="TIME",
-        help="Keep log segments that recovery no longer needs, until they are older than this, such as 7d. Default: "
-        "delete them, unless --keep-log-size is given.",
+        help="Keep old log segments, which recovery no longer needs, for this time, such as 7d. Default: delete "
+        "old segments.",
     )
     keep_log_size: str | None = typer.Option(
         None,
         metavar="SIZE",
-        help="Keep such segments up to this size, such as 2GB. With --keep-log, both limits apply.",
+        help="Keep old log segments up to this size, such as 2GB. With --keep-log, both limits apply.",
     )
-    log: str = typer.Option("text", help="text or json, one line per event, on standard error.")
+    log: str = typer.Option("text", help="Log format on standard error: text or json.")
 
     def arguments(self) -> list[str]:
         """Return these options as arguments of ``antecede serve``."""

@@ -29,22 +29,25 @@ def register(app: typer.Typer) -> None:
             typer.Option(
                 "--order",
                 metavar="NAME[:OPTION=VALUE,…]",
-                help="Play under these orders (a list with commas, or repeat the option). Default: the file's order, "
-                "or matrix.",
+                help="Orders to play, separated by commas; may be repeated. Default: the order in the file, otherwise "
+                "matrix.",
             ),
         ] = None,
         diagram: bool = typer.Option(False, "--diagram", help="Draw the computation in the terminal."),
         svg: str | None = typer.Option(None, metavar="FILE", help="Draw the computation into an SVG file."),
         trace: str | None = typer.Option(None, metavar="FILE", help="Write the computation as a trace."),
         raw: bool = typer.Option(
-            False, "--raw", help="Without links: duplicates reach the order, and lost copies are not resent."
+            False, "--raw", help="Play without links: duplicates reach the order, and lost copies are not resent."
         ),
         verbose: bool = typer.Option(False, "--verbose", "-v", help="Print what happens, line by line."),
         as_json: bool = JSON,
     ) -> int:
-        """Play a scenario file: it lists sends, arrivals and expected results, for example those of a paper's figure.
+        """Play a scenario file: sends, arrivals and expected results, for example from a figure of a paper.
 
-        Exit 0: all expectations hold. 1: one fails. 2: the file cannot be played.
+        Exit codes:
+        0: All expectations hold.
+        1: An expectation fails.
+        2: The file cannot be played.
         """
         specs = _orders(order or [])
         scenario = _read(file)

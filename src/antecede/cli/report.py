@@ -32,10 +32,13 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def report(
         trace: Annotated[
-            list[str], typer.Argument(metavar="TRACE", help="Files, folders, data directories of servers, patterns.")
+            list[str],
+            typer.Argument(metavar="TRACE", help="The trace: files, folders, patterns or data directories of servers."),
         ],
         output: str = typer.Option("report.html", "-o", "--output", metavar="FILE", help="The page to write."),
-        order: str = typer.Option("fifo,causal", metavar="NAMES", help=f"Any of {', '.join(ORDERS)}."),
+        order: str = typer.Option(
+            "fifo,causal", metavar="NAMES", help=f"Orders to check, separated by commas: {', '.join(ORDERS)}."
+        ),
         first: int = typer.Option(5, metavar="N", help="Draw the first N violations of each order."),
         title: str | None = typer.Option(None, metavar="TEXT", help="The title of the page."),
         engine: str = ENGINE,
@@ -43,11 +46,14 @@ def register(app: typer.Typer) -> None:
         conf: list[str] | None = CONF,
         as_json: bool = typer.Option(False, "--json", help="Also print the numbers as one JSON document."),
     ) -> int:
-        """Write one HTML page about a trace: verdicts, the first violations as drawings, the cost of order, traffic,
-        rates, and the method. The page has no scripts and loads no other files. The same numbers are in a JSON file
-        beside it.
+        """Write one HTML page about a trace: verdicts, drawings of the first violations, costs, traffic, rates.
 
-        Exit 0: written, and every order holds. 1: written, an order is violated. 2: nothing could be judged.
+        The page has no scripts and loads no other files. A JSON file beside it has the same numbers.
+
+        Exit codes:
+        0: Every order holds.
+        1: An order is violated.
+        2: Nothing could be judged.
         """
         from antecede.report import page_of
 

@@ -17,15 +17,15 @@ def register(app: typer.Typer) -> None:
     def sample(
         name: Annotated[
             list[str] | None,
-            typer.Argument(metavar="NAME", help="The samples to copy; the word all copies all of them."),
+            typer.Argument(metavar="NAME", help="Names of the samples to copy, or the word all."),
         ] = None,
-        to: str = typer.Option(".", metavar="DIR", help="The folder to copy them to."),
+        to: str = typer.Option(".", metavar="DIR", help="Folder to copy the samples to."),
         as_json: bool = JSON,
     ) -> None:
         """Copy small sample files to the current folder: a trace, the chat of the tutorial, scenarios, logs and spans.
 
-        There are logs and spans of every format that import reads. Without a name, list all samples, each with a
-        command to try. If a file of that name exists already and differs from the sample, no file at all is copied.
+        Without a name, the command lists all samples. If a file exists already and differs from the sample, nothing is
+        copied.
         """
         chosen = list(SAMPLES) if name == ["all"] else list(dict.fromkeys(name or ()))
         for one in chosen:

@@ -18,12 +18,12 @@ def register(app: typer.Typer) -> None:
     @app.command("send")
     def send(
         topology: str = WHERE,
-        to: str = typer.Argument(..., metavar="TO", help="An agent, or several separated by commas."),
-        kind: str = typer.Argument(..., metavar="TYPE", help="The class of the notification."),
-        fields: str = typer.Argument("{}", metavar="JSON", help="The fields of the notification."),
+        to: str = typer.Argument(..., metavar="TO", help="Agents that get the notification, separated by commas."),
+        kind: str = typer.Argument(..., metavar="TYPE", help="Class of the notification."),
+        fields: str = typer.Argument("{}", metavar="JSON", help="Fields of the notification."),
         client: str | None = CLIENT,
         server: str | None = typer.Option(
-            None, metavar="NAME", help="The server to connect to. Default: the first one by name."
+            None, metavar="NAME", help="Server to connect to. Default: the first server by name."
         ),
         ask: bool = typer.Option(False, "--ask", help="Wait for an answer and print it."),
         timeout: float = typer.Option(10.0, help="Seconds to wait for the server, and for an answer."),
@@ -32,10 +32,9 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Send one notification and wait until the server has accepted it. With --ask, print the answer.
 
-        Accepted means: stored with the durability of the server (serve --durability), by default on its disk.
+        An accepted notification is stored with the durability of the server, by default on its disk.
 
-        Without --ask the command does not wait for a reply. A reply to a client with a name (--client) is kept for it;
-        any other reply is dropped.
+        Without --ask, a reply to a client with a name (--client) is kept for this client. Any other reply is dropped.
         """
         if not timeout > 0:
             raise UsageError(f"--timeout {timeout:g}: expected more than 0 seconds")

@@ -14,34 +14,38 @@ def register(app: typer.Typer) -> None:
         data: str | None = typer.Option(
             None,
             metavar="DIR",
-            help="The data directory; created if it does not exist. Required, except with --durability memory.",
+            help="Data directory of the server, which is created if it does not exist. Required, except with "
+            "--durability memory.",
         ),
-        host: str | None = typer.Option(None, help="The address to listen on, instead of the one in the topology."),
+        host: str | None = typer.Option(None, help="Address to listen on, instead of the address in the topology."),
         audit: str | None = typer.Option(
             None,
             metavar="FILE",
-            help="The audit log, written only with an access file. Default: audit.jsonl in the data directory.",
+            help="File of the audit log; only with an access file. Default: audit.jsonl in the data directory.",
         ),
         metrics: str | None = typer.Option(
             None,
             metavar="HOST:PORT",
-            help="Serve /metrics, /health, /live and /ready there; PORT alone: on loopback. Default: as in the "
-            "topology.",
+            help="Serve /metrics, /health, /live and /ready at this address. PORT alone means loopback. Default: the "
+            "address in the topology.",
         ),
         until_stdin_closes: bool = typer.Option(
             False,
             "--until-stdin-closes",
-            help="Also stop when standard input ends, for example when the parent process ends.",
+            help="Also stop when standard input ends.",
         ),
         options: Serving = SERVING,
     ) -> int:
         """Run one server of a topology until it receives SIGTERM or Ctrl-C.
 
-        With access.toml only the identities in that file can connect, and each may do what the file allows.
+        With an access file, only the identities in this file can connect.
 
-        Exit code 0 after a graceful stop; 2 if the server cannot start, its disk fails, an internal error occurs, or a
-        handler blocks for longer than reaction_seconds_max (a setting of the topology file); 1 if such a handler also
-        holds Python's interpreter lock; 130 if the server receives the signal twice.
+        Exit codes:
+        0: The server stopped gracefully.
+        1: A handler blocked longer than reaction_seconds_max, and held Python's interpreter lock.
+        2: The server could not start, its disk failed, an internal error occurred, or a handler blocked longer than
+        reaction_seconds_max without holding this lock.
+        130: The signal to stop came twice.
         """
         from antecede.cli.amounts import check_serving
         from antecede.cli.live import (

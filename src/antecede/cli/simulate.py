@@ -26,47 +26,53 @@ def register(app: typer.Typer) -> None:
     def simulate(
         order: str | None = typer.Option(
             None,
-            help="Ordering protocol, as NAME or NAME:option=value,… (antecede orders lists them). "
-            "Default: pruned, or those of the topology.",
+            help="The order: NAME or NAME:option=value,… (see `antecede orders`). Default: pruned, or the orders in "
+            "the topology.",
         ),
         processes: int | None = typer.Option(
-            None, help="Number of processes. Default: 8, or the servers of the topology."
+            None, help="Number of processes. Default: 8, or the number of servers in the topology."
         ),
         messages: int = typer.Option(1000, help="Number of sends, over all processes."),
-        multicast: bool = typer.Option(
-            False, "--multicast", help="Send each message to a random set of other processes, of any size."
-        ),
+        multicast: bool = typer.Option(False, "--multicast", help="Send each message to a random set of processes."),
         broadcast: bool = typer.Option(False, "--broadcast", help="Send each message to all other processes."),
         workload: str = typer.Option(
-            "", help="clusters, request-reply or ping-pong. Default: each message to one random process."
+            "",
+            help="Pattern of the messages: clusters, request-reply or ping-pong. Default: each message goes to one "
+            "random process.",
         ),
         gap: str = typer.Option("exponential:0.1", help="Time between a process's sends: SPEC."),
         delay: str = typer.Option("exponential:0.1", help="Transit time of a packet: SPEC."),
-        fifo_links: bool = typer.Option(False, "--fifo-links", help="Links do not reorder."),
-        loss: float = typer.Option(0.0, help="Share of frames lost (the link resends them)."),
+        fifo_links: bool = typer.Option(False, "--fifo-links", help="Let links keep the order of packets."),
+        loss: float = typer.Option(0.0, help="Share of frames that are lost. The link resends lost frames."),
         duplicate: float = typer.Option(0.0, help="Share of frames that arrive twice."),
-        crash: float = typer.Option(0.0, help="Share of steps in which the process crashes; it restarts later."),
+        crash: float = typer.Option(
+            0.0, help="Share of steps in which the process crashes. A crashed process restarts later."
+        ),
         partition: float = typer.Option(0.0, help="Share of sends at which the network splits for a while."),
         warmup: int = typer.Option(
             0,
-            help="Ignore this many sends at the start, and their deliveries, in the figures. The trace has them.",
+            help="Number of sends at the start that the figures leave out, with their deliveries. The trace contains "
+            "these sends.",
         ),
-        seed: int = typer.Option(1, help="The same seed gives the same trace, byte for byte."),
+        seed: int = typer.Option(1, help="Seed of the run. The same seed gives the same trace, byte for byte."),
         topology: str | None = typer.Option(
-            None, metavar="FILE", help="A topology file: its servers are the processes, with routers between domains."
+            None, metavar="FILE", help="Simulate the servers of this topology, with routers between domains."
         ),
-        unchecked: bool = typer.Option(
-            False, "--unchecked", help="Run a topology that would be refused, to see what goes wrong."
+        unchecked: bool = typer.Option(False, "--unchecked", help="Accept a topology that would be refused."),
+        trace: str | None = typer.Option(
+            None, metavar="FILE", help="Record the run as a trace: .jsonl, .jsonl.gz or .parquet."
         ),
-        trace: str | None = typer.Option(None, metavar="FILE", help="Record the run: .jsonl, .jsonl.gz or .parquet."),
-        diagram: bool = typer.Option(False, "--diagram", help="Draw the run as a space-time diagram (small runs)."),
+        diagram: bool = typer.Option(False, "--diagram", help="Draw the run in the terminal. The run must be small."),
         svg: str | None = typer.Option(None, metavar="FILE", help="Draw the run into this SVG file."),
         as_json: bool = JSON,
     ) -> int:
         """Run one ordering protocol in a seeded simulation: virtual time, random delays, and faults if requested.
 
         SPEC is a distribution of seconds: constant:0.1, exponential:0.1, uniform:0.05,0.15 or pareto:1.5,0.03.
-        The same seed gives the same run. Exit code 1 if a message was never delivered.
+
+        Exit codes:
+        0: All messages were delivered.
+        1: A message was never delivered.
         """
         from antecede.simulator.run import Setup, figures_of
         from antecede.simulator.run import simulate as run

@@ -19,20 +19,26 @@ def register(app: typer.Typer) -> None:
     def status(
         where: str = WHERE,
         keys: Keys = KEYS,
-        watch: float | None = typer.Option(None, metavar="SECONDS", help="Repeat every SECONDS, until Ctrl-C."),
+        watch: float | None = typer.Option(
+            None, metavar="SECONDS", help="Repeat the report every SECONDS, until Ctrl-C."
+        ),
         as_json: bool = JSON,
     ) -> int:
         """Show health, links, queue depths, and what each held message waits for.
 
-        Causal orders hold a message until the server has delivered all messages on which it depends; other orders may
-        also wait for a control packet. "waits for s2: message 7, the last one delivered is 5" means: the held message
-        depends on message 7 from s2, but the last message from s2 that was delivered here is message 5. Message 7, or
-        one that must come before it, is in transit, or held itself.
+        "waits for s2: message 7, the last one delivered is 5" means: a held message depends on message 7 from s2, but
+        only message 5 was delivered here. Message 7, or a message before it, is in transit or held itself.
 
-        With --json and --watch there is one document per line.
+        With --json and --watch, the command prints one JSON document per line.
 
-        Exit 0: every server is ok, no server refuses the connection of another, all servers use the same access file
-        (or none has one), and there was no error when they last read it. 1: otherwise.
+        Exit codes:
+        0: All conditions below hold.
+        1: A condition below does not hold.
+
+        These are the conditions:
+        health: Every server is ok.
+        links: No server refuses the connection of another server.
+        access: All servers use the same access file and could read it, or all servers use no access file.
         """
         if watch is not None and not 0.1 <= watch <= 86_400:
             raise UsageError(f"--watch {watch}: expected 0.1 to 86400 seconds")
@@ -69,11 +75,12 @@ def register(app: typer.Typer) -> None:
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> int:
-        """Acknowledge that servers removed torn writes from their logs, so that status no longer shows this.
+        """Acknowledge that servers removed torn writes from their logs, so that `antecede status` no longer shows these
+        writes.
 
-        When a server starts after a power cut, it removes a torn write, one that the power cut interrupted, from the
-        end of its log. Usually nothing in it was confirmed to a client or a peer. But if the disk has lost data that
-        was already confirmed, the log can look the same. So check the disk first.
+        A torn write is a write that a power cut interrupted. The server removes a torn write at its next start. Usually
+        nothing in a torn write was confirmed. But a disk that has lost confirmed data looks the same, so check the disk
+        first.
         """
         access = Access(where, "operator", *keys)
         found: list[dict[str, Any]] = []

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 class _Axes(NamedTuple):
     """The options for the axes of a grid. They replace the axes of a study."""
 
-    orders: list[str] | None = typer.Option(None, "--order", help="An order, as NAME:option=value,…; may be repeated.")
-    processes: str | None = typer.Option(None, metavar="N,N…", help="Numbers of processes.")
+    orders: list[str] | None = typer.Option(
+        None, "--order", help="Order: NAME or NAME:option=value,…; may be repeated."
+    )
+    processes: str | None = typer.Option(None, metavar="N,N…", help="Numbers of processes, separated by commas.")
     workloads: list[str] | None = typer.Option(
-        None, "--workload", help="unicast, multicast, broadcast, clusters, …; may be repeated."
+        None, "--workload", help="Workload: unicast, multicast, broadcast, clusters, …; may be repeated."
     )
     gaps: list[str] | None = typer.Option(None, "--gap", metavar="SPEC", help="Time between sends; may be repeated.")
     delays: list[str] | None = typer.Option(
@@ -33,13 +35,13 @@ class _Axes(NamedTuple):
     shapes: list[str] | None = typer.Option(
         None, "--shape", help="Domains: flat, bus, daisy (a chain), tree or star; may be repeated."
     )
-    size: int | None = typer.Option(None, min=2, help="Servers per domain. Default: that of the shape.")
-    seeds: int | None = typer.Option(None, help="Runs of each setting, with the seeds 1 … N.")
-    receives: float | None = typer.Option(
-        None, help="Mean number of messages that a process receives after the warm-up."
+    size: int | None = typer.Option(
+        None, min=2, help="Number of servers per domain. Default: the default size of the shape."
     )
+    seeds: int | None = typer.Option(None, help="Number N of runs of each setting, with the seeds 1 … N.")
+    receives: float | None = typer.Option(None, help="Mean number of counted messages that a process receives.")
     warmup_receives: float | None = typer.Option(
-        None, help="Mean number of messages that a process receives in the warm-up; they are not counted."
+        None, help="Mean number of messages that a process receives in the warm-up, which is not counted."
     )
 
 
@@ -53,7 +55,7 @@ def register(app: typer.Typer) -> None:
             str | None,
             typer.Argument(
                 metavar="STUDY|FILE.toml",
-                help="A named study, or a file with a grid. Default: a grid from the options.",
+                help="A study, or a file with a grid. Default: the options give the grid.",
             ),
         ] = None,
         axes: _Axes = _axes,
@@ -61,31 +63,28 @@ def register(app: typer.Typer) -> None:
         out: str | None = typer.Option(
             None,
             metavar="DIR",
-            help="The folder of the table and the finished cells. Default: a folder sweep-STUDY, or a folder sweep if "
-            "no STUDY is given.",
+            help="Folder of the table and the cells. Default: sweep-STUDY; without a study, sweep.",
         ),
-        master: str | None = typer.Option(None, metavar="URL", help="The Spark master. Default: local[*]."),
+        master: str | None = typer.Option(None, metavar="URL", help="URL of the Spark master. Default: local[*]."),
         conf: list[str] | None = CONF,
         as_json: bool = JSON,
     ) -> int:
         """Run a grid of simulations as Spark tasks: orders × processes × workloads × delays × domains × seeds.
 
-        Each cell of the grid is one simulation, as by `antecede simulate`. Where possible, a compiled kernel computes
-        it, with the same figures. Finished cells are kept in DIR: after Ctrl-C, a kill or a failure the same command
-        continues where it stopped. At the end DIR/table.parquet has one row per cell. The report has, for each setting,
-        the mean over its seeds with a confidence interval of 95 %.
+        Each cell of the grid is one simulation. Finished cells are kept in DIR, the folder of --out. After Ctrl-C or a
+        failure, run the same command again: it continues with the other cells. At the end, DIR/table.parquet has one
+        row per cell. The report has the mean over the seeds, with a confidence interval of 95 %.
 
-        STUDY is a study of a paper: paper000 (domains, Laumay et al.), paper002 (the buffer protocol, Mattern and
-        Fünfrocken), paper003 (pruned stamps, Jang et al.), paper004 (conflicts, Enokido et al.), or stamps (the stamp
-        sizes that `antecede plan` uses). Options replace the study's own axes. In a FILE.toml each axis is a key:
+        STUDY is paper000 (domains), paper002 (the buffer protocol), paper003 (pruned stamps), paper004 (conflicts) or
+        stamps (stamp sizes for `antecede plan`). Options replace the study's axes. In a FILE.toml each axis is a key:
         orders, processes, workloads, gaps, delays, shapes, size, densities, seeds, receives, warmup_receives.
 
         SPEC is a distribution of seconds: constant:0.1, exponential:0.1, uniform:0.05,0.15 or pareto:1.5,0.03.
 
-        Try: antecede sweep paper003 --scale 0.002 --order matrix --order pruned --shape flat
-
-        Exit 0: all cells are done. 1: a cell failed, or left a message undelivered; the command that repeats it is
-        printed. 2: bad usage.
+        Exit codes:
+        0: All cells are done.
+        1: A cell failed, or left a message undelivered.
+        2: The command line is wrong.
         """
         from antecede.pipeline import require
 

@@ -30,17 +30,22 @@ def register(app: typer.Typer) -> None:
 
     @group.command("check")
     def check(
-        file: str = typer.Argument(..., metavar="FILE", help="A topology file (TOML)."),
+        file: str = typer.Argument(..., metavar="FILE", help="Topology file (TOML)."),
         classes: bool = typer.Option(False, "--classes", help="Also import the classes of agents and objects."),
         as_json: bool = JSON,
     ) -> int:
         """Check that a topology is a forest (has no cycle), and print its guarantee between each two domains.
 
-        Exit code 1 if the topology must not be used. The reasons are printed: a cycle of servers and domains; in a file
-        with several domains, an order that does not meet the file's guarantee or that supports only one domain; a
-        replicated object, if no domain contains all its servers, or if the order of this domain is not based on
-        conflicts (the order "objects" is). Exit code 2 if the file cannot be read. With --classes also 2 if a class of
-        an agent or object cannot be imported; `antecede up` and `serve` make the same check when they start.
+        Exit codes:
+        0: The topology can be used.
+        1: The topology must not be used.
+        2: The file cannot be read. With --classes: a class cannot be imported.
+
+        A topology must not be used for one of these reasons:
+        cycle: The domains form a cycle.
+        guarantee: The order of a domain does not meet the guarantee that the file demands.
+        domains: The file has several domains, but an order supports only a single domain.
+        objects: The servers of a replicated object are not all in one domain with the order "objects".
         """
         topology = read_topology(file)
         verdict = check_topology(topology)
@@ -55,8 +60,10 @@ def register(app: typer.Typer) -> None:
 
     @group.command("show")
     def show(
-        file: str = typer.Argument(..., metavar="FILE", help="A topology file (TOML)."),
-        svg: str | None = typer.Option(None, metavar="FILE", help="Draw it into this SVG file instead."),
+        file: str = typer.Argument(..., metavar="FILE", help="Topology file (TOML)."),
+        svg: str | None = typer.Option(
+            None, metavar="FILE", help="Draw the domains into this SVG file, not in the terminal."
+        ),
         as_json: bool = JSON,
     ) -> None:
         """Draw the domains as a tree. An asterisk marks a router, a server of several domains."""
@@ -77,18 +84,16 @@ def register(app: typer.Typer) -> None:
 
     @group.command("forget")
     def forget(
-        file: str = typer.Argument(..., metavar="FILE", help="The topology file of running servers."),
-        domain: str = typer.Argument(..., metavar="DOMAIN", help="The domain in which a server has lost its data."),
+        file: str = typer.Argument(..., metavar="FILE", help="Topology file of running servers."),
+        domain: str = typer.Argument(..., metavar="DOMAIN", help="The domain to reset."),
         keys: Keys = KEYS,
     ) -> None:
         """Reset a domain after one of its servers has lost its data, and accept the loss.
 
-        All members of the domain must be running. Unacknowledged messages are sent again. If a server had already
-        received such a message but could not acknowledge it, it gets this message twice. Therefore the command is
-        refused (exit code 2) if nothing shows a loss of data. Two things show a loss: a link of the domain is stopped
-        (see `antecede status`), or the domain was reset more often on some members than on others, because an old copy
-        of a data directory was put back, or this command was interrupted. A domain with replicated objects cannot be
-        reset; restore the system from a backup.
+        All members of the domain must be running. Unacknowledged messages are sent again, so a server may get a message
+        twice. The command is refused (exit code 2) if there is no sign of a loss of data. There are two signs: a link
+        of the domain is stopped (see `antecede status`), or some members have reset the domain more often than others.
+        A domain with replicated objects cannot be reset. In this case, restore the system from a backup.
         """
         from antecede.cli.live import Access, ask_server
         from antecede.server.operations.resetting import next_generation
@@ -105,19 +110,22 @@ def register(app: typer.Typer) -> None:
     @group.command("make")
     def make(
         shape: str = typer.Argument(
-            ..., metavar="SHAPE", help="bus, daisy (a chain of domains), tree, star or flat (one domain)."
+            ..., metavar="SHAPE", help="Shape of the topology: bus, daisy, tree, star or flat."
         ),
         servers: int = typer.Option(..., help="Number of servers."),
         size: int | None = typer.Option(
             None,
-            help="Servers per domain. Default, for n servers: bus 0.84·√n (the cheapest), daisy √n, tree 4, star 2.",
+            help="Number of servers per domain. Default for n servers: bus 0.84·√n (the cheapest), daisy √n, tree 4, "
+            "star 2.",
         ),
-        branches: int | None = typer.Option(None, help="Domains below each domain of a tree. Default: size minus one."),
-        order: str = typer.Option("pruned", help="The order in every domain: NAME or NAME:option=value,…"),
-        host: str = typer.Option("127.0.0.1", help="The host on which the servers listen."),
-        port: int = typer.Option(7101, help="The port of the first server; the others get the next ports."),
+        branches: int | None = typer.Option(
+            None, help="Number of domains below each domain of a tree. Default: size minus one."
+        ),
+        order: str = typer.Option("pruned", help="Order of every domain: NAME or NAME:option=value,…"),
+        host: str = typer.Option("127.0.0.1", help="Host of the servers."),
+        port: int = typer.Option(7101, help="Port of the first server. The other servers get the next ports."),
         output: str | None = typer.Option(
-            None, "-o", "--output", metavar="FILE", help="The file to write. Default: standard output."
+            None, "-o", "--output", metavar="FILE", help="File to write. Default: standard output."
         ),
         as_json: bool = JSON,
     ) -> None:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from antecede.server.change.changing import Outcome, Steps
     from antecede.server.change.surveying import Wish
 
-_RUNNING = typer.Argument(None, metavar="TOPOLOGY", help="A topology file of running servers.")
+_RUNNING = typer.Argument(None, metavar="TOPOLOGY", help="Topology file of running servers.")
 _STOPPED = typer.Option(
-    None, "--data", metavar="DIR", help="Instead of TOPOLOGY: the folder with the data directories of stopped servers."
+    None, "--data", metavar="DIR", help="Instead of TOPOLOGY: folder with the data directories of stopped servers."
 )
 
 
@@ -31,43 +31,45 @@ def add_to(group: typer.Typer) -> None:
 
     @group.command("apply")
     def apply(
-        new: str = typer.Argument(..., metavar="NEW", help="The topology file to put in force (TOML)."),
+        new: str = typer.Argument(..., metavar="NEW", help="New topology file (TOML)."),
         old: str | None = typer.Option(
             None,
             "--from",
             metavar="OLD",
-            help="The topology that you expect to be in force. If another one is in force, the change is refused. "
-            "Needed for data of older versions.",
+            help="File of the topology that must be in force now; otherwise the change is refused. Data of older "
+            "versions needs this option.",
         ),
         data: str | None = typer.Option(
-            None, metavar="DIR", help="Change stopped servers, with their data directories below this folder."
+            None, metavar="DIR", help="Change stopped servers, whose data directories are in DIR."
         ),
         limit: float = typer.Option(
-            60.0, metavar="SECONDS", help="How long to wait for letters in transit; then the change is abandoned."
+            60.0, metavar="SECONDS", help="Time to wait for letters in transit; then the change is abandoned."
         ),
         dry_run: bool = typer.Option(False, "--dry-run", help="Only show what would change, pause or be refused."),
         drop: bool = typer.Option(
             False,
             "--drop",
-            help="Allow a change that loses waiting or dead letters of a removed agent, or the clients of a removed "
-            "server for which the table [moved] of NEW names no new server.",
+            help="Allow a change that loses data. Waiting and dead letters of removed agents are lost. Clients of a "
+            "removed server are forgotten, unless the table [moved] in NEW names another server for them.",
         ),
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> int:
-        """Change the topology: add, remove and move agents, servers and domains. Only what you remove is lost.
+        """Change the topology of a system: add, remove and move agents, servers and domains. Only what you remove is
+        lost.
 
-        Agents keep their states, letters, timers and open questions. These servers must run: all servers for which
-        something changes, and the first server by name (s2 before s10) of the topology that is in force now. The others
-        may be down, and learn the change when they connect. Start new servers with NEW first (`antecede serve NEW
-        --server NAME`); they wait until they are added. --dry-run shows what pauses, and which servers are needed.
+        Agents keep their states, letters, timers and open questions. Start new servers first (`antecede serve NEW
+        --server NAME`); they wait until they are added. The option --dry-run shows what pauses, and which servers
+        must run: all servers for which something changes, and the first server by name (s2 before s10) of the current
+        topology. The other servers may be down; they learn of the change later.
 
-        One server, the coordinator, decides the change when all servers that take part are ready. If the command is
-        killed, run it again: it finishes a change that was decided; otherwise the change begins again. If you do
-        nothing, the servers themselves finish a decided change; an undecided change is abandoned 15 seconds after the
-        command was killed, and the old topology stays in force.
+        If the command is killed, run it again. If you do not run it again, the servers finish a change that was already
+        decided. They abandon an undecided change after 15 seconds; then the old topology stays in force.
 
-        Exit code 1 if the change is refused, 2 if it could not be made.
+        Exit codes:
+        0: The change was made. With --dry-run: the change would not be refused.
+        1: The change is refused.
+        2: The change could not be made.
         """
         from antecede.cli.live import Access
         from antecede.live.application import find_beside
@@ -95,16 +97,23 @@ def add_to(group: typer.Typer) -> None:
     def history(
         topology: str | None = _RUNNING,
         data: str | None = typer.Option(
-            None, metavar="DIR", help="Instead of TOPOLOGY: the folder with the data directories of servers."
+            None, metavar="DIR", help="Instead of TOPOLOGY: folder with the servers' data directories."
         ),
         old: str | None = typer.Option(
-            None, "--from", metavar="OLD", help="With --data: the topology in force, for data of older versions."
+            None,
+            "--from",
+            metavar="OLD",
+            help="With --data: file of the topology in force. Only data of older versions needs this option.",
         ),
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> int:
-        """Show the topologies that were in force, and any unfinished change. Exit code 1 if a server of the
-        topology does not answer."""
+        """Show the topologies that were in force, and any unfinished change.
+
+        Exit codes:
+        0: All servers answered.
+        1: A server does not answer.
+        """
         silent: dict[str, str] = {}
         if data is not None:
             servers = _histories(data, old)
@@ -129,7 +138,7 @@ def add_to(group: typer.Typer) -> None:
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> None:
-        """End a change that was begun and not finished: abandon it, or finish it if it was decided already."""
+        """End an unfinished change. A change that was already decided is finished; any other change is abandoned."""
         _end("", topology, data, keys, as_json)
 
     @group.command("resolve")
@@ -138,7 +147,7 @@ def add_to(group: typer.Typer) -> None:
         decision: str = typer.Option(
             ...,
             metavar="WHAT",
-            help="abandon or commit. Commit only if you know that the change was decided; otherwise abandon.",
+            help="The decision: abandon or commit. Choose commit only if you know that the change was decided.",
         ),
         data: str | None = _STOPPED,
         keys: Keys = KEYS,
@@ -146,10 +155,10 @@ def add_to(group: typer.Typer) -> None:
     ) -> None:
         """Decide how an unfinished change ends if its coordinator has lost its data.
 
-        The coordinator is the first server by name (s2 before s10) that is in both topologies, the old and the new one.
-        Only its log says whether the change was decided. If any other server has made the change, the change is
-        finished on all servers, whatever you decide. If the old data of the coordinator is found later, never start the
-        coordinator with it.
+        The coordinator is the first server by name (s2 before s10) that is in both the old and the new topology. Only
+        its log says whether the change was decided. If another server has already made the change, all servers finish
+        it, whatever you decide. If you find the coordinator's old data later, never start the coordinator with this
+        data.
         """
         if decision not in ("abandon", "commit"):
             raise UsageError(f"--decision {decision}: expected abandon or commit")

@@ -26,9 +26,13 @@ if TYPE_CHECKING:
     from antecede.trials.overload import Result as OverloadResult
     from antecede.trials.rounds import Round
 
-_topology = typer.Option(None, metavar="FILE", help="A topology. Default: five servers.")
-_folder = typer.Option(None, metavar="DIR", help="Where the servers keep their data. Default: a temporary folder.")
-_report = typer.Option(None, metavar="FILE", help="Save the results in this file. If it exists, continue from there.")
+_topology = typer.Option(None, metavar="FILE", help="Topology file. Default: a topology with five servers.")
+_folder = typer.Option(None, metavar="DIR", help="Folder for the servers' data. Default: a temporary folder.")
+_report = typer.Option(
+    None,
+    metavar="FILE",
+    help="Save the results in this file. If the file exists, the trial continues after the rounds in it.",
+)
 _nice = typer.Option(0, "--nice", min=0, max=19, help="The nice value of the servers.")
 
 
@@ -64,14 +68,16 @@ def register(app: typer.Typer) -> None:
     def kills(
         kills: int = typer.Option(30, min=1, help="Number of kills in total, divided into rounds (--round)."),
         round_: int = typer.Option(
-            50, "--round", min=1, help="Kills per round; the logs are checked after each round."
+            50, "--round", min=1, help="Number of kills per round. The logs are checked after each round."
         ),
         topology: str | None = _topology,
         options: _Rounds = _rounds,
     ) -> int:
         """Kill random servers under load; no accepted message may be lost, repeated or overtaken.
 
-        Exit 0: no errors. 1: errors; the folder of that round is kept.
+        Exit codes:
+        0: No errors were found.
+        1: Errors were found. The folder of the round with errors is kept.
         """
         from antecede.trials.rounds import Kills
 
@@ -80,20 +86,28 @@ def register(app: typer.Typer) -> None:
     @group.command("changes")
     def changes(
         rounds: int = typer.Option(
-            3, min=1, help="Rounds in total. A round is five changes; the last restores the first topology."
+            3,
+            min=1,
+            help="Number of rounds in total. A round has five changes, and the last change restores the first "
+            "topology.",
         ),
         round_: int = typer.Option(
             5, "--round", min=1, help="Check the logs each time after this number of rounds, and at the end."
         ),
         servers: int = typer.Option(8, min=4, max=64, help="Number of servers."),
         kills: float = typer.Option(
-            1.0, min=0, max=3, help="About how many kills per change, of servers and of topology apply."
+            1.0,
+            min=0,
+            max=3,
+            help="Approximate number of kills per change, of servers and of `antecede topology apply`.",
         ),
         options: _Rounds = _rounds,
     ) -> int:
-        """Change the topology of running servers under load, with kills of servers and of topology apply.
+        """Change the topology of running servers under load, with kills of servers and of `antecede topology apply`.
 
-        Exit 0: nothing was lost, repeated or late, and all states are right. 1: errors; the folder is kept.
+        Exit codes:
+        0: Nothing was lost, repeated or late, and all states are right.
+        1: Errors were found. The folder is kept.
         """
         from antecede.trials.changes import Changes
 
@@ -106,13 +120,20 @@ def register(app: typer.Typer) -> None:
     @group.command("backups")
     def backups(
         backups: int = typer.Option(5, min=1, help="Number of backups in total."),
-        round_: int = typer.Option(5, "--round", min=1, help="Backups per round; each is then restored and verified."),
+        round_: int = typer.Option(
+            5,
+            "--round",
+            min=1,
+            help="Number of backups per round. After the round, each backup is restored and verified.",
+        ),
         topology: str | None = _topology,
         options: _Rounds = _rounds,
     ) -> int:
         """Back up running servers under load, with kills; every backup must restore to a system that passes all checks.
 
-        Exit 0: no errors. 1: errors; the folder of that round is kept.
+        Exit codes:
+        0: No errors were found.
+        1: Errors were found. The folder of the round with errors is kept.
         """
         from antecede.trials.backups import Backups
 
@@ -120,27 +141,27 @@ def register(app: typer.Typer) -> None:
 
     @group.command("powercuts")
     def powercuts(
-        cuts: int = typer.Option(
-            10, min=1, help="At least this many power cuts in total, divided into rounds (--round)."
-        ),
+        cuts: int = typer.Option(10, min=1, help="Least number of power cuts in total, divided into rounds (--round)."),
         round_: int = typer.Option(
-            25, "--round", min=1, help="Power cuts per round; the logs are checked after each round."
+            25, "--round", min=1, help="Number of power cuts per round. The logs are checked after each round."
         ),
         topology: str | None = _topology,
         options: _Rounds = _rounds,
     ) -> int:
         """Cut the power of random servers under load, let disks fail or fill up; no accepted message may be lost.
 
-        Exit 0: no errors. 1: errors; the folder of that round is kept.
+        Exit codes:
+        0: No errors were found.
+        1: Errors were found. The folder of the round with errors is kept.
         """
         from antecede.trials.powercuts import PowerCuts
 
-        return _play(_on(PowerCuts, topology, options), "cuts", "cuts", cuts, round_, options)
+        return _play(_on(PowerCuts, topology, options), "powercuts", "cuts", cuts, round_, options)
 
     @group.command("objects")
     def objects(
         kills: int = typer.Option(20, min=1, help="Number of kills."),
-        callers: int = typer.Option(32, min=1, max=1_000, help="Number of clients that call."),
+        callers: int = typer.Option(32, min=1, max=1_000, help="Number of clients that call objects."),
         seed: int = typer.Option(0, min=0, help="The seed of the kills."),
         folder: str | None = _folder,
         nice: int = _nice,
@@ -148,7 +169,9 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Kill random servers while clients call objects; every answered call must take effect once at all replicas.
 
-        Exit 0: no errors. 1: errors; the folder is kept.
+        Exit codes:
+        0: No errors were found.
+        1: Errors were found. The folder is kept.
         """
         from antecede.trials.objects import ObjectKills
 
@@ -168,13 +191,15 @@ def register(app: typer.Typer) -> None:
         ),
         seed: int = typer.Option(0, min=0, help="The seed of the first server."),
         order: str | None = typer.Option(
-            None, metavar="NAME[:option=value,…]", help="The order. Default: all in turn."
+            None, metavar="NAME[:option=value,…]", help="The order to test. Default: all orders in turn."
         ),
         as_json: bool = JSON,
     ) -> int:
         """Send forged input to a server: malformed frames, forged stamps and letters, numbers that skip ahead.
 
-        Exit 0: each frame was harmless or ended its connection with a logged reason. 1: otherwise.
+        Exit codes:
+        0: Each frame was harmless, or ended its connection with a logged reason.
+        1: Errors were found.
         """
         import resource
 
@@ -196,14 +221,16 @@ def register(app: typer.Typer) -> None:
 
     @group.command("overload")
     def overload(
-        seconds: float = typer.Option(600.0, min=1, help="How long the overload lasts."),
+        seconds: float = typer.Option(600.0, min=1, help="Duration of the overload in seconds."),
         factor: float = typer.Option(3.0, min=0.1, help="The offered load, as a multiple of the capacity."),
         strangers: int = typer.Option(
             2_000, min=0, max=50_000, help="Number of unknown addresses that connect again and again."
         ),
-        memory: int = typer.Option(1_024, min=1, metavar="MIB", help="Fail if a server uses more memory than this."),
+        memory: int = typer.Option(
+            1_024, min=1, metavar="MIB", help="Fail if a server uses more memory than this number of MiB."
+        ),
         p99: float = typer.Option(
-            100.0, metavar="MS", help="Fail if the p99 of the answer times exceeds this (milliseconds)."
+            100.0, metavar="MS", help="Fail if the p99 of the answer times exceeds this number of milliseconds."
         ),
         folder: str | None = _folder,
         as_json: bool = JSON,
@@ -213,8 +240,9 @@ def register(app: typer.Typer) -> None:
         At the same time, clients measure the answer times of two other agents, one on each of the two servers. These
         agents are not overloaded.
 
-        Exit 0: memory and the p99 of these answer times are within their bounds, and nothing accepted is lost. 1:
-        otherwise.
+        Exit codes:
+        0: The memory and the p99 of these answer times are within their bounds, and no accepted message is lost.
+        1: A bound is exceeded, or an accepted message is lost.
         """
         from antecede.trials.overload import Settings, Trial
 
@@ -235,7 +263,9 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Run whole servers in a simulated world, one schedule per seed: crashes, power cuts, partitions, bad clocks.
 
-        Exit 0: no errors. 1: errors, printed with the command that replays them.
+        Exit codes:
+        0: No errors were found.
+        1: Errors were found. They are printed with the command that replays them.
         """
         from antecede.simulator.servers.schedules import play
 
@@ -244,15 +274,19 @@ def register(app: typer.Typer) -> None:
     @group.command("changes-simulated")
     def changes_simulated(
         changes: int = typer.Option(
-            1_000, min=1, help="Make at least this many changes; each seed gives a schedule with several changes."
+            1_000, min=1, help="Least number of changes in total. Each seed gives a schedule with several changes."
         ),
         options: _Schedules = _schedules,
     ) -> int:
-        """Change random topologies in a simulated world, with crashes of servers and kills of topology apply.
+        """Change random topologies in a simulated world, with crashes of servers and kills of `antecede topology
+        apply`.
 
-        Some servers that a change does not need are down meanwhile; the result counts them as absences.
+        Some servers that a change does not need are down during the change. The result counts these servers as
+        absences.
 
-        Exit 0: no errors. 1: errors, printed with the command that replays them.
+        Exit codes:
+        0: No errors were found.
+        1: Errors were found. They are printed with the command that replays them.
         """
         from antecede.simulator.servers.changes_random import play
 

@@ -14,11 +14,9 @@ from antecede.errors import UsageError
 
 TEMPLATE = "antecede@.service"
 TARGET = "antecede.target"
-_SERVER = typer.Option(
-    None, metavar="NAME", help="A server of this machine; may be repeated. Default: all servers of the topology."
-)
+_SERVER = typer.Option(None, metavar="NAME", help="Server of this machine; may be repeated. Default: all servers.")
 _OPTION = typer.Option(
-    None, metavar="TEXT", help="An option for antecede serve, such as --option=--trace; may be repeated."
+    None, metavar="TEXT", help="Option for `antecede serve`, such as --option=--trace; may be repeated."
 )
 
 
@@ -27,23 +25,20 @@ def register(app: typer.Typer) -> None:
     def unit(
         topology: str = TOPOLOGY,
         server: list[str] | None = _SERVER,
-        data: str = typer.Option(
-            "/var/lib/antecede", metavar="DIR", help="The folder of the servers' data directories."
-        ),
-        user: str = typer.Option("antecede", metavar="NAME", help="The user that runs the servers."),
+        data: str = typer.Option("/var/lib/antecede", metavar="DIR", help="Folder of the servers' data directories."),
+        user: str = typer.Option("antecede", metavar="NAME", help="User that runs the servers."),
         output: str | None = typer.Option(
-            None, "--output", "-o", metavar="DIR", help="Write the units to this folder. Default: print them."
+            None, "--output", "-o", metavar="DIR", help="Folder for the units. Default: print the units."
         ),
         command: str | None = typer.Option(
-            None, metavar="PATH", help="The antecede command. Default: the one that runs now."
+            None, metavar="PATH", help="Path of the command antecede. Default: the command that runs now."
         ),
         option: list[str] | None = _OPTION,
         as_json: bool = JSON,
     ) -> int:
-        """Write systemd units: a template for all servers, and a target that starts those of this machine.
+        """Write systemd units: a template for all servers, and a target that starts the servers of this machine.
 
-        A server reports to systemd when it has recovered and listens. systemd restarts a server that fails or is
-        blocked, and gives it time to stop. Exit code 0 if the units are written, 2 on an error.
+        systemd restarts a server that fails or is blocked, and gives it time to stop.
         """
         file = usable_topology(topology)
         server, option = server or [], option or []

@@ -33,27 +33,27 @@ def register(app: typer.Typer) -> None:
         data: str | None = typer.Option(
             None,
             metavar="DIR",
-            help="The folder of the servers' data directories. Default: a temporary folder, deleted at the end.",
+            help="Folder of the servers' data directories. Default: a temporary folder, deleted at the end.",
         ),
         metrics_base_port: int | None = typer.Option(
             None,
             metavar="PORT",
             help="Serve /metrics, /health, /live and /ready: the first server by name (s2 before s10) on this port, "
-            "the others on the ports after it.",
+            "the others on the next ports.",
         ),
         options: Serving = SERVING,
     ) -> int:
         """Run all servers of a topology on this machine, one process each, until Ctrl-C.
 
-        The line "ready" comes when all servers are started and connected. If a server cannot start or fails, all are
-        stopped, and the last line names the cause. Without --data all data is lost when the servers stop, with any
-        --durability.
+        The command prints "ready" when all servers are connected. If a server fails, all servers are stopped, and the
+        last line names the cause. Without --data, all data is lost at the end.
 
-        If there is an access file (access.toml), SIGHUP makes all servers read it again, even if the signal comes
-        because the terminal is closed. Without an access file, all servers stop when the terminal is closed; any other
-        SIGHUP is logged and ignored.
+        With an access file, SIGHUP makes all servers read this file again. In this case, closing the terminal does not
+        stop the servers. Without an access file, closing the terminal stops all servers; any other SIGHUP is ignored.
 
-        Exit code 0 if all servers stopped gracefully.
+        Exit codes:
+        0: All servers stopped gracefully.
+        2: A server could not start, or did not stop gracefully.
         """
         file = usable_topology(topology)
         check_folder(data)

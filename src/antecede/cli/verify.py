@@ -33,13 +33,11 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def verify(
         trace: list[str] = TRACES,
-        order: str = typer.Option(
-            "fifo,causal", help=f"The orders to check, separated by commas: {', '.join(ORDERS)}."
-        ),
+        order: str = typer.Option("fifo,causal", help=f"Orders to check, separated by commas: {', '.join(ORDERS)}."),
         engine: str = ENGINE,
         master: str | None = MASTER,
         quarantine: str | None = typer.Option(
-            None, metavar="DIR", help="Write the rows that were set aside to DIR/quarantine.jsonl."
+            None, metavar="DIR", help="Write rows that were set aside to DIR/quarantine.jsonl."
         ),
         late: str | None = typer.Option(None, metavar="DIR", help="Write every late delivery to DIR/late.parquet."),
         conflicts: str | None = CONFLICTS,
@@ -48,41 +46,43 @@ def register(app: typer.Typer) -> None:
         until: str | None = UNTIL,
         processes: str | None = PROCESSES,
         causal: str = typer.Option(
-            "auto", help="How Spark checks FIFO and causal order: walk (one task), chunks (of time), auto."
+            "auto", help="How Spark checks FIFO and causal order: walk (one task), chunks (many tasks) or auto."
         ),
         everywhere: bool = typer.Option(
             False,
             "--everywhere",
-            help="Check FIFO and causal order also where the topology in force did not guarantee them.",
+            help="Check the orders also where the topology did not guarantee them.",
         ),
         dry_run: bool = typer.Option(
-            False, "--dry-run", help="Print what would be read and by which engine, and stop."
+            False, "--dry-run", help="Only print which files would be read, and by which engine."
         ),
         strict: bool = typer.Option(
             False,
             "--strict",
-            help="Also exit 1 if a row was set aside, a copy was not delivered, or a recorded vector clock contradicts "
-            "the events.",
+            help="Exit with code 1 also if a row was set aside, a copy was not delivered, or a recorded vector clock "
+            "is wrong.",
         ),
         lenient: bool = typer.Option(
             False,
             "--lenient",
-            help="Exit 0, not 2, if more than one row in ten cannot be read and the other rows have no violation.",
+            help="Exit with code 0, not 2, if no order is violated but more than one row in ten cannot be read.",
         ),
         as_json: bool = JSON,
     ) -> int:
         """Check whether a recorded trace keeps FIFO, causal, total, synchronous or significant order.
 
-        Significant order covers only conflicting operations of objects. It needs rows that name their instance and
-        operation, and a table of conflicts: in the trace's metadata, or --conflicts FILE with {"OBJECT or *":
-        [["operation", "operation"], …]}.
+        Significant order covers only conflicting operations of objects. It needs rows with the columns "instance" and
+        "operation", and a table of conflicts. The table is in the trace's metadata, or in the file of --conflicts in
+        this form: {"OBJECT or *": [["operation", "operation"], …]}.
 
-        If the topology changed while the trace was recorded, FIFO and causal order are checked where the topology in
-        force guaranteed them; --everywhere checks them in the whole trace.
+        If the topology changed during the recording, FIFO and causal order are checked only where the topology
+        guaranteed them. The option --everywhere checks the whole trace.
 
-        Exit 0: every requested order holds. 1: one is violated. 2: nothing could be checked, or no order is violated
-        but more than one row in ten cannot be read (unreadable_line, missing_field, wrong_type or unknown_kind). In
-        the last case --lenient makes the exit code 0.
+        Exit codes:
+        0: Every requested order holds.
+        1: A requested order is violated.
+        2: Nothing could be checked. Or no order is violated, but more than one row in ten cannot be read. With
+        --lenient, this second case has exit code 0.
         """
         asked = asked_orders(order)
         settings = spark_settings(conf)

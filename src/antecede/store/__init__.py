@@ -1,7 +1,7 @@
 """The store: the durable data of a server, and the thread that writes it.
 
 :func:`open_store` opens a :class:`Store` by the name of its durability: ``disk``, ``os`` or ``memory``. The store uses
-files and one thread. It does not know servers, orders or event loops; a record is just bytes. ``docs/guide/log.md``
+files and one thread. It does not know servers, orders or event loops; a record is just bytes. ``docs/design/log.md``
 describes the bytes on the disk.
 """
 

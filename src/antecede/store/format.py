@@ -1,4 +1,4 @@
-"""The bytes of a data directory: identity, commit groups, names. ``docs/guide/log.md`` describes them in prose.
+"""The bytes of a data directory: identity, commit groups, names. ``docs/design/log.md`` describes them in prose.
 
 All numbers are little-endian. A **group** is a header and a body; the body is the lengths of all records, then all
 records::

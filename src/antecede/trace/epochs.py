@@ -10,7 +10,7 @@ its own processes; the lists of all files are united.
 and m′ the message that overtook it. The late delivery is a violation if the order was guaranteed on the route of m in
 the epoch in which m was sent, in the epoch in which m′ was sent, and in all epochs between them. Otherwise it is
 counted as ``not_guaranteed``. So for two messages, one sent before a change and one after it, the weaker of the two
-guarantees holds, as ``docs/guide/change.md`` states. If the topology is a forest, only the route of m matters: a chain
+guarantees holds, as ``docs/design/change.md`` states. If the topology is a forest, only the route of m matters: a chain
 that leaves the route at some server returns to it at the same server.
 
 *Soundness*: every reported violation breaks a guarantee. *Completeness*: a delivery that several messages overtook is
