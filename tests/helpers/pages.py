@@ -12,7 +12,8 @@ Each page is played in a folder of its own, from top to bottom, as a reader woul
 
 ``antecede up`` and ``antecede serve`` run in the background until the next of them, or the end of the page.
 ``antecede status`` is repeated until it prints what the page shows, because servers still work when a question has been
-answered: they sync records and acknowledge. Ports are replaced by free ones. Blocks that are not played are in ``EXEMPT``, with the reason.
+answered: they sync records and acknowledge. Ports are replaced by free ones. Blocks that are not played are in
+``EXEMPT``, with the reason.
 """
 
 import json
